@@ -1,1 +1,1 @@
-"""The trainer: samples, losses, the loop, and the engines it rolls out with."""
+"""The trainer: training rows, losses, the training loop, and the inference engines that sample rollouts."""

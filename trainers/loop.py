@@ -52,18 +52,21 @@ from agentgym.trainers.types import Metrics
 
 
 def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
-    """Run a recipe: warm start, evaluation, RL, evaluation. ``run_dir`` keeps all of it.
+    """Run a recipe: warm start, evaluation, RL, evaluation. All results are written to ``run_dir``.
 
     Under torchrun, or with ``cluster.num_trainer_ranks`` on a Ray cluster, the model is sharded over several processes.
-    All of them play where they can (``ranks.rollouts``), and the first evaluates, logs and saves.
+    Each of them samples rollouts if the configuration allows it (``ranks.rollouts``). The first process evaluates, logs
+    and writes checkpoints.
 
     Args:
-        resume: continue from the latest checkpoint of ``run_dir``, which any number of processes may have written. The
-            configuration is that of the run, but ``num_steps`` may be greater.
+        config: the run's configuration.
+        run_dir: a new folder, or the folder of the run to resume.
+        resume: continue from the latest checkpoint of ``run_dir``; the number of processes may differ. ``config`` must
+            be the run's own, except that ``num_steps`` may be greater.
 
     Raises:
-        UsageError: the folder, the model or the environment cannot be used as asked, or another process writes to it.
-        RunStoppedError: the run stopped itself; its folder can be resumed.
+        UsageError: the folder, the model or the environment cannot be used, or another process writes to the folder.
+        RunStoppedError: the run stopped itself; it can be resumed.
     """
     if not config.cluster.num_trainer_ranks:
         return train_rank(config, run_dir, resume=resume)
@@ -82,14 +85,17 @@ def train_rank(
     resume: bool = False,
     run: Callable[[Coroutine[Any, Any, TrainResult]], TrainResult] = run_coroutine,
 ) -> TrainResult:
-    """Do this process's part of :func:`train`, as the rank that its environment variables name.
+    """Run this process's part of :func:`train`; environment variables say which rank it is.
 
     Args:
-        run: runs the loop's coroutine to its end.
+        config: the run's configuration.
+        run_dir: the run's folder.
+        resume: continue from the latest checkpoint.
+        run: the function that runs the loop's coroutine to its end.
     """
     ranks = join_ranks(config.ranks)
     check_ranks(config, ranks.count)
-    # of ranks that are started again, the first one before may not have ended yet
+    # When ranks are restarted, the previous first rank may still be ending and hold the lock.
     wait_s = config.cluster.wait_s if num_restarts() else 0.0
     with locked(run_dir, wait_s) if ranks.is_main else nullcontext():
         return _train(config, run_dir, resume, ranks, run)
@@ -108,7 +114,7 @@ def _train(
         if resume:
             extend_run(config, run_dir)
     loop = TrainingLoop(config, run_dir, resume, ranks)
-    if not resume and ranks.is_main:  # only now: what was refused until here leaves no folder behind
+    if not resume and ranks.is_main:  # only now, so that a refused configuration leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
         loop.run.keep_tokenizer()
@@ -126,11 +132,11 @@ def _train(
 
 
 class TrainingLoop:
-    """One run from its start, or its latest checkpoint, to its end; :func:`train` makes it and calls :meth:`train`.
+    """One run, from its start or its latest checkpoint to its end. Use :func:`train`, which creates it.
 
     Args:
         run_dir: the run's folder; it must exist when :meth:`train` is called.
-        ranks: the processes that train together. All go through the same phases; the first alone logs and saves.
+        ranks: the processes that train together. All run the same phases; only the first one logs and saves.
     """
 
     def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks = Ranks()) -> None:  # noqa: B008
@@ -151,14 +157,14 @@ class TrainingLoop:
             activity=Activity(config.loss, has_demos=config.sft.has_phase),
         )
         self.saved_step = -1
-        """The step of RL that the latest checkpoint holds; -1 before there is one."""
+        """RL step of the latest checkpoint; -1 if there is none."""
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
         self.checkpoints = CheckpointWriter(
             run_dir, ranks, in_background=writes_in_background(config, self.run.model.device), say=self.log.say
         )
 
     async def train(self) -> TrainResult:
-        """Go through all phases that are left."""
+        """Run all remaining phases and return the result."""
         config, run, state = self.config, self.run, self.state
         with self.log, self.checkpoints:
             run.announce(self.log.say)
@@ -210,7 +216,7 @@ class TrainingLoop:
                 self.log.say(line)
 
     async def restore(self) -> None:
-        """Continue from the checkpoint, if there is one."""
+        """Restore the state from the latest checkpoint, if there is one."""
         self.log.forget_after(self.state.phase, self.checkpoint.step if self.checkpoint else 0)
         if self.checkpoint is None:
             return
@@ -221,13 +227,13 @@ class TrainingLoop:
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
 
     async def demonstrations(self) -> list[SftRow]:
-        """Return the rows of all demonstrations, if what is left of the run learns from them."""
+        """Return the training rows of all demonstrations, or none if the rest of the run does not use them."""
         if not self.learns_from_demos:
             return []
         return await self.run.ranks.from_main(lambda: collect_rows(self.run, self.given, self.log))
 
     async def begin_rl(self) -> None:
-        """Make what RL needs from the policy as it is now, and evaluate that policy."""
+        """Prepare RL from the current policy (KL reference, critic, engine), and evaluate that policy."""
         config, run, state = self.config, self.run, self.state
         state.phase, state.step = "rl", 0
         state.optimizer = run.make_optimizer(config.optimizer)
@@ -240,7 +246,7 @@ class TrainingLoop:
         self.save()
 
     async def learn(self) -> None:
-        """Make the steps of RL that are left, with evaluations and checkpoints on the way."""
+        """Run the remaining RL steps, with evaluations and checkpoints in between."""
         config, run, state = self.config, self.run, self.state
         rollouts = Rollouts(run, state.stream, state.plan, self.log.beat)
         self.log.begin("rl", config.num_steps, state.step)
@@ -261,18 +267,18 @@ class TrainingLoop:
             await rollouts.close()
 
     def save(self) -> None:
-        """Write a checkpoint of the last whole step of RL. All ranks must call."""
+        """Write a checkpoint of the last complete RL step. All ranks must call this."""
         self.checkpoints.save(self.state)
         self.saved_step = self.state.step
 
     @contextmanager
     def last_step_kept(self, *, is_on_all_ranks: bool = False) -> Iterator[None]:
-        """Save the last whole step if what is inside fails, so that a resumed run loses none.
+        """Save the last complete step if the body of this context manager fails, so that a resumed run loses no step.
 
-        What is inside must change nothing that a checkpoint holds.
+        The body must not change any state that a checkpoint contains.
 
         Args:
-            is_on_all_ranks: a failure is raised on all ranks, so that all of them come here and can save together.
+            is_on_all_ranks: True if a failure is raised on all ranks, so that they can save together.
         """
         try:
             yield
@@ -288,14 +294,14 @@ class TrainingLoop:
             raise
 
     def note_stop(self, error: Exception) -> None:
-        """Write the error that ends the run into its journal."""
+        """Write the error that ends the run into the run's journal."""
         try:
             journal.note_stop(self.run.run_dir, first_cause(error), phase=self.state.phase, step=self.state.step)
         except OSError as unwritten:  # a full disk, say
-            error.add_note(f"the journal does not hold this error: {unwritten}")
+            error.add_note(f"this error could not be written into the run's journal: {unwritten}")
 
     async def step(self, rollouts: Rollouts) -> Metrics:
-        """Take the groups of the next step, train on them, publish the weights, and return the step's metrics."""
+        """Wait for the groups of the next step, train on them, hand the new weights to the engine; return metrics."""
         config, run, state = self.config, self.run, self.state
         clock = Clock()
         period = begin_period(run, state)
@@ -324,5 +330,5 @@ class TrainingLoop:
 
 
 def writes_in_background(config: TrainConfig, device: torch.device) -> bool:
-    """Return True if checkpoints are written while training goes on (``checkpoint_write``)."""
+    """Return True if checkpoints are written in the background while training continues (``checkpoint_write``)."""
     return config.checkpoint_write == "background" or (config.checkpoint_write == "auto" and device.type == "cuda")

@@ -1,4 +1,4 @@
-"""A run: its folder, and everything its phases share."""
+"""A training run: its folder, and the objects that its phases share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster
 
 TOKENIZER_NAME = "tokenizer"
-"""The folder, in that of a run, of a tokenizer that was trained for it."""
+"""Subfolder of a run's folder for a tokenizer that was trained for the run."""
 
 _OWN = "own_files."
 
@@ -65,7 +65,7 @@ class Run:
     """The model, its engine, the environments and the folder of one training run.
 
     Args:
-        ranks: the processes that train together; the model is cut up over them. Those that play have an engine.
+        ranks: the processes that train together; the model is sharded over them. Ranks that sample have an engine.
     """
 
     def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
@@ -96,13 +96,13 @@ class Run:
         }
 
     def announce(self, say: Callable[[str], None]) -> None:
-        """Say where the run goes, once: before its first episodes, which may take long."""
+        """Print the run's folder, once, before the first episodes, which may take long."""
         if not self._is_announced:
             self._is_announced = True
             say(f"run folder: {self.run_dir}")
 
     def keep_journal(self, say: Callable[[str], None]) -> None:
-        """Note what the run is made with, and say what has changed since it was begun; the first rank does."""
+        """Write versions and files into the journal, and print what changed since the run began; first rank only."""
         if not self.ranks.is_main:
             return
         path = self.config.model.path
@@ -126,9 +126,10 @@ class Run:
         return build_engine(self.config, served, self.run_dir)
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
-        """Return the model that is trained, and the weights to sample from on a rank that plays.
+        """Return the model that is trained and, on a rank that samples, the model to sample from.
 
-        Rollouts that go on while the model's weights change need weights that stand still, and whole ones.
+        Rollouts need a separate copy if the weights change while they run (async mode), or if the trained model is
+        sharded.
         """
         ranks, precision, plays = self.ranks, self.config.loss.precision, self.ranks.is_main or self.do_all_play
         if loaded is not None and (ranks.count == 1 or is_quantized(loaded)):
@@ -140,12 +141,12 @@ class Run:
 
     @property
     def engine(self) -> Engine:
-        """The engine that samples, on a rank that plays."""
+        """The inference engine; only ranks that sample have one."""
         assert self._engine is not None, "this rank does not play"
         return self._engine
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
-        """Wait for the engine and the env workers where they are not part of this process; nothing twice."""
+        """Wait until an engine and env workers outside this process are ready. A second call does nothing."""
         if self.cluster is not None:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
@@ -154,7 +155,7 @@ class Run:
             await judge.client.check()
 
     def engine_metrics(self) -> dict[str, float]:
-        """Counters since this process began: the engine's, of its servers where it has some, and the env workers'."""
+        """Return counters since this process began: those of the engine, its servers and the env workers."""
         stats = {"engine": getattr(self._engine, "server_stats", None) or getattr(self._engine, "stats", None)}
         if self.cluster is not None:
             stats |= self.cluster.stats
@@ -166,7 +167,7 @@ class Run:
         }
 
     async def update_engine(self, version: int) -> None:
-        """Hand the model's current weights to the engine."""
+        """Send the model's current weights to the engine."""
         if self._served is not self.model:
             self._load_served()
         if self.do_all_play:
@@ -175,10 +176,10 @@ class Run:
             await self.ranks.from_main(lambda: self.engine.update_weights(version))
 
     def _teacher(self) -> CausalLM | None:
-        """Load the model that the policy is distilled from, sharded as the policy is; None if there is none.
+        """Load the teacher of distillation, sharded as the policy is; None if the loss has no teacher.
 
         Raises:
-            UsageError: it has another tokenizer, so its probabilities would be of other tokens.
+            UsageError: the teacher's tokenizer differs from the policy's, so their probabilities cannot be compared.
         """
         source = self.config.loss.teacher
         if not source:
@@ -187,7 +188,8 @@ class Run:
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UsageError(
                 f"the teacher {source} has another tokenizer ({len(tokenizer)} tokens) than the policy "
-                f"({len(self.tokenizer)} tokens): distillation compares probabilities of the same tokens"
+                f"({len(self.tokenizer)} tokens), and distillation compares probabilities of the same tokens: choose a "
+                "teacher of the same model family"
             )
         if teacher is not None:
             teacher.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -197,20 +199,20 @@ class Run:
         return never_trained(shard_from_first(teacher, self.ranks, self.config.loss.precision))
 
     def make_reference(self) -> Reference:
-        """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
+        """Return a frozen copy of the current policy as reference of the KL penalty, sharded as the policy is."""
         if self.config.needs_no_second_model:
             return EarlierAdapters(self.model)
         return never_trained(sharded_copy(self.model)) if self.ranks.count > 1 else frozen_copy(self.model)
 
     def whole_model(self) -> CausalLM | None:
-        """Return the model with its current weights, unsharded; None except on the first rank. All must call."""
+        """Return the unsharded model on the first rank, None on the others. All ranks must call this."""
         if not isinstance(self.model, FSDPModule):
             return self.model
         self._load_served()
         return self._served if self.ranks.is_main else None
 
     def _load_served(self) -> None:
-        """Put the current weights into the copy that is sampled from, one tensor at a time. All ranks must call."""
+        """Copy the current weights to the model that is sampled from, tensor by tensor. All ranks must call this."""
         served = {} if self._served is None else self._served.state_dict()
         for name, tensor in kept_state(self.model).items():
             gathered = whole(tensor)
@@ -218,7 +220,7 @@ class Run:
                 served[name].copy_(gathered)
 
     async def close(self) -> None:
-        """Give up the engine and the environments."""
+        """Close the engine and the environments."""
         if self._gateway is not None:
             await self._gateway.close()
         if self._engine is not None:
@@ -232,22 +234,22 @@ class Run:
         self.leave_cluster()
 
     def leave_cluster(self) -> None:
-        """End what this run has on a cluster, whatever state it is in; a second call does nothing."""
+        """Stop this run's actors on a cluster, whatever their state. A second call does nothing."""
         if self.cluster is not None:
             self.cluster.close()
 
     async def rest_engine(self) -> None:
-        """Let servers on this GPU make room for training, where the run is configured so."""
+        """Let inference servers on this GPU free their memory for training, if ``engine.sleep`` is set."""
         if self.config.engine.sleep and isinstance(self._engine, VllmEngine):
             await self._engine.rest()
 
     def make_agent(
         self, env: RunEnv, temperature: float | None = None, sampling: SamplingParams | None = None
     ) -> MakeAgent:
-        """Return a factory of agents that sample from the run's policy; it can be sent where its engine can.
+        """Return a factory of agents that sample from the run's policy. It is picklable if the engine is.
 
         Args:
-            temperature: by default that of training.
+            temperature: sampling temperature; by default that of training.
             sampling: by default the environment's.
         """
         engine, renderer, context = self._engine, self.renderer, env.config.context
@@ -266,7 +268,7 @@ class Run:
         return make
 
     def _harness_agents(self, engine: Engine, sampling: SamplingParams, context: ContextConfig) -> MakeAgent:
-        """Return what plays episodes by the configured harness; all share one endpoint."""
+        """Return the agents that run episodes with the configured harness; all share one endpoint."""
         need_extra("harness.name", "serve", "fastapi", "uvicorn")
         from agentgym.endpoint.gateway import Gateway
         from agentgym.endpoint.play import HarnessAgents
@@ -276,11 +278,11 @@ class Run:
         return HarnessAgents(engine, self.renderer, sampling, config, context, self._gateway)
 
     def make_reflect(self, env: RunEnv) -> Reflect | None:
-        """Return what lets the run's policy read its failures; None on a rank that does not play."""
+        """Return a function by which the policy reflects on its failures (R3L); None on a rank that does not sample."""
         return None if self._engine is None else reflect_with(self._engine, self.renderer, env.config.sampling)
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
-        """AdamW or Muon over what is trained."""
+        """Return the AdamW or Muon optimizer over the trained parameters."""
         if config.kind == "muon":
             return Muon(self.model, config)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -295,7 +297,7 @@ class Run:
         )
 
     def _model(self) -> tuple[CausalLM | None, Tokenizer]:
-        """Return the model and its tokenizer; no model on a rank to which the first one sends its part."""
+        """Return the model and its tokenizer; None for the model on a rank that receives its shard from the first."""
         config = self.config.model
         if config.path and not self.ranks.is_main and not self.do_all_play and config.lora.quantize == "none":
             return None, load_tokenizer(config.path)
@@ -313,7 +315,7 @@ class Run:
         return model, tokenizer
 
     def _own_tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer of the run: the one it was begun with, else a new one, which is the same at all ranks."""
+        """Return the tokenizer that the run began with, or train a new one, which is equal on all ranks."""
         folder = self.run_dir / TOKENIZER_NAME
         tokenizer = read_tokenizer(folder) if folder.is_dir() else self._train_tokenizer()
         seen = self.ranks.gathered(tokenizer.backend_tokenizer.to_str())
@@ -324,7 +326,10 @@ class Run:
         return tokenizer
 
     def keep_tokenizer(self) -> None:
-        """Save a tokenizer that was trained here: an episode that failed then may not fail when the run is resumed."""
+        """Save a tokenizer that was trained for this run.
+
+        A resumed run must not train it again: if an episode failed the first time and succeeds now, the texts differ.
+        """
         folder = self.run_dir / TOKENIZER_NAME
         if not self.config.model.path and not folder.is_dir():
             partial = folder.with_name(f"{TOKENIZER_NAME}.partial")
@@ -332,7 +337,7 @@ class Run:
             os.replace(partial, folder)
 
     def _train_tokenizer(self) -> PreTrainedTokenizerFast:
-        """Train a tokenizer on texts of the environments, which takes seconds for each megabyte of them."""
+        """Train a tokenizer on texts of the environments. That takes some seconds per megabyte of text."""
         config = self.config.model
         texts: list[str] = []
         words: list[str] = []
@@ -358,11 +363,11 @@ class Run:
 
 
 def open_cluster(config: TrainConfig) -> Cluster:
-    """Join the cluster that a run is configured with.
+    """Connect to the Ray cluster of ``config.cluster``.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        ConfigError: there is no such cluster, or it is too small.
+        ConfigError: no cluster has that address, or it is too small.
     """
     require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
     from agentgym.trainers.ray.cluster import Cluster
@@ -371,11 +376,11 @@ def open_cluster(config: TrainConfig) -> Cluster:
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
-    """Check that a folder is free for a new run, or that it is the run to be resumed, with at least as many steps.
+    """Check that a folder is free for a new run, or that it holds the run to resume.
 
     Raises:
         UsageError: a new run would overwrite an old one.
-        ConfigError: a resumed run's configuration is another one.
+        ConfigError: the configuration differs from that of the run to resume, or has fewer steps.
     """
     path = run_dir / "config.json"
     if not resume:
@@ -395,7 +400,7 @@ def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
 
 
 def extend_run(config: TrainConfig, run_dir: Path) -> None:
-    """Save a resumed run's greater number of steps; what was its last evaluation becomes one on the way."""
+    """Save the greater number of steps of a resumed run; its final evaluation becomes an intermediate one."""
     path = run_dir / "config.json"
     before = load_config(path).num_steps
     if config.num_steps == before:
@@ -408,7 +413,7 @@ def extend_run(config: TrainConfig, run_dir: Path) -> None:
 
 
 def forget_failed_start(run_dir: Path) -> None:
-    """Empty the folder of a run that failed before it did anything, so that it can be begun again there."""
+    """Empty the folder of a run that failed before its first step, so that a new run can use the folder."""
     if any((run_dir / name).exists() for name in ("checkpoints", "rollouts", "eval", "demos")):
         return
     metrics = run_dir / "metrics.jsonl"
@@ -427,10 +432,10 @@ class TrainResult:
     run_dir: str
     steps: int
     steps_trained: int
-    """Steps in which a token was trained."""
+    """Number of steps that trained at least one token."""
     num_trajectories: int
     success_base: float | None
-    """Of the model as it came, where ``eval.base`` asks for it."""
+    """Success rate of the model before any training, if ``eval.base`` is set."""
     success_before: float | None
     success_after: float | None
     wall_s: float

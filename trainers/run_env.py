@@ -1,4 +1,4 @@
-"""One environment of a run: its tasks, its pools, and the run's configuration as it holds in it."""
+"""One environment of a run: its tasks, its pools, and the run's configuration with this environment's changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from agentgym.types import Task
 
 
 def named(what: str, env_name: str) -> str:
-    """Return the name of a file or folder of one environment; a run on one environment adds nothing.
+    """Return the name of a file or folder of one environment: ``name-env``, or ``name`` in a run on one environment.
 
     Example:
         >>> named("after", ""), named("after", "household")
@@ -39,19 +39,19 @@ def named(what: str, env_name: str) -> str:
 
 
 MOST_PROBED = 10_000
-"""Most training tasks that a probe plays."""
+"""Largest number of training tasks that ``strategy.probe`` plays before RL."""
 NOWHERE: Final[Mapping[str, object]] = MappingProxyType({})
 MakePool = Callable[[Callable[[], Env]], Pool]
 
 
 class RunEnv:
-    """One environment of a run; a run on one environment has one, without a name.
+    """One environment of a run.
 
     Args:
-        name: its name in a mixture, else empty.
-        config: the run's configuration as it holds in this environment.
-        make_pool: makes a pool of environments.
-        elsewhere: further arguments of the environments, which say where they are and are no part of the configuration.
+        name: its name in a mixture; empty in a run on one environment.
+        config: the run's configuration with this environment's changes.
+        make_pool: creates a pool of environments.
+        elsewhere: further arguments of the environment that are not part of the configuration, such as addresses.
 
     Raises:
         ConfigError: the credit or the prompts cannot work with this environment.
@@ -69,7 +69,7 @@ class RunEnv:
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         self.probed: Sequence[Visit] = ()
-        """The visit of each training task before RL, where the run probes them."""
+        """Results of each training task before RL, if ``strategy.probe`` is set."""
         if config.strategy.probe and len(self.train_tasks) > MOST_PROBED:
             raise ConfigError(
                 f"strategy.probe would play {len(self.train_tasks):,} tasks of {config.env.id}: set "
@@ -85,12 +85,12 @@ class RunEnv:
 
     @property
     def key(self) -> str:
-        """Its name in checkpoints, never empty."""
+        """Name of the environment in checkpoints; never empty."""
         return self.name or "env"
 
     @property
     def prefix(self) -> str:
-        """Beginning of the names of its own metrics; empty in a run on one environment."""
+        """Prefix of the environment's metrics; empty in a run on one environment."""
         return f"{self.name}/" if self.name else ""
 
     def at(self, step: int) -> TrainConfig:
@@ -98,39 +98,39 @@ class RunEnv:
         return scheduled(self.config, step)
 
     def keep_tasks(self, tasks: Sequence[Task], probed: Sequence[Visit]) -> None:
-        """Train on some of the training tasks alone, whose visits are known."""
+        """Restrict training to some of the training tasks, whose probe results are known."""
         self.train_tasks, self.probed = tasks, probed
 
     def make_env(self) -> Env:
-        """Return a new environment."""
+        """Create a new environment."""
         return self._maker({})()
 
     def check_prompts(self, renderer: ChatRenderer) -> None:
-        """Check that the tools fit the model's context, and close the environment that told them; call it once."""
+        """Check that the tool descriptions fit the model's context, and close the environment used to read them."""
         window = self.config.context.window(self.config.model.max_context_tokens)
         check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
         self._probe.close()
 
     async def close(self) -> None:
-        """Give up the environments."""
+        """Close the environments."""
         await self.pool.close()
         await self.eval_pool.close()
 
     def _maker(self, changes: Mapping[str, object]) -> Callable[[], Env]:
-        """A factory that other processes can be sent, with ``changes`` of the environment's arguments."""
+        """Return a picklable factory of environments, with ``changes`` to their arguments."""
         return partial(make, self._env.id, **{**self._env.kwargs, **changes, **self._elsewhere})
 
 
 def demo_tasks(env: RunEnv, count: int) -> list[tuple[int, Task]]:
-    """Return the training tasks that are demonstrated, each with its position in their order."""
+    """Return the training tasks to demonstrate, each with its index in the order of tasks."""
     return TaskSchedule(env.train_tasks, derive_seed(env.config.seed, "demo tasks")).take(0, count)
 
 
 def _check_sub_agents(config: TrainConfig, env: Env) -> None:
-    """Refuse credit that would take an environment's sub-agents for its main agent (rule 15).
+    """Check that the credit distinguishes an environment's sub-agents from its main agent (composition rule 15).
 
     Raises:
-        ConfigError: with the rule, and what to use.
+        ConfigError: it does not; the message names estimators that do.
     """
     if not isinstance(env, AsksAgents):
         return
@@ -145,10 +145,10 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
 
 
 def _check_branching(config: TrainConfig, env: Env) -> None:
-    """Refuse branches and hints in environments that cannot have them.
+    """Check that the environment supports the branches and hints that the strategy uses.
 
     Raises:
-        ConfigError: naming the environment, and why.
+        ConfigError: it does not; the message names the environment and the reason.
     """
     strategy = config.strategy
     if strategy.branches and (isinstance(env, AsksAgents) or (isinstance(env, GameEnv) and env.num_players > 1)):

@@ -1,4 +1,4 @@
-"""The types that run through the trainer: models, tokenizers, metrics and states."""
+"""Types that many modules of the trainer share: models, tokenizers, metrics and states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # torch and transformers take seconds to import
 Metrics: TypeAlias = dict[str, float]
 """Numbers about a training step, by name."""
 StateDict: TypeAlias = dict[str, Any]
-"""What a ``state_dict`` method returns: tensors, numbers, and lists and dicts of them, by name."""
+"""The result of a ``state_dict`` method: tensors, numbers, and lists and dicts of them, by name."""
 ModelShape: TypeAlias = "PreTrainedConfig"
 """The transformers configuration of a model: its architecture and sizes."""
 Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
@@ -24,7 +24,7 @@ class LogitsOutput(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """``[B, T, V]``"""
+        """``[B, T, V]`` for B rows of T tokens and a vocabulary of V."""
         ...
 
 
@@ -33,7 +33,7 @@ class StatesOutput(Protocol):
 
     @property
     def last_hidden_state(self) -> Tensor:
-        """``[B, T, hidden]``"""
+        """``[B, T, hidden]`` for B rows of T tokens."""
         ...
 
 
@@ -88,7 +88,7 @@ class CausalLM(_Network, Protocol):
 
 
 class Decoder(Trunk, Protocol):
-    """The trunk of Llama, Qwen2 and Qwen3, whose weights are read one by one."""
+    """The trunk of Llama, Qwen2 and Qwen3, with the weights that agentgym's own engine reads."""
 
     embed_tokens: nn.Embedding
     norm: nn.Module

@@ -116,7 +116,7 @@ def test_estimators_that_compare_within_groups_are_taken(estimator: str, small_m
     ],
 )
 def test_what_needs_the_whole_step_is_refused(overrides: list[str], reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"before all groups of a step are in, and that cannot be with .*{reason}"):
+    with pytest.raises(ConfigError, match=f"before all groups of a step are complete, .*{reason}"):
         apply_overrides(config(), [*PERIODIC, *overrides])
 
 

@@ -10,14 +10,14 @@ from typing import Any
 from agentgym.errors import ConfigError
 
 CHANGEABLE = ("credit", "columns", "group", "context", "strategy", "judge", "sampling", "sft", "eval")
-"""Parts of the configuration that each environment of a mixture may set for itself."""
+"""Parts of the configuration that each environment of a mixture may override."""
 OF_SFT = ("num_demos", "noise", "keep", "without_oracle")
-"""The keys of ``sft`` among these: what concerns one environment's demonstrations, and not the phase."""
+"""The keys of ``sft`` that an environment may override: those of its demonstrations, not those of the phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedEnv:
-    """One environment of a mixture. Its ``credit``, ``group`` and so on change single values of the run's.
+    """One environment of a mixture. Its ``credit``, ``group`` and so on override single values of the run's.
 
     Example:
         >>> MixedEnv(id="agentgym/WikiWorld-v0", weight=2, credit={"estimator": "igpo"}).name
@@ -27,14 +27,14 @@ class MixedEnv:
     id: str
     """Registered id, ``module:Id`` or ``file.py:Id``."""
     name: str = ""
-    """Its name in metrics and folders; by default from the id."""
+    """Name in metrics and folders; by default derived from the id."""
     weight: float = 1.0
-    """Its share of the groups, relative to the weights of the others."""
+    """Share of the groups, relative to the weights of the other environments."""
     final_weight: float | None = None
-    """The weight at the last step, towards which the weight changes evenly; None keeps it."""
+    """Weight at the last step; the weight changes linearly towards it. None keeps it constant."""
     kwargs: Mapping[str, object] = field(default_factory=dict)
     num_train_tasks: int = 0
-    """Train on the first so many tasks, which come around again; 0 takes all."""
+    """Number of training tasks to use, the first of the split, over and over; 0 uses all."""
     credit: Mapping[str, object] = field(default_factory=dict)
     group: Mapping[str, object] = field(default_factory=dict)
     context: Mapping[str, object] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class MixedEnv:
     judge: Mapping[str, object] = field(default_factory=dict)
     sampling: Mapping[str, object] = field(default_factory=dict)
     sft: Mapping[str, Any] = field(default_factory=dict)
-    """``num_demos``, ``noise``, ``keep`` and ``without_oracle`` alone."""
+    """Only ``num_demos``, ``noise``, ``keep`` and ``without_oracle``."""
     eval: Mapping[str, object] = field(default_factory=dict)
     columns: Mapping[str, object] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class MixedEnv:
 
     @property
     def changes(self) -> dict[str, Mapping[str, object]]:
-        """The values that differ from the run's, by part of the configuration."""
+        """The values that override the run's, by part of the configuration."""
         return {part: getattr(self, part) for part in CHANGEABLE if getattr(self, part)}
 
     def weight_at(self, step: int, num_steps: int) -> float:

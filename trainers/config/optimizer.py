@@ -1,4 +1,4 @@
-"""The optimizer's settings, which both phases of a run have."""
+"""Settings of an optimizer; supervised fine-tuning and RL have one each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class OptimizerConfig:
     """An optimizer with warm-up and a schedule over the phase's steps."""
 
     kind: Literal["adamw", "muon"] = "adamw"
-    """``muon`` makes the updates of hidden layers' matrices orthogonal, and leaves the other weights to AdamW. A model
-    from scratch learns from fewer demonstrations by it; it takes rates of 2e-3 to 5e-3 there. One rank alone."""
+    """``muon`` orthogonalises the updates of the hidden layers' matrices and uses AdamW for the other weights. A model
+    from scratch needs fewer demonstrations with it, at learning rates of 2e-3 to 5e-3. It works on one rank only."""
     lr: Positive = 2e-4
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: int = 0
@@ -22,8 +22,9 @@ class OptimizerConfig:
     """Learning rate at the end of a linear or cosine schedule, as a share of ``lr``."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-5
-    """Adam's epsilon. With 1e-8 the tiny gradients of words the policy never says are scaled up to whole steps, and a
-    policy pushed away from its mistakes drifts into them; 1e-5 is what PPO implementations settled on."""
+    """Adam's epsilon. With 1e-8, Adam scales the tiny gradients of tokens that the policy never samples to full steps,
+    and a policy that negative advantages push away from its mistakes drifts towards those tokens. PPO implementations
+    use 1e-5."""
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
 

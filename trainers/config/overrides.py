@@ -1,4 +1,4 @@
-"""Reading a configuration: ``a.b=value`` overrides, and the JSON copy that is saved with each run."""
+"""Functions that read configurations: ``a.b=value`` overrides, and the JSON copy saved with each run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from agentgym.trust import sign
 
 
 def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
-    """A copy of the configuration with values replaced.
+    """Return a copy of the configuration with values replaced.
 
     Args:
-        overrides: ``path.to.key=value``; values are read as JSON where they parse, else as text.
+        config: the configuration to change.
+        overrides: ``path.to.key=value``; a value is read as JSON if it parses, else as text.
 
     Raises:
-        UnknownNameError: no such key; the message names near ones.
-        ConfigError: a value of the wrong type or out of range.
+        UnknownNameError: a key does not exist; the message suggests similar keys.
+        ConfigError: a value has the wrong type or is out of range.
 
     Example:
         >>> from agentgym.trainers.config.train import EnvConfig
@@ -35,11 +36,11 @@ def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfi
 
 
 def apply_changes(config: TrainConfig, changes: Mapping[str, object]) -> TrainConfig:
-    """Return a copy of the configuration with values replaced, by their paths.
+    """Return a copy of the configuration with values replaced; the keys of ``changes`` are paths.
 
     Raises:
-        UnknownNameError: no such key; the message names near ones.
-        ConfigError: a value of the wrong type or out of range.
+        UnknownNameError: a key does not exist; the message suggests similar keys.
+        ConfigError: a value has the wrong type or is out of range.
 
     Example:
         >>> from agentgym.trainers.config.train import EnvConfig
@@ -58,21 +59,21 @@ def _changed(config: TrainConfig, changes: Iterable[tuple[str, object]]) -> Trai
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
-    """The configuration as plain nested dicts."""
+    """Return the configuration as plain nested dicts."""
     return dataclasses.asdict(config)
 
 
 def from_dict(tree: Mapping[str, object]) -> TrainConfig:
-    """The configuration from plain nested dicts, checked.
+    """Build a configuration from plain nested dicts, and check it.
 
     Raises:
-        ConfigError: naming the first wrong key and what was expected.
+        ConfigError: a value is wrong; the message names the first wrong key and what was expected.
     """
     return checked(TrainConfig, tree)
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    """Write the resolved configuration beside the run's results, signed as this user's."""
+    """Write the resolved configuration into the run's folder, with a signature of this user."""
     path.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
     sign(path.parent)
 
@@ -81,7 +82,7 @@ def load_config(path: Path) -> TrainConfig:
     """Read a configuration that :func:`save_config` wrote.
 
     Raises:
-        CorruptDataError: missing or not a configuration.
+        CorruptDataError: the file is missing or is not a configuration.
     """
     if not path.parent.is_dir():
         raise UsageError(f"no folder {str(path.parent)!r}; name that of a training run")

@@ -1,4 +1,4 @@
-"""Schedules of rollouts and training, and the number of episodes they keep going."""
+"""Schedules of rollouts and training, and the number of episodes that run at the same time."""
 
 from __future__ import annotations
 
@@ -20,68 +20,77 @@ from agentgym.trainers.losses.config import LossConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
-    """Schedule of rollouts and training: who waits for whom, and how many episodes are played at a time."""
+    """Schedule of rollouts and training: the order in which they run, and the number of concurrent episodes."""
 
     mode: Literal["sync", "periodic", "async"] = "sync"
-    """``sync`` plays a step's groups, then trains on them. ``periodic`` takes the gradient of each group as soon as it
-    is done, while others are still played, and makes the optimizer's step when all are in: on-policy, as sync is.
-    ``async`` plays on while it trains, and takes the groups that are done; episodes go on across new weights, token by
-    token with the version each was sampled from."""
+    """``sync``: sample all groups of a step, then train on them; on-policy. ``periodic``: compute the gradient of each
+    group as soon as it is complete, while others are still sampled, and make the optimizer step after the last group;
+    on-policy too. ``async``: sample and train at the same time, and train on the groups that are complete. Episodes
+    continue when the weights change, and each token records the version that sampled it."""
     max_staleness: int = 1
-    """In async mode, how many versions old the oldest token of a group may be when it is trained."""
+    """Largest age of a group's oldest token when it is trained, in versions of the weights; async mode only."""
     over_provision: Natural = 0
-    """Members started beyond ``group.group_size``. A group is complete with its first ``group_size`` valid members; the
-    others are stopped and are neither failures nor data. This favours whatever ends soon: the longer an episode, the
-    less likely it is trained on. Leave it at 0 where success and duration go together."""
+    """Number of members started beyond ``group.group_size``. The first ``group_size`` valid members complete a group;
+    the others are cancelled and count neither as failures nor as data. This biases training towards short episodes.
+    Leave it at 0 if success depends on the length of an episode."""
     complete_with: Literal["group_size", "min_valid"] = "group_size"
-    """How many valid members complete a group. ``min_valid`` stops the slowest of a group without starting more of
-    them, with the same bias."""
+    """Number of valid members that complete a group. ``min_valid`` cancels the slowest members without starting extra
+    ones, with the same bias."""
     max_in_flight: int | Literal["auto"] = 0
-    """Episodes that are played at the same time, older groups first; 0 for as many as ``group.num_envs``. ``auto``
-    raises the number while the engine keeps up, holds it while requests wait or the engine's cache is nearly full, and
-    lowers it where more brings nothing (:mod:`agentgym.rollout.in_flight`)."""
+    """Number of concurrent episodes, older groups first; 0 means ``group.num_envs``. ``auto`` raises the number while
+    throughput grows, keeps it while requests wait or the engine's cache is nearly full, and lowers it if more episodes
+    do not raise throughput (:mod:`agentgym.rollout.in_flight`)."""
 
     def __post_init__(self) -> None:
         if self.max_staleness < 1:
-            raise ConfigError(f"pipeline.max_staleness must be at least 1, got {self.max_staleness}; or use mode=sync")
+            raise ConfigError(
+                f"pipeline.max_staleness must be at least 1, got {self.max_staleness}; for on-policy training set "
+                "pipeline.mode=sync"
+            )
         check_ranges(self, "pipeline.")
         if self.max_in_flight != "auto" and self.max_in_flight < 0:
             raise ConfigError(f"pipeline.max_in_flight must be auto or at least 0, got {self.max_in_flight}")
 
     @property
     def bound(self) -> int:
-        """Versions that rollouts may be ahead of training: 0 unless the mode is async."""
+        """Largest number of versions by which sampled tokens may be older than the trained weights; 0 on-policy."""
         return self.max_staleness if self.mode == "async" else 0
 
     @property
     def is_on_policy(self) -> bool:
-        """True if every token is trained by the version that sampled it."""
+        """True if the weights that are updated are those that sampled the tokens."""
         return self.mode != "async"
 
     def quorum(self, group: GroupConfig) -> Quorum:
-        """Return how many members of a group are started, and how many complete it."""
+        """Return the number of members of a group that start, and the number that completes it."""
         num_needed = group.group_size if self.complete_with == "group_size" else group.min_valid
         return Quorum(num_started=group.group_size + self.over_provision, num_needed=num_needed)
 
     def in_flight(self, group: GroupConfig, health: Callable[[], EngineHealth | None] = lambda: None) -> InFlight:
-        """Return the limit that lets episodes begin; never more than there are environments."""
+        """Return the limit of concurrent episodes, at most ``group.num_envs``.
+
+        Args:
+            group: the settings of groups.
+            health: returns the engine's load, which ``auto`` follows.
+        """
         if self.max_in_flight == "auto":
             return InFlight(group.num_envs, AdaptiveLimit(most=group.num_envs), health=health)
         return InFlight(min(self.max_in_flight or group.num_envs, group.num_envs))
 
 
 WHOLE_STEP = ("reinforce_pp", "reinforce_pp_baseline", "spo")
-"""Estimators that normalise over all groups of a step."""
+"""Estimators that normalise over all groups of a step, which periodic mode never has at once."""
 
 
 def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
-    """Refuse what must see all groups of a step before the first gradient; periodic mode sees them as they come.
+    """Check that no component needs all groups of a step before the first gradient is computed.
 
-    What these checks cannot know (a component that compares groups under some settings) is found by the step itself,
-    see :class:`agentgym.trainers.phases.period.Period`.
+    Periodic mode computes gradients while groups are still sampled. Some components compare groups only under certain
+    settings, which these checks do not know; the step itself detects them
+    (:class:`agentgym.trainers.phases.period.Period`).
 
     Raises:
-        ConfigError: naming the component and what to do.
+        ConfigError: a component needs them; the message names the component and the way out.
     """
     columns = [name for name in credit.columns() if name not in FROM_GROUPS]
     shrink = [part.kind for part in loss.corrections if getattr(part, "denominator", "all") == "kept"]
@@ -96,8 +105,8 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
     ]
     if whole:
         raise ConfigError(
-            f"pipeline.mode=periodic takes gradients before all groups of a step are in, and that cannot be with "
-            f"{', '.join(whole)}; use mode=sync"
+            f"pipeline.mode=periodic computes gradients before all groups of a step are complete, which does not work "
+            f"with {', '.join(whole)}: set pipeline.mode=sync"
         )
 
 

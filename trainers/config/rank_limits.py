@@ -1,4 +1,4 @@
-"""Limits of several ranks that train one model together."""
+"""Combinations of settings that do not work when several ranks train one model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from agentgym.trainers.config.train import TrainConfig
 
 
 def check_ranks(config: TrainConfig, num_ranks: int) -> None:
-    """Refuse what several ranks cannot do together.
+    """Check that the configuration works with this number of ranks.
 
     Raises:
-        ConfigError: naming it, and what to do.
+        ConfigError: it does not; the message names the setting and what to do.
     """
     if num_ranks == 1:
         return
@@ -28,7 +28,7 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
 
 
 def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
-    """Return True if each of several ranks plays its share of the episodes, False if the first plays all of them."""
+    """Return True if each rank samples its share of the episodes, False if the first rank samples all of them."""
     return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
 
 

@@ -1,4 +1,4 @@
-"""Work that the processes of one run share, and how long they wait for each other."""
+"""Settings of the ranks of a run: who samples, how the model is sharded, and how long ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from agentgym.settings import Natural, Positive, check_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksConfig:
-    """Settings of the ranks that torchrun starts; one process alone plays and never waits."""
+    """Settings of the ranks that torchrun or Ray starts. They have no effect in a run of one process."""
 
     rollouts: Literal["auto", "all", "first"] = "auto"
-    """Ranks that play training's episodes. ``all``: each has an engine and plays its share of every step's groups. That
-    needs the embedded engine, ``pipeline.mode=sync`` and a ``groups_per_step`` that the number of ranks divides.
-    ``first``: the first rank alone, while the others wait. ``auto``: ``all`` where it is possible."""
+    """Ranks that sample episodes for training. ``all``: each has an engine and samples its share of every step's
+    groups. That needs the embedded engine, ``pipeline.mode=sync`` and a ``groups_per_step`` divisible by the number of
+    ranks. ``first``: only the first rank samples. ``auto``: ``all`` if possible, else ``first``."""
 
     shard_size: Natural = 0
-    """Ranks that share one copy of the model, which must divide the number of ranks; 0 is all of them. With 8 ranks a
-    machine, 8 keeps the gathering of weights inside each machine, and machines exchange gradients alone (HSDP)."""
+    """Number of ranks that share one copy of the model; it must divide the number of ranks. 0: all ranks share one.
+    With 8 ranks per machine, 8 gathers weights only within a machine, and machines exchange only gradients (HSDP)."""
     reduce: Literal["auto", "microbatch", "update"] = "auto"
-    """When ranks add up their gradients. ``microbatch``: after each micro-batch. ``update``: once an optimizer step,
-    for which each rank keeps the whole gradient, 4 bytes a trained parameter. ``auto``: over the ranks of a copy after
-    each micro-batch, over copies (``shard_size``) once an optimizer step, which takes no memory."""
+    """Time of the reduction of gradients over ranks. ``microbatch``: after each micro-batch. ``update``: once per
+    optimizer step, for which each rank keeps the whole gradient (4 bytes per trained parameter). ``auto``: within a
+    copy of the model after each micro-batch, between copies (``shard_size``) once per optimizer step, which needs no
+    extra memory."""
     wait_timeout_s: Positive = 86_400.0
-    """Longest time that the other ranks wait while the first one plays, evaluates or writes. This limit is for a rank
-    that hangs: one that dies is noticed at once, by its closed connection."""
+    """Seconds that the other ranks wait at most while the first one samples, evaluates or writes. The limit is for a
+    rank that hangs. A rank that dies is noticed at once, because its connection closes."""
     collective_timeout_s: Positive = 600.0
-    """Longest time of one collective operation on tensors, in which all ranks take part at once."""
+    """Seconds that one collective operation on tensors may take at most; all ranks take part in it at once."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "ranks.")
 
     def num_shards(self, num_ranks: int) -> int:
-        """Return the ranks over which each copy of the model is cut up.
+        """Return the number of ranks over which each copy of the model is sharded.
 
         Example:
             >>> RanksConfig(shard_size=8).num_shards(32), RanksConfig().num_shards(32)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: where demonstrations come from, and how the policy learns from them."""
+"""Configuration of supervised fine-tuning: the sources of demonstrations, and the training on them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ENDPOINT = "openai:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftMixConfig:
-    """Demonstrations beside RL: every optimizer step of RL adds the SFT loss of a batch of them."""
+    """Demonstrations during RL: every optimizer step of RL adds the SFT loss of a batch of demonstrations."""
 
     weight: NonNegative = 0.0
-    """Factor of the SFT loss; 0 leaves it out."""
+    """Factor of the SFT loss; 0 switches it off."""
     schedule: Literal["constant", "linear"] = "constant"
-    """``linear`` lowers the weight with every RL step, to 0 after the last."""
+    """``linear`` decreases the weight with every RL step, to 0 after the last."""
     batch_size: Count = 8
     """Rows per optimizer step."""
 
@@ -40,41 +40,43 @@ class SftMixConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftConfig:
-    """Supervised fine-tuning before RL, and beside it (``mix``). All sources that are set are joined."""
+    """Supervised fine-tuning before RL, and during it (``mix``). The demonstrations of all given sources are joined."""
 
     num_demos: Natural = 0
-    """Training tasks that the environment's oracle plays, or the teacher where one is named; 0 plays none."""
+    """Number of training tasks to demonstrate, by the environment's oracle or by ``teacher``; 0 for none."""
     noise: Fraction = 0.15
-    """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
-    demonstrations then teach no more than the form of actions."""
+    """Share of the oracle's actions that are replaced by random ones, so that the policy learns to recover. 1 needs no
+    oracle; such demonstrations teach only the format of actions."""
     noise_weight: NonNegative = 1.0
-    """Loss weight of the random actions' tokens. 0 shows what follows a mistake and does not teach the mistake ("DART:
-    Noise Injection for Robust Imitation Learning", Laskey et al., 2017). With ``noise=1`` every action weighs 1."""
+    """Loss weight of the random actions' tokens. With 0 the policy sees how to continue after a mistake and is not
+    trained to make it ("DART: Noise Injection for Robust Imitation Learning", Laskey et al., 2017). With ``noise=1``
+    all actions have weight 1."""
     without_oracle: Literal["refuse", "random"] = "refuse"
-    """What plays the demonstrations in an environment without an oracle: nothing, or random well-formed calls, which
-    teach the form of actions alone."""
+    """Behaviour in an environment without an oracle: an error, or demonstrations by random well-formed calls, which
+    teach only the format of actions."""
     files: tuple[str, ...] = ()
-    """Conversations as ``.jsonl`` or ``.parquet``, with the columns ``messages`` and ``tools`` of OpenAI and TRL."""
+    """Files of conversations (``.jsonl`` or ``.parquet``), with the columns ``messages`` and ``tools`` of OpenAI and
+    TRL."""
     runs: tuple[str, ...] = ()
-    """Folders of training runs and evaluations, whose recorded episodes are demonstrations."""
+    """Folders of training runs and evaluations whose recorded episodes serve as demonstrations."""
     teacher: str = ""
-    """``openai:URL?model=NAME``: the endpoint that plays the demonstrations in place of the oracle."""
+    """``openai:URL?model=NAME``: the endpoint that plays the demonstrations instead of the oracle."""
     teacher_max_new_tokens: Count = 1024
-    """Longest answer of the teacher, in its own tokens."""
+    """Largest length of an answer of the teacher, in its own tokens."""
     episodes_per_task: Count = 1
-    """Episodes of each task that the teacher plays."""
+    """Number of episodes that the teacher plays of each task."""
     keep: Keep = "success"
-    """Which valid episodes of runs and of the teacher are demonstrations: ``all``, those with ``success``, or of each
+    """Valid episodes of runs and of the teacher that become demonstrations: ``all``, those with ``success``, or of each
     task the ``best`` by return (the first among equals)."""
     num_epochs: Natural = 2
-    """Passes over the demonstrations before RL; 0 leaves the phase out, for demonstrations that ``mix`` alone uses."""
+    """Passes over the demonstrations before RL; 0 skips the phase, for demonstrations that only ``mix`` uses."""
     batch_size: Count = 16
     loss_roles: tuple[LossRole, ...] = ("assistant",)
-    """Roles whose messages weigh 1 in the loss; all other tokens weigh ``observation_weight``."""
+    """Roles whose messages have weight 1 in the loss; all other tokens have ``observation_weight``."""
     observation_weight: NonNegative = 0.3
-    """Loss weight of the other tokens. Small models learn to copy from them; set 0 for a pretrained model."""
+    """Loss weight of the other tokens, from which small models learn to copy. Set 0 for a pretrained model."""
     trainer: Literal["own", "trl"] = "own"
-    """``trl`` runs the phase in TRL's SFTTrainer (extra ``trl``)."""
+    """``own`` or ``trl``, which runs the phase in TRL's SFTTrainer (extra ``trl``)."""
     mix: SftMixConfig = SftMixConfig()
     optimizer: OptimizerConfig = OptimizerConfig(
         lr=3e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8

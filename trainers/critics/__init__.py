@@ -1,1 +1,1 @@
-"""Networks that read a number off the policy's states: critics, and SPA's progress estimator."""
+"""Networks that map the policy's hidden states to a number: critics, and SPA's progress estimator."""

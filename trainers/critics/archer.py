@@ -1,4 +1,4 @@
-"""ArCHer's critic: values of states and of whole turns, learnt off-policy from the latest episodes."""
+"""ArCHer's critic: values of states and of whole turns, learned off-policy from the latest episodes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
 NUM_VALUES = 4
-"""Two twins, each with Q(s, a) and V(s): heads 0 and 1 are Q, 2 and 3 are V."""
+"""Two critics (double Q-learning), each with Q(s, a) and V(s): outputs 0 and 1 are Q, 2 and 3 are V."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """The buffer's record of an episode: its windows, the positions of its turns, and their rewards."""
+    """An episode in the replay buffer: its context windows, the positions of its turns, and their rewards."""
 
     windows: tuple[tuple[int, ...], ...]
     at: tuple[tuple[int, ...], ...]
-    """Per window, two positions per turn: the last prompt token (the state) and the last sampled one (the action)."""
+    """Per window, two positions per turn: the last prompt token (state) and the last sampled token (action)."""
     rewards: tuple[float, ...]
 
     @property
@@ -38,11 +38,12 @@ class StoredTrajectory:
 
 
 class TwinCritic:
-    """Twin critics of utterances with a slowly moving target, after ArCHer.
+    """Two critics of turns with a target network, after ArCHer.
 
-    ``Q(s_t, a_t) <- r_t + gamma V'(s_{t+1})`` and ``V(s_t) <- Q'(s_t, a_t)``, the primed from the target network, each
-    twin from its own; the target then moves by ``polyak``. Columns are the target's, of V the smaller twin. A V
-    regresses on the turn that the buffer holds, where the paper samples one anew from today's policy.
+    ``Q(s_t, a_t)`` regresses on ``r_t + gamma V'(s_{t+1})`` and ``V(s_t)`` on ``Q'(s_t, a_t)``. Primes mark the target
+    network, and each critic uses its own target. After each update the target moves towards the trained network by
+    ``polyak``. The columns ``q_value`` and ``value`` come from the target network; of the two V the smaller is used.
+    V regresses on the recorded turn, where the paper samples a new turn from the current policy.
 
     Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL".
     """
@@ -61,7 +62,7 @@ class TwinCritic:
         return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """Put the step's episodes with their shaped rewards into the buffer and train on batches drawn from it."""
+        """Add the step's episodes with their shaped rewards to the replay buffer, and train on batches from it."""
         rewards = iter(credited.table.reward.tolist())
         new = [_episode(each, tuple(next(rewards) for _ in each.turns)) for each in _episodes(groups)]
         self._episodes = [*self._episodes, *new][-self._config.replay_episodes :]
@@ -99,7 +100,7 @@ class TwinCritic:
         self._episodes = [StoredTrajectory(**row) for row in state["episodes"]]
 
     def _update(self, episodes: Sequence[StoredTrajectory]) -> tuple[float, float, float]:
-        """One optimizer step and one of the target; gives the losses of Q and V and the gradient's norm."""
+        """Make one optimizer step and move the target; return the losses of Q and V and the gradient norm."""
         limit = self._config.tokens_per_microbatch
         rows = [row for episode in episodes for row in episode.rows]
         targets = torch.tensor(
@@ -125,10 +126,11 @@ class TwinCritic:
         return sum(ranks.gathered(q_loss)), sum(ranks.gathered(v_loss)), norm
 
     def _targets(self, episodes: Sequence[StoredTrajectory], values: Floats) -> Floats:
-        """``[N, 4]`` what Q and V of every turn regress on, from the target's values ``[N, 2, 4]``."""
+        """Return the regression targets ``[N, 4]`` of each turn's Q and V, from the target network's ``[N, 2, 4]``."""
         rewards = np.array([reward for episode in episodes for reward in episode.rewards])
         is_last = np.zeros(len(rewards), dtype=np.bool_)
         is_last[np.cumsum([len(episode.rewards) for episode in episodes]) - 1] = True
+        # V'(s_{t+1}) is the state value (axis 1, index 0) of the following row; an episode's last turn has none.
         following = np.where(is_last[:, None], 0.0, np.roll(values[:, 0, 2:], -1, axis=0))
         return np.concatenate([rewards[:, None] + self._gamma * following, values[:, 1, :2]], axis=1)
 
@@ -143,7 +145,7 @@ def _half_square(difference: Tensor) -> Tensor:
 
 
 def _by_turn(values: Floats) -> Floats:
-    """``[2 N, 4]`` in the order of the rows to ``[N, 2, 4]``: state and action of every turn."""
+    """Reshape ``[2 N, 4]``, in the order of the rows, to ``[N, 2, 4]``: state and action of each turn."""
     return values.reshape(-1, 2, NUM_VALUES)
 
 

@@ -1,4 +1,4 @@
-"""Critics: networks that read a scalar off the policy's states, and the one that GAE's estimators learn from."""
+"""Critics: networks that map the policy's hidden states to values, and the critic of GAE's estimators."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ FLAT = 1e-12
 
 
 class Critic(Protocol):
-    """Fills columns before credit and learns from what credit gives back."""
+    """Interface of a critic: it fills columns of the credit table, and learns from the targets that credit returns."""
 
     optimizer: torch.optim.Optimizer
-    """Its state is ``optimizer`` in :meth:`state_dict`."""
+    """The critic's optimizer; its state is ``optimizer`` in :meth:`state_dict`."""
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
-        """Columns over the turns or sampled tokens of valid trajectories."""
+        """Return columns over the turns or sampled tokens of valid trajectories."""
         ...
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """Train on a step's rollouts; gives numbers about it. Follows :meth:`columns` of the same groups."""
+        """Train on a step's rollouts and return metrics. Call :meth:`columns` with the same groups before."""
         ...
 
     def state_dict(self) -> StateDict:
@@ -60,9 +60,9 @@ class Critic(Protocol):
 
 
 class ValueNetwork(torch.nn.Module):
-    """``num_values`` numbers per state: a head over a copy of the policy's trunk, or over the policy's own states.
+    """A network with ``num_values`` outputs per state: a head over a copy of the policy's trunk, or over its states.
 
-    The head begins at 0, whatever the state. Beside a sharded policy the network is sharded, too.
+    The head is initialised with zeros, so all values begin at 0. If the policy is sharded, the network is too.
     """
 
     def __init__(self, policy: CausalLM, config: CriticConfig, num_values: int, seed: int) -> None:
@@ -87,14 +87,14 @@ class ValueNetwork(torch.nn.Module):
                 copy_weights(own, self.trunk)
 
     def inputs(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor | Sequence[ReadRow]:
-        """Return what :meth:`forward` takes: the rows, or the policy's states there, which carry no gradient."""
+        """Return the input of :meth:`forward`: the rows, or the policy's states at their positions (no gradient)."""
         if self.trunk is not None:
             return rows
         with frozen(policy):
             return run_whole(policy, lambda whole: hidden_states(trunk_of(whole), rows))
 
     def forward(self, inputs: Tensor | Sequence[ReadRow]) -> Tensor:
-        """Return values ``[n, num_values]`` at the positions that the rows name, or of ``[n, hidden]`` states."""
+        """Return the values ``[n, num_values]`` at the rows' positions, or of the states ``[n, hidden]``."""
         if not isinstance(inputs, Tensor):
             assert self.trunk is not None
             inputs = hidden_states(self.trunk, inputs)
@@ -102,15 +102,15 @@ class ValueNetwork(torch.nn.Module):
         return values
 
     def make_optimizer(self, config: CriticConfig) -> torch.optim.Optimizer:
-        """AdamW over what is trained; of a policy with adapters that is their copy and the head."""
+        """Return AdamW over the trained parameters; for a policy with adapters, those of their copy and the head."""
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         return torch.optim.AdamW(trained, lr=config.lr, betas=BETAS, eps=EPS, weight_decay=0.0)
 
 
 def read_values(network: ValueNetwork, policy: CausalLM, rows: Sequence[ReadRow], tokens_per_microbatch: int) -> Floats:
-    """Return values ``[n, num_values]`` at the rows' positions, row by row, without gradients.
+    """Return the values ``[n, num_values]`` at the rows' positions, row by row, without gradients.
 
-    Beside a sharded policy each rank reads its share of the rows and gets the values of all.
+    If the policy is sharded, each rank computes its share of the rows and receives the values of all.
     """
     ranks, batches = ranks_of(policy), micro_batches(rows, tokens_per_microbatch)
     made = []
@@ -127,7 +127,9 @@ def read_values(network: ValueNetwork, policy: CausalLM, rows: Sequence[ReadRow]
 
 
 def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float) -> Tensor:
-    """``1/2 max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)`` per position; a clip of 0 turns it off.
+    """Compute ``1/2 max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)`` per position; c = 0 switches clipping off.
+
+    Like PPO's clipped policy loss, the maximum keeps a value from moving further than c from its old value in one step.
 
     Source: PPO's reference implementation; verl ``compute_value_loss``.
 
@@ -144,10 +146,10 @@ def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float) -> Tenso
 
 
 def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
-    """Step on the gradients that are there, clipped; gives their norm.
+    """Clip the gradients, make an optimizer step, and return the norm before clipping.
 
     Raises:
-        RunStoppedError: it is not finite.
+        RunStoppedError: the norm is not finite.
     """
     norm: float = whole(torch.nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm)).item()
     if not math.isfinite(norm):
@@ -157,7 +159,7 @@ def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_
 
 
 class ValueCritic:
-    """The critic of GAE: a value before each sampled token, or one before each turn (at its last prompt token)."""
+    """The critic of GAE: one value before each sampled token, or one before each turn (at its last prompt token)."""
 
     def __init__(self, policy: CausalLM, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
         self._policy, self._config, self._is_per_token = policy, config, is_per_token
@@ -169,7 +171,7 @@ class ValueCritic:
         return {"token_value" if self._is_per_token else "value": values[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """Regress on the estimator's targets, leaving out turns that do not train."""
+        """Regress on the estimator's targets; turns that do not train are left out."""
         table, is_kept = credited.table, credited.loss_weight > 0
         old, target = table.value, credited.return_to_go
         if self._is_per_token:
@@ -204,11 +206,12 @@ class ValueCritic:
     def _fit(
         self, rows: Sequence[ReadRow], old: Floats, target: Floats, is_kept: Bools
     ) -> tuple[list[float], list[float]]:
-        """Loss and gradient norm of every update, each over all rows."""
+        """Return loss and gradient norm of each update; every update uses all rows."""
         network, config, ranks = self._network, self._config, ranks_of(self._policy)
         device = next(network.head.parameters()).device
         ends = np.cumsum([len(row.at) for row in rows]).tolist()
         places = [list(range(end - len(row.at), end)) for row, end in zip(rows, ends, strict=True)]
+        # The denominator counts all rows of the step, so that gradients do not depend on the micro-batches.
         columns = torch.tensor(np.stack([old, target, is_kept / is_kept.sum()]), dtype=torch.float32, device=device)
         batches = micro_batches(rows, config.tokens_per_microbatch)
         share = ranks.share(len(batches))
@@ -229,12 +232,12 @@ class ValueCritic:
 
 
 def before_tokens(segment: Segment) -> Iterator[int]:
-    """The position before each sampled token."""
+    """Return the position before each sampled token, whose hidden state predicts the token."""
     return (at - 1 for at in sampled_positions(segment))
 
 
 def before_turns(segment: Segment) -> Iterator[int]:
-    """The last prompt token before each turn."""
+    """Return the position of the last prompt token of each turn."""
     end = 0
     for turn in segment.turns:
         yield end + len(turn.prompt_ids) - 1
@@ -242,7 +245,7 @@ def before_turns(segment: Segment) -> Iterator[int]:
 
 
 def after_turns(segment: Segment) -> Iterator[int]:
-    """The last sampled token of each turn; of a turn without any, its last prompt token."""
+    """Return the position of each turn's last sampled token, or of its last prompt token if it sampled none."""
     end = 0
     for turn in segment.turns:
         end += len(turn.prompt_ids) + len(turn.completion.token_ids)

@@ -1,4 +1,4 @@
-"""SPA's progress estimator: a number per turn whose sum over an episode learns to be the episode's reward."""
+"""SPA's progress estimator: one number per turn, whose sum over an episode is trained to equal the reward."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from agentgym.types import TrajectoryGroup
 
 
 class ProgressEstimator:
-    """Estimates each turn's contribution c_t, read after the turn's last token, from the history and the action.
+    """An estimator of each turn's contribution c_t, computed at the turn's last token from history and action.
 
-    It minimises ``mean over episodes of (R - sum_t c_t)^2``, R the recorded return. The estimates of a step come from
-    the network as it was before that step's episodes.
+    It minimises ``mean over episodes of (R - sum_t c_t)^2``, where R is the recorded return. The estimates of a step
+    come from the network before it has trained on that step's episodes.
 
-    Source: "SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution" (``prm/train_our_progress_model.py``),
-    which fits the estimator once before RL; this one goes on learning, since the policy moves.
+    Source: "SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution" (``prm/train_our_progress_model.py``).
+    The paper trains the estimator once before RL; this one also trains during RL, because the policy changes.
     """
 
     def __init__(self, policy: CausalLM, config: CriticConfig, *, seed: int) -> None:
@@ -39,12 +39,12 @@ class ProgressEstimator:
         return {"progress": values[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """Fit the step's episodes and return the loss before the first update, after it, and the gradient's norm."""
+        """Train on the step's episodes; return the loss before and after the updates, and the gradient norm."""
         episodes = [trajectory for group in groups for trajectory in group.valid if trajectory.turns]
         if not episodes:
             return {}
         rows = _rows(groups)
-        # recorded rewards: those of the credit table are this estimator's own by now
+        # The recorded rewards: the shaper spa has replaced those of the credit table by this estimator's output.
         returns = np.array([sum(turn.reward for turn in episode.turns) for episode in episodes])
         episode_of_turn = np.repeat(np.arange(len(episodes)), [len(episode.turns) for episode in episodes])
         losses, norms = [], []
@@ -60,7 +60,7 @@ class ProgressEstimator:
         return {"network": self._network.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on from what :meth:`state_dict` returned."""
+        """Continue from what :meth:`state_dict` returned."""
         self._network.load_state_dict(state["network"])
         load_optimizer(self.optimizer, state["optimizer"])
 

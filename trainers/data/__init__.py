@@ -1,1 +1,1 @@
-"""From judged groups to tensors: training rows, minibatches, micro-batches and how they are laid out."""
+"""From groups with credit to tensors: training rows, minibatches, micro-batches and their layouts."""

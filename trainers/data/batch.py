@@ -1,6 +1,6 @@
-"""Training rows to tensors: micro-batches of similar length, with every denominator already global.
+"""Build micro-batches of tensors from training rows, with loss weights that are normalised over the whole update.
 
-The loss is a weighted sum over sampled tokens. The weights are fixed here, from all rows of the update, so that
+The loss is a weighted sum over sampled tokens. The weights are computed here from all rows of the update, so that
 gradients do not depend on how the rows are split into micro-batches.
 """
 
@@ -23,32 +23,32 @@ from agentgym.trainers.losses.config import LayoutKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """One micro-batch: rows as they are forwarded and, flat, their ``N`` sampled tokens."""
+    """One micro-batch: the rows in their layout, and flat columns over their ``N`` sampled tokens."""
 
     layout: Layout
-    """What the model reads."""
+    """The input of the model."""
     row: Tensor
     """``[N]`` row of each sampled token, ascending."""
     state: Tensor
-    """``[N]`` place in :func:`~agentgym.trainers.data.layout.hidden_states` of the state that predicts the token."""
+    """``[N]`` index into :func:`~agentgym.trainers.data.layout.hidden_states` of the state that predicts the token."""
     target: Tensor
     """``[N]`` id of the token."""
     advantage: Tensor
-    """``[N]``"""
+    """``[N]`` advantage of the token."""
     rollout_logprob: Tensor
-    """``[N]`` log-probability under the distribution the engine sampled from."""
+    """``[N]`` log-probability under the distribution from which the engine sampled."""
     weight: Tensor
-    """``[N]`` share of the token in the update's loss."""
+    """``[N]`` weight of the token in the update's loss."""
     turn: Tensor
-    """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
+    """``[N]`` turn in which the token was sampled, counted from 0 without gaps within the micro-batch."""
     turn_index: Tensor
     """``[N]`` position of that turn in its trajectory."""
     unit: Tensor
-    """``[N]`` which of the update's averaged units (trajectories or turns) the token belongs to."""
+    """``[N]`` unit of averaging (trajectory or turn) to which the token belongs, counted over the update."""
     samples: tuple[int, ...] = ()
-    """Of each row, the index of its sample among those that :func:`build_batches` was given."""
+    """For each row, the index of its sample in the argument of :func:`build_batches`."""
     trajectories: tuple[int, ...] = ()
-    """Of each row, its trajectory's number."""
+    """For each row, the number of its trajectory."""
     first: int = 0
     """Number of the update's sampled tokens in the micro-batches before this one."""
 
@@ -59,7 +59,7 @@ class TrainBatch:
 
     @property
     def num_forwarded(self) -> int:
-        """Number of tokens that the model reads, padding included."""
+        """Number of tokens in the model's input, padding included."""
         prefix = self.layout.prefix_ids.numel() if isinstance(self.layout, PaddedRows) else 0
         return prefix + self.layout.input_ids.numel()
 
@@ -68,7 +68,7 @@ Unit = Literal["trajectory", "turn"]
 
 
 class HasTokens(Protocol):
-    """A row that is forwarded."""
+    """A row of token ids."""
 
     @property
     def token_ids(self) -> tuple[int, ...]: ...
@@ -78,14 +78,21 @@ AnyRow = TypeVar("AnyRow", bound=HasTokens)
 
 
 def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Floats:
-    """Weight of each trained token in the update's loss.
+    """Return the weight of each trained token in the update's loss, shape ``[N]``.
 
-    ``token-mean`` divides by all trained tokens (DAPO), ``seq-mean-token-mean`` by the unit's tokens and by the number
-    of units (GRPO, GSPO), ``seq-mean-token-sum`` by the number of units, ``seq-mean-token-sum-norm`` by the constant
-    ``norm_length`` alone (Dr.GRPO, as verl has it). A unit without trained tokens does not count.
+    | aggregation | a token's weight |
+    |---|---|
+    | ``token-mean`` (DAPO) | 1 / number of trained tokens |
+    | ``seq-mean-token-mean`` (GRPO, GSPO) | 1 / (tokens of its unit * number of units) |
+    | ``seq-mean-token-sum`` | 1 / number of units |
+    | ``seq-mean-token-sum-norm`` (Dr.GRPO, as in verl) | 1 / ``norm_length`` |
+
+    A unit without trained tokens does not count.
 
     Args:
-        units: of every trained token, what it belongs to: its trajectory or its turn.
+        units: ``[N]`` the unit of each trained token: the number of its trajectory or of its turn.
+        aggregation: one of the names above.
+        norm_length: the constant of ``seq-mean-token-sum-norm``.
 
     Example:
         >>> token_weights(np.array([7, 8, 8]), "seq-mean-token-mean", 8).tolist()
@@ -105,11 +112,10 @@ def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Fl
 
 
 def num_averaged(samples: Sequence[TrainingSample], aggregation: str, unit: Unit) -> int | None:
-    """Return what :func:`token_weights` divides by, over these rows: trained tokens, or units that have some.
+    """Return the divisor of :func:`token_weights` for these rows: the number of trained tokens, or of units with some.
 
-    It adds up over groups, and weights of one part of an update times its number are weights times that of the whole:
-    so a gradient can be summed before the whole is known, and divided at the end. None where the divisor is a
-    constant.
+    Divisors of groups add up to that of the update. A gradient can therefore be accumulated group by group, each
+    multiplied by its own divisor, and divided by the sum at the end. None if the divisor is a constant.
     """
     if aggregation == "seq-mean-token-sum-norm":
         return None
@@ -138,12 +144,12 @@ def build_batches(
     layout: LayoutKind = "rows",
     device: torch.device | str = "cpu",
 ) -> list[TrainBatch]:
-    """All rows of one optimizer update as micro-batches of at most ``tokens_per_microbatch`` forwarded tokens.
+    """Build the micro-batches of one optimizer update, each of at most ``tokens_per_microbatch`` tokens with padding.
 
     Args:
-        unit: what the ``seq-mean`` aggregations take for a sequence. Segments of one trajectory are one.
-        layout: ``rows`` puts rows of similar length under each other, ``prefix`` those of a group after what they
-            share, ``packed`` as many as there is room for into one row, each distinct prefix once.
+        unit: the sequence of the ``seq-mean`` aggregations. All segments of a trajectory are one sequence.
+        layout: ``rows`` pads rows of similar length. ``prefix`` forwards the common prefix of a group's rows once.
+            ``packed`` puts many rows into one sequence, with each distinct prefix once.
     """
     units = _units(samples, unit)
     weights = token_weights(units, aggregation, norm_length)
@@ -159,10 +165,10 @@ def build_batches(
 
 
 def by_size(batches: Sequence[TrainBatch]) -> list[TrainBatch]:
-    """Return an update's micro-batches by number of tokens forwarded.
+    """Sort an update's micro-batches by the number of their tokens.
 
-    Ranks take them in turn and wait for each other after each. Neighbours are then of similar size, which makes the sum
-    of what the slowest ranks forward the least that there is.
+    Ranks take micro-batches in turn and wait for each other after each one. Sorting gives neighbours similar sizes,
+    which minimises the waiting time.
     """
     ordered: list[TrainBatch] = []
     first = 0
@@ -179,7 +185,7 @@ class _Row:
     weights: Floats
     units: Ints
     index: int
-    """Among the update's samples."""
+    """Index among the update's samples."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -187,7 +193,7 @@ class _Row:
 
 
 def _micro_batches(rows: Sequence[_Row], layout: LayoutKind, room: int) -> list[tuple[list[_Row], LayoutKind]]:
-    """The rows of each micro-batch, and the layout that pays for them."""
+    """Choose the rows of each micro-batch, and the cheapest layout for them."""
     if layout == "packed":
         alike_are_neighbours = sorted(rows, key=lambda row: (row.sample.ordinal, row.token_ids))
         return [(some, layout) for some in _packed(alike_are_neighbours, room)]
@@ -204,7 +210,7 @@ def _micro_batches(rows: Sequence[_Row], layout: LayoutKind, room: int) -> list[
 
 
 def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRow]]:
-    """Return rows in batches of at most ``room`` tokens with padding (or of one row)."""
+    """Split rows into batches of at most ``room`` tokens with padding; a longer row forms its own batch."""
     batches: list[list[AnyRow]] = []
     for row in sorted(rows, key=lambda row: len(row.token_ids)):
         if batches and (len(batches[-1]) + 1) * len(row.token_ids) <= room:
@@ -215,7 +221,7 @@ def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRo
 
 
 def _after_prefix(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
-    """The same where what all of a batch share counts once."""
+    """Split rows as :func:`rows_of_similar_length` does, but count the common prefix of a batch once."""
     batches: list[list[_Row]] = []
     num_shared = 0
     for row in sorted(rows, key=lambda row: len(row.token_ids)):
@@ -230,13 +236,13 @@ def _after_prefix(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
 
 
 def _pays(rows: Sequence[_Row]) -> bool:
-    """Return True if forwarding a shared prefix by itself saves a tenth of the tokens: it costs a second call."""
+    """Return True if the prefix layout, which needs a second forward call, saves at least a tenth of the tokens."""
     ids = [row.token_ids for row in rows]
     return 10 * (len(ids) - 1) * shared_prefix(ids) >= len(ids) * len(ids[-1])
 
 
 def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
-    """Neighbours, at most so many tokens that are not in the one before (or one row)."""
+    """Split rows into batches of at most ``room`` tokens, without counting the prefix shared with the row before."""
     batches: list[list[_Row]] = []
     size = 0
     for row in rows:

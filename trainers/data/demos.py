@@ -1,4 +1,4 @@
-"""Demonstrations: what an environment's oracle does, with a share of random actions, in a model's tokens."""
+"""Demonstrations: episodes of an environment's oracle, with a share of random actions, in a model's tokens."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
 _FEW_FAILURES, _FEW_HANGS = 3, 1
-"""More tasks than these failed, or hung, than were played, and the environment is taken to be broken."""
+"""Numbers by which failed, or hung, tasks may exceed the played ones before the environment counts as broken."""
 
 
 class Demonstrator:
-    """The environment's oracle, a share ``noise`` of its actions replaced by random ones.
+    """The environment's oracle with a share ``noise`` of its actions replaced by random ones.
 
-    Half of those are possible in the current state; half are drawn from the tools' schemas and mostly impossible, so
-    that the demonstrations also show how to go on after a refusal.
+    Half of the random actions are possible in the current state. The other half are drawn from the tools' schemas and
+    mostly impossible, so that the demonstrations also show how to continue after an error.
     """
 
     def __init__(self, env: Env, noise: float, seed: int) -> None:
         self._env, self._noise, self._rng = env, noise, np.random.default_rng(seed)
         self.was_random = False
-        """True if the last action took the oracle's place; of ``noise=1`` none does."""
+        """True if the last action replaced the oracle's; always False with ``noise=1``, which has no oracle."""
 
     def __call__(self, observation: Observation) -> Message:
         """Choose the next action."""
@@ -61,10 +61,10 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[Trajectory, ...]:
-    """Play one noisy oracle episode of each task, in tokens; return the valid trajectories.
+    """Play one noisy oracle episode of each task, and return the valid trajectories with token ids.
 
     Args:
-        max_context_tokens, max_new_tokens, context: those of the policy that learns from it.
+        max_context_tokens, max_new_tokens, context: settings of the policy that learns from the demonstrations.
 
     Raises:
         RunStoppedError: most episodes failed.
@@ -92,17 +92,17 @@ def collect_texts(
     reference: str = "ENV",
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[str], list[str]]:
-    """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
+    """Return the texts of some episodes and the words of their valid actions, to train a small tokenizer on.
 
-    The oracle acts where there is one, a random policy elsewhere. A failed episode is played again in a new
-    environment, and left out when that has failed ``max_retries`` times.
+    The oracle acts, or a random policy if the environment has none. A failed episode is repeated in a new environment
+    up to ``max_retries`` times, then left out.
 
     Args:
-        reference: the environment as commands name it, for messages.
-        say: is told when the first episode fails, and at the end how many were left out.
+        reference: the environment's name on the command line, for messages.
+        say: called with a message when the first episode fails, and at the end with the number left out.
 
     Raises:
-        RunStoppedError: most episodes fail; at the beginning a few are enough.
+        RunStoppedError: most episodes fail; at the beginning a few failures are enough.
     """
     texts: list[str] = []
     words: set[str] = set()
@@ -132,7 +132,7 @@ def collect_texts(
 
 
 class _TextPlayer:
-    """Plays episodes for their texts, each again in a new environment if the first one fails."""
+    """A player that collects the texts of episodes, and repeats a failed episode in a new environment."""
 
     def __init__(
         self, make_env: Callable[[], Env], limits: EpisodeLimits, max_retries: int, say: Callable[[str], None]
@@ -141,10 +141,10 @@ class _TextPlayer:
         self._env = make_env()
         self._has_failed = False
         self.failures: list[tuple[Task, Exception]] = []
-        """Tasks that failed at every try, with the last error."""
+        """Tasks that failed in every attempt, each with its last error."""
 
     def play(self, task: Task, seed: int) -> tuple[list[str], set[str]] | None:
-        """Return the texts and words of an episode, None if it failed at every try."""
+        """Return the texts and words of an episode, or None if every attempt failed."""
         for retries_left in range(self._max_retries, -1, -1):
             try:
                 return _texts_of(self._env, task, seed, self._limits)
@@ -163,17 +163,17 @@ class _TextPlayer:
 
     @property
     def patience(self) -> int:
-        """Number of tasks that may fail beyond those that were played; a hang costs a minute each time."""
+        """Number by which failed tasks may exceed played ones; smaller after a hang, which costs a minute each time."""
         return _FEW_HANGS if self.failures and isinstance(self.failures[-1][1], HungError) else _FEW_FAILURES
 
     def close(self) -> None:
-        """Close the environment; one that is broken may fail to close, too."""
+        """Close the environment; errors are ignored, because a broken environment may also fail to close."""
         with contextlib.suppress(Exception):
             self._env.close()
 
 
 def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[list[str], set[str]]:
-    """Return the texts of one episode, and the words that its valid actions name."""
+    """Return the texts of one episode, and the words in its valid actions."""
     limits = limits.of(env)
     texts: list[str] = []
     words: set[str] = set()
@@ -196,7 +196,7 @@ def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[l
 
 
 def has_oracle(env: Env) -> bool:
-    """Return True if the environment, in an episode, has a gold policy."""
+    """Return True if the environment has an oracle; it must be in an episode."""
     try:
         env.oracle()
     except UsageError:

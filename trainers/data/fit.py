@@ -1,4 +1,4 @@
-"""The layouts of rows that suit a model."""
+"""Checks which layouts of rows work with a model's architecture."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _measured: WeakKeyDictionary[Any, dict[LayoutKind, bool]] = WeakKeyDictionary()
 
 
 def can_share_prefixes(model: CausalLM) -> bool:
-    """Return True if rows can go on from the keys and values of what they share."""
+    """Return True if rows can continue from the cached keys and values of their common prefix."""
     return _is_same_in(model, "prefix")
 
 
 def can_be_packed(model: CausalLM) -> bool:
-    """Return True if rows can lie in one sequence, in which each token sees its own row alone."""
+    """Return True if rows can be packed into one sequence with a mask that separates them."""
     return _is_same_in(model, "packed")
 
 
 def _is_same_in(model: CausalLM, kind: LayoutKind) -> bool:
-    """Return True if a layout gives the hidden states of rows by themselves.
+    """Return True if a layout gives the same hidden states as separate rows.
 
-    All layers must attend to all tokens before. Of an architecture that agentgym does not know, two rows are compared.
+    All layers must use full causal attention. For an architecture that agentgym does not know, two rows are compared.
     """
     sizes = model.config.get_text_config()
     layers = getattr(sizes, "layer_types", None)
@@ -51,7 +51,7 @@ def _compared(model: CausalLM, kind: LayoutKind) -> bool:
             layout, where = lay_out(rows, one, model.device)
             try:
                 states = hidden_states(trunk_of(model), layout)
-            except Exception:  # of code that agentgym has not seen; rows by themselves remain
+            except Exception:  # unknown model code may raise anything; the layout of separate rows still works
                 return False
             made.append(torch.cat([states[torch.tensor(list(places))] for places in where]))
     return relative_gap(made[1], made[0]) <= max_gap(model)

@@ -1,8 +1,7 @@
-"""Layouts of training rows: padded one under the other, after a prefix they share, or packed into one row.
+"""Layouts of training rows: padded, padded after a common prefix, or packed into one sequence.
 
-Rows of a group begin alike (the prompt; often the first turns too), and so do the context windows of one episode. What
-they share need not be forwarded once per row. The states that come out are the same in every layout, and so are the
-gradients.
+Rows of a group share their prompt, and often their first turns; so do the context windows of an episode. A common
+prefix need not be forwarded once per row. Hidden states and gradients are the same in every layout.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ TokenIds = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class PaddedRows:
-    """``B`` rows of ``T`` tokens, padded on the right, where causal attention cannot see it from a real token.
+    """``B`` rows of ``T`` tokens after a common prefix of ``P`` tokens, which is forwarded once (P may be 0).
 
-    All of them go on from the same ``P`` tokens, which are forwarded once; 0 where nothing is shared.
+    Padding is on the right, where causal attention does not see it.
     """
 
     prefix_ids: Tensor
@@ -44,9 +43,9 @@ class PaddedRows:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Rows as one: a token that several rows begin with is there once, and sees what comes before it in its rows.
+    """Rows packed into one sequence, in which each distinct prefix occurs once (a forest of prefix trees).
 
-    Token j is before token i in some row exactly if ``j <= i < end[j]``.
+    Token i attends to token j exactly if ``j <= i < end[j]``: then j precedes i in a row.
 
     Example:
         >>> forest, where = grow_forest([(5, 6, 7), (5, 6, 8, 9), (4,)])
@@ -57,16 +56,16 @@ class Forest:
     input_ids: Tensor
     """``[T]``"""
     position: Tensor
-    """``[T]`` place of the token in its rows."""
+    """``[T]`` position of the token in its rows."""
     end: Tensor
-    """``[T]`` one past the last token that sees this one."""
+    """``[T]`` one past the last token that attends to this one."""
 
 
 Layout = PaddedRows | Forest
 
 
 def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | str) -> tuple[Layout, list[list[int]]]:
-    """Rows as they are forwarded, and for each of a row's tokens the place of its state in :func:`hidden_states`."""
+    """Return the rows in a layout, and for each token of each row the index of its state in :func:`hidden_states`."""
     if kind == "packed":
         forest, where = grow_forest(rows)
         return Forest(forest.input_ids.to(device), forest.position.to(device), forest.end.to(device)), where
@@ -85,7 +84,7 @@ def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | s
 
 
 def shared_prefix(rows: Sequence[TokenIds]) -> int:
-    """Return the number of first tokens that all rows share; one of each is left at least, and one row shares none.
+    """Return the length of the prefix that all rows share; at least one token of each row is not part of it.
 
     Example:
         >>> shared_prefix([(5, 6, 7), (5, 6, 8)]), shared_prefix([(5, 6), (5, 6)]), shared_prefix([(5, 6)])
@@ -97,7 +96,7 @@ def shared_prefix(rows: Sequence[TokenIds]) -> int:
 
 
 def common_prefix(one: TokenIds, other: TokenIds) -> int:
-    """Return the number of first tokens that two rows share.
+    """Return the length of the common prefix of two rows.
 
     Example:
         >>> common_prefix((5, 6, 7), (5, 6, 8, 9))
@@ -107,7 +106,7 @@ def common_prefix(one: TokenIds, other: TokenIds) -> int:
 
 
 def grow_forest(rows: Sequence[TokenIds]) -> tuple[Forest, list[list[int]]]:
-    """The rows' prefix trees, depth first, and for each row the places of its tokens."""
+    """Build the prefix trees of rows, depth first; return them with the indices of each row's tokens."""
     token_ids: list[int] = []
     position: list[int] = []
     end: list[int] = []
@@ -128,7 +127,7 @@ def grow_forest(rows: Sequence[TokenIds]) -> tuple[Forest, list[list[int]]]:
 
 
 def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
-    """Final hidden states ``[tokens forwarded, hidden]`` of the network below the head."""
+    """Return the final hidden states ``[tokens in the layout, hidden]`` of the network below the head."""
     if isinstance(layout, Forest):
         return _forest_states(trunk, layout)
     if not layout.prefix_ids.numel():
@@ -143,7 +142,7 @@ def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
 
 @contextmanager
 def recomputed(model: CausalLM) -> Iterator[None]:
-    """Gradients taken meanwhile compute what is inside a layer again instead of keeping it."""
+    """Enable gradient checkpointing in this context: layers recompute their activations in the backward pass."""
     was_training = model.training
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()  # transformers recomputes in this mode alone
@@ -167,7 +166,7 @@ def _forest_states(trunk: Trunk, forest: Forest) -> Tensor:
 
 
 def _dense_mask(forest: Forest, dtype: torch.dtype) -> Tensor:
-    """``[1, 1, T, T]`` of 0 where a token is seen and the least number elsewhere."""
+    """Return an additive mask ``[1, 1, T, T]``: 0 where a token is attended to, and the lowest number elsewhere."""
     at = torch.arange(forest.end.numel(), device=forest.end.device)
     sees = (at[None, :] <= at[:, None]) & (at[:, None] < forest.end[None, :])
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
@@ -175,7 +174,7 @@ def _dense_mask(forest: Forest, dtype: torch.dtype) -> Tensor:
 
 
 def _block_mask(forest: Forest) -> BlockMask:
-    """The same as FlexAttention takes it, which skips blocks in which nothing is seen."""
+    """Return the mask in FlexAttention's form, which skips blocks that are masked completely."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     end, length = forest.end, int(forest.end.numel())
@@ -188,7 +187,7 @@ def _block_mask(forest: Forest) -> BlockMask:
 
 @contextmanager
 def _attention(trunk: Trunk, name: str) -> Iterator[None]:
-    """Another implementation of attention for the while; transformers reads it at every forward."""
+    """Use another attention implementation in this context; transformers reads the setting in every forward pass."""
     before = trunk.config._attn_implementation
     trunk.config._attn_implementation = name
     try:

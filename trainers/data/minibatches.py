@@ -1,4 +1,4 @@
-"""Minibatches of a training step: which rows each optimizer update takes, epoch by epoch."""
+"""Minibatches of a training step: the rows of each optimizer update, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ def plan_minibatches(
 ) -> list[list[Rows]]:
     """Return the rows of every minibatch of every epoch, ``[epoch][minibatch]``.
 
-    ``minibatch="episodes"`` deals out whole groups. A group's advantages are relative to the group, so a minibatch of
-    whole groups has as much to reinforce as to discourage. ``"tokens"`` deals out single episodes, each to the
-    minibatch with the fewest trained tokens so far: minibatches then differ by one episode at most, and groups are
-    split. The context windows of an episode stay together in both. ``"rows"`` deals out single rows, one from here and
-    one from there, until each minibatch has ``rows_per_update`` or one less: verl cuts its batches so, wherever a group
-    or an episode ends.
+    * ``minibatch="episodes"`` distributes whole groups. The advantages of a group are relative to the group, so in each
+      minibatch positive and negative advantages balance.
+    * ``"tokens"`` distributes single episodes, each to the minibatch with the fewest trained tokens so far. Sizes of
+      minibatches then differ by one episode at most, but groups are split.
+    * ``"rows"`` distributes single rows, so that each minibatch has ``rows_per_update`` rows or one less. verl splits
+      its batches like this, without regard to groups and episodes.
 
-    The first epoch takes groups or episodes in order, so one epoch needs no seed. Later epochs shuffle them.
+    With the first two the context windows of an episode stay together. The first epoch takes groups or episodes in
+    order, so one epoch needs no seed. Later epochs shuffle them.
 
     Args:
-        verdicts: of the groups that are trained, in the order of ``samples``.
-        seed: of the shuffles. All ranks must pass the same one.
+        verdicts: verdicts of the trained groups, in the order of ``samples``.
+        seed: seed of the shuffles. All ranks must pass the same one.
     """
     whole = _rows_of_groups(verdicts, samples)
     if config.minibatch == "tokens":
@@ -57,24 +58,24 @@ def plan_minibatches(
 class OldLogprobs:
     """Log-probabilities under the policy before a step's first update, row by row.
 
-    They are computed once. Later epochs cut the same rows into other micro-batches.
+    They are computed once and stored by row, because later epochs split the same rows into other micro-batches.
     """
 
     def __init__(self) -> None:
         self._of_row: dict[int, Tensor] = {}
 
     def add(self, rows: Rows, batch: TrainBatch, logprob: Tensor) -> None:
-        """Keep what was computed of a micro-batch of a minibatch's ``rows``."""
+        """Store the log-probabilities of a micro-batch of a minibatch's ``rows``."""
         counts = torch.bincount(batch.row, minlength=len(batch.samples)).tolist()
         parts = torch.split(logprob.cpu(), counts)
         self._of_row |= {rows[index]: part for index, part in zip(batch.samples, parts, strict=True)}
 
     def share(self, ranks: Ranks) -> None:
-        """Give every rank the rows of all, since a later epoch gives a row to another rank."""
+        """Exchange the rows between ranks, because a later epoch may give a row to another rank."""
         self._of_row = {row: part for held in ranks.gathered(self._of_row) for row, part in held.items()}
 
     def of(self, rows: Rows, batch: TrainBatch) -> Tensor:
-        """Return those of a micro-batch of a minibatch's ``rows``."""
+        """Return the log-probabilities of a micro-batch of a minibatch's ``rows``."""
         return torch.cat([self._of_row[rows[index]] for index in batch.samples]).to(batch.rollout_logprob.device)
 
 
@@ -103,7 +104,7 @@ def _shuffled(num_units: int, seed: int) -> list[int]:
 
 
 def _balanced(order: Sequence[int], weights: Sequence[int], num_parts: int) -> list[list[int]]:
-    """Give each unit, in order, to the lightest part."""
+    """Distribute the units: each, in order, goes to the part with the smallest weight so far."""
     parts: list[list[int]] = [[] for _ in range(num_parts)]
     totals = [0] * num_parts
     for unit in order:

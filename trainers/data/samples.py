@@ -1,4 +1,4 @@
-"""Groups and their credit to training rows: one row per segment, so that no prompt is forwarded once per turn."""
+"""Build training rows from groups and their credit: one row per segment, so that a prompt is not repeated per turn."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class TrainingSample:
     turns: Ints
     """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
     trajectory: int
-    """Which trajectory of the batch the row is a segment of."""
+    """Number of the trajectory in the batch that the row is a segment of."""
     ordinal: int
-    """Task ordinal the row comes from."""
+    """Ordinal of the task that the row belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """A group, its rows of the batch's credit, and whether it is trained; ``dropped`` is the reason if not."""
+    """A group and its rows of the batch's credit; ``dropped`` is the reason if the group is not trained, else None."""
 
     group: TrajectoryGroup
     credit: CreditColumns
@@ -53,11 +53,11 @@ class GroupVerdict:
 
     @classmethod
     def of_record(cls, record: GroupRecord) -> GroupVerdict:
-        """Read a verdict back, to train on what was recorded."""
+        """Restore a verdict from a record, to train on recorded groups."""
         return cls(record.group, credit_columns([record.group], [record.credit]), record.dropped)
 
     def to_record(self, columns: Mapping[str, list[object]] | None = None) -> GroupRecord:
-        """Make the record, with the columns that credit read beside the episodes."""
+        """Return the record of this verdict, with the columns that credit read in addition to the episodes."""
         (credit,) = turn_credits([self.group], self.credit)
         return GroupRecord(group=self.group, credit=credit, dropped=self.dropped, columns=dict(columns or {}))
 
@@ -68,10 +68,10 @@ def judge_groups(
     min_valid: int,
     zero_variance_filter: Literal["advantage", "return", "off"],
 ) -> list[GroupVerdict]:
-    """Leave out groups with too few valid members and groups that teach nothing.
+    """Decide which groups train: those with enough valid members and, by ``zero_variance_filter``, a learning signal.
 
     Args:
-        credit: of all turns of the groups' valid trajectories, in order.
+        credit: the credit of all turns of the groups' valid trajectories, in order.
     """
     verdicts = []
     for group, rows in zip(groups, credit.split(groups), strict=True):
@@ -94,9 +94,9 @@ def _teaches(credit: CreditColumns) -> bool:
 
 
 def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
-    """The training rows of the groups that were kept, in order; turns of ``loss_weight`` 0 are masked.
+    """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
-    A turn's tokens have its advantage, or each its own where credit works on tokens.
+    All tokens of a turn have the turn's advantage, unless the estimator works per token.
     """
     samples: list[TrainingSample] = []
     num_trajectories = 0
@@ -116,7 +116,7 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
 
 
 def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:
-    """Return the columns of the group's rows, one after the other."""
+    """Return the columns of all rows of a group, concatenated."""
     assert np.isin(credit.loss_weight, (0.0, 1.0)).all(), "the configuration refuses components with fractional weights"
     turns = [turn for trajectory in group.valid for turn in trajectory.turns]
     index = [at for trajectory in group.valid for at in range(len(trajectory.turns))]

@@ -1,1 +1,1 @@
-"""Ranks, sharded models and checkpoints."""
+"""Training on several ranks: process groups, sharded models and checkpoints."""

@@ -1,7 +1,7 @@
-"""The state of a training run, and its checkpoints: a folder each, written whole or not at all.
+"""The state of a training run and its checkpoints. Each checkpoint is a folder that is written atomically.
 
-Every rank writes and reads its own parts of what is sharded (:mod:`agentgym.trainers.distributed.tensor_folder`).
-:class:`CheckpointWriter` writes them while training goes on.
+Every rank writes and reads its own shards (:mod:`agentgym.trainers.distributed.tensor_folder`).
+:class:`CheckpointWriter` writes them while training continues.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ NUM_KEPT = 2
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """Everything that training changes, after ``step`` steps of ``phase``.
+    """The complete state of training after ``step`` steps of ``phase``.
 
-    Task order, sampling and data order are functions of the seed and the step, so the step is their whole state.
+    Task order, sampling and data order are functions of the seed and the step, so they need no further state.
     """
 
     phase: Phase
@@ -56,61 +56,62 @@ class TrainState:
     model: CausalLM
     optimizer: torch.optim.Optimizer
     columns: Mapping[str, ColumnMaker]
-    """Hold the critic, and the last response to each task; by environment, as ``credit``."""
+    """Column makers by environment, which contain the critic and the last response to each task."""
     activity: Activity
     reference: Reference | None = None
-    """The policy before RL, where a KL term needs it."""
+    """The policy before RL, if the loss has a KL penalty."""
     credit: dict[str, CreditState]
     entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
     stream: StreamState | None = None
-    """None before the first step of RL."""
+    """State of the rollout stream; None before the first RL step."""
     plan: PlanState | None = None
-    """The planned groups, and the results of tasks; None before the first step of RL."""
+    """The planned groups and the results of tasks; None before the first RL step."""
     success_before: float | None = None
-    """None before its evaluation."""
+    """Success rate before RL; None before it has been evaluated."""
     num_trajectories: int = 0
     started: float = field(default_factory=time.perf_counter)
-    """On the clock of ``time.perf_counter``; earlier processes of a resumed run count."""
+    """Start of the run on the clock of ``time.perf_counter``, minus the time of earlier processes of the run."""
 
     @property
     def wall_s(self) -> float:
-        """Seconds that the run has taken."""
+        """Wall-clock seconds that the run has taken, over all its processes."""
         return time.perf_counter() - self.started
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint whose tensors are still in their folder; :func:`restore_state` reads them."""
+    """A checkpoint whose tensors have not been read yet; :func:`restore_state` reads them."""
 
     folder: Path
     phase: Phase
     step: int
     outline: StateDict
-    """``model``, ``optimizer``, ``columns`` and perhaps ``reference``, with tensors of the meta device."""
+    """``model``, ``optimizer``, ``columns`` and possibly ``reference``, with tensors on the meta device."""
     plain: StateDict
-    """All else."""
+    """All values that are not sharded tensors."""
 
 
 def save_state(run_dir: Path, state: TrainState, ranks: Ranks) -> None:
-    """Write a checkpoint, put it in place in one step, and drop all but the latest two. All ranks must call.
+    """Write a checkpoint, move it into place atomically, and delete all but the latest two. All ranks must call this.
 
     Raises:
         UsageError: the ranks do not share the run's folder.
-        RunStoppedError: it cannot be written; the older ones are as they were.
+        RunStoppedError: the checkpoint cannot be written; older checkpoints are unchanged.
     """
     _write(checkpoint_path(run_dir, state.phase, state.step), _tree_of(state), _plain_of(state), ranks)
 
 
 class CheckpointWriter:
-    """The checkpoints of a run, each written by a thread while training goes on, or at once.
+    """A context manager that writes the checkpoints of a run, in a background thread or at once.
 
-    At most one is under way. A context manager: its end waits for the one under way, also after an error.
+    At most one write is in progress. Leaving the context waits for it, also after an error.
 
     Args:
-        ranks: all must make the same calls.
-        in_background: copy the state to this machine's memory, which takes as much of it as the rank's share of a
-            checkpoint, and write the copy while training goes on.
-        say: called with a line where the run has to wait for the disk.
+        run_dir: the run's folder.
+        ranks: the ranks of the run, which must all make the same calls.
+        in_background: copy the state to this machine's memory and write the copy while training continues. The copy
+            needs as much memory as the rank's share of a checkpoint.
+        say: called with a message when the run has to wait for the disk.
 
     Example:
         >>> with CheckpointWriter(run_dir, Ranks(), in_background=True) as checkpoints:  # doctest: +SKIP
@@ -126,10 +127,10 @@ class CheckpointWriter:
         self._path = Path()
 
     def save(self, state: TrainState) -> None:
-        """Write the state as it is now, after the checkpoint under way.
+        """Write the current state, after any write in progress.
 
         Raises:
-            UsageError, RunStoppedError: this one or the one under way failed, as :func:`save_state` says.
+            UsageError, RunStoppedError: this write or the one in progress failed, see :func:`save_state`.
         """
         self.finish()
         if not self._in_background:
@@ -140,10 +141,10 @@ class CheckpointWriter:
         self._under_way = self._thread.submit(on_this_device(_write), self._path, tree, plain, self._ranks.beside())
 
     def check(self) -> None:
-        """Raise the error of a checkpoint that failed meanwhile; call it after each step.
+        """Raise the error of a background write that has failed; call it after each step.
 
         Raises:
-            UsageError, RunStoppedError: as :func:`save_state` says.
+            UsageError, RunStoppedError: see :func:`save_state`.
         """
         if self._under_way is None:
             return
@@ -153,10 +154,10 @@ class CheckpointWriter:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the checkpoint under way, if there is one.
+        """Wait for the write in progress, if there is one.
 
         Raises:
-            UsageError, RunStoppedError: as :func:`save_state` says.
+            UsageError, RunStoppedError: see :func:`save_state`.
         """
         if self._under_way is None:
             return
@@ -206,14 +207,14 @@ def _write(path: Path, tree: StateDict, plain: StateDict, ranks: Ranks) -> None:
 
 
 def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_reference: Callable[[], Reference]) -> None:
-    """Continue a new run's state from a checkpoint. All ranks must call this.
+    """Restore a checkpoint into the state of a new process. All ranks must call this.
 
     Args:
-        state: its optimizer is that of the checkpoint's phase.
-        make_reference: makes a reference of a KL term to read the checkpoint's into.
+        state: the state to fill; its optimizer must be that of the checkpoint's phase.
+        make_reference: creates the reference of the KL penalty, into which the checkpoint's is read.
 
     Raises:
-        CorruptDataError: the checkpoint cannot be read, or is another model's.
+        CorruptDataError: the checkpoint cannot be read, or belongs to another model.
     """
     state.phase, state.step = found.phase, found.step
     if "reference" in found.outline:
@@ -264,7 +265,7 @@ def _plain_of(state: TrainState) -> StateDict:
 
 
 def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> StateDict:
-    """The checkpoint's tree; weights are read into where they lie, and an optimizer's tensors are cut like them."""
+    """Read the checkpoint's tree; weights are read in place, and the optimizer's tensors are sharded like them."""
     own = _tree_of(state)
     targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
     optimizers = {
@@ -297,10 +298,10 @@ def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:
 
 
 def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """The latest checkpoint of a run, None if it has none yet; its tensors are not read yet.
+    """Return the latest checkpoint of a run without its tensors, or None if the run has none.
 
     Raises:
-        CorruptDataError: it cannot be read, or is of an older version; the message says what to do.
+        CorruptDataError: it cannot be read, or was written by an older version; the message says what to do.
     """
     found = _checkpoints(run_dir)
     if not found:
@@ -337,7 +338,7 @@ def _checkpoints(run_dir: Path) -> list[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a folder's list of files on disk, without which a crash of the machine may lose a rename."""
+    """Flush a folder's entries to disk; without this a crash of the machine may undo a rename."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The GPU of a process, in all of its threads."""
+"""Use of a process's GPU from all of its threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Result = TypeVar("Result")
 
 
 def on_this_device(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Return ``work`` as a function that uses this thread's GPU, whichever thread calls it.
+    """Wrap ``work`` so that it uses the GPU of the current thread, whichever thread calls it.
 
-    CUDA's current device belongs to a thread and is GPU 0 in a new one. There a collective of another rank's
-    communicator, a new tensor or a stream would be on the wrong GPU.
+    CUDA's current device is per thread, and GPU 0 in a new thread. Without the wrapper, new tensors, streams and
+    collectives of other ranks would use the wrong GPU.
     """
     if not torch.cuda.is_available():
         return work
@@ -31,10 +31,10 @@ def on_this_device(work: Callable[Arguments, Result]) -> Callable[Arguments, Res
 
 
 def beside(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Return ``work`` as a function for a thread that trains while this one samples: on this GPU, on its own stream.
+    """Wrap ``work`` for a thread that trains while this one samples: on the same GPU, on a separate CUDA stream.
 
-    All threads share CUDA's default stream, where the engine's next step would wait for a training step to end. The
-    returned function waits for what this thread has launched so far, and returns when its own kernels are done.
+    All threads share CUDA's default stream. On it the engine's next step would wait until a training step ends. The
+    wrapper waits for the kernels that this thread has launched so far, and returns when its own kernels are done.
     """
     if not torch.cuda.is_available():
         return work
@@ -53,5 +53,5 @@ def beside(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
 @functools.lru_cache
 def _training_stream(device: int) -> torch.cuda.Stream:
-    """One for all steps: what the allocator frees in a stream is reused in that stream alone."""
+    """Return the training stream, one for all steps: the allocator reuses memory only within a stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,11 +1,14 @@
-"""The processes that train one model together, started by torchrun or as Ray actors; one alone is a team of one.
+"""The processes that train one model together, started by torchrun or as Ray actors. A single process is one rank.
 
-Either every rank plays its share of the episodes, or the first one plays all of them (``ranks.rollouts``). All get what
-was played and train on it, each on its share of the rows. The folder and the screen are the first rank's.
+Either every rank samples its share of the episodes, or the first one samples all of them (``ranks.rollouts``). Every
+rank receives all episodes and trains on its share of the rows. Only the first rank writes to the folder and prints.
 
-Three groups connect the ranks. Tensors travel in the default group, over NCCL between GPUs, where all ranks meet at
-once. Objects travel in a group of their own, over gloo. There the other ranks may wait for hours while the first one
-plays, which NCCL would take for a hang. A third group, over gloo too, is for the thread that writes checkpoints.
+Three process groups connect the ranks:
+
+* the default group transfers tensors (NCCL between GPUs); all ranks call it at the same time;
+* a gloo group transfers Python objects; ranks may wait in it for hours while the first one samples, which NCCL would
+  report as a hang;
+* another gloo group belongs to the thread that writes checkpoints.
 """
 
 from __future__ import annotations
@@ -26,12 +29,12 @@ from agentgym.trainers.distributed.devices import on_this_device
 
 Value = TypeVar("Value")
 Share = list[tuple[int, int]]
-"""Indices of a rank's pieces of work, each with the factor of its loss."""
+"""Indices of a rank's work items, each with the factor of its loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those of a run.
+    """This process's place among the processes of a run, and communication with them.
 
     Example:
         >>> ranks = Ranks()
@@ -43,9 +46,9 @@ class Ranks:
     count: int = 1
     config: RanksConfig = RanksConfig()
     waiting: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
-    """The gloo group that objects travel in; None for one rank."""
+    """The gloo group for Python objects; None for one rank."""
     aside: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
-    """Another such group, for a thread that works beside the one that trains; None for one rank."""
+    """A second gloo group, for a thread that runs next to the training thread; None for one rank."""
 
     @property
     def is_main(self) -> bool:
@@ -53,32 +56,33 @@ class Ranks:
         return self.rank == 0
 
     def beside(self) -> Ranks:
-        """Return the same ranks for a thread beside the one that trains: objects travel in a group of their own."""
+        """Return the same ranks with the second gloo group, for a thread that runs next to the training thread."""
         return replace(self, waiting=self.aside)
 
     def share(self, num_items: int) -> Share:
-        """Return this rank's part of ``num_items`` pieces of work, by index, each with a factor for its loss.
+        """Return this rank's part of ``num_items`` work items, by index, each with a factor for its loss.
 
-        FSDP takes the mean of the ranks' gradients where the sum is wanted, so the factor is the number of ranks. All
-        ranks must go through the model equally often: one with fewer pieces takes the first once more, with factor 0.
+        FSDP averages the gradients of the ranks, but the loss is a sum, so the factor is the number of ranks. All ranks
+        must run the model equally often, so a rank with fewer items repeats its first one with factor 0.
         """
         mine = [(index, self.count) for index in range(self.rank, num_items, self.count)]
         return mine + [(0, 0)] * (-(-num_items // self.count) - len(mine))
 
     def joined(self, made: Sequence[Value], num_items: int) -> list[Value]:
-        """Return what all ranks made of their shares, in the order of the pieces; all ranks must call.
+        """Return the results of all ranks in the order of the work items. All ranks must call this.
 
         Args:
-            made: one value for each piece of :meth:`share`, without memory of a GPU.
+            made: one result for each item of :meth:`share`, without GPU tensors.
+            num_items: the number of work items.
         """
         held = self.gathered(list(made))
         return [held[index % self.count][index // self.count] for index in range(num_items)]
 
     def gathered(self, value: Value) -> list[Value]:
-        """The value of every rank, in order of rank.
+        """Return the values of all ranks, in order of rank (all-gather). All ranks must call this.
 
         Raises:
-            RunStoppedError: another rank is gone, or did not come in time.
+            RunStoppedError: another rank has ended, or did not call within ``ranks.wait_timeout_s``.
         """
         if self.count == 1:
             return [value]
@@ -87,30 +91,30 @@ class Ranks:
         return values
 
     def of_first(self, value: Value | None) -> Value:
-        """Return the first rank's value at all ranks; all must call.
+        """Return the first rank's value on all ranks (broadcast). All ranks must call this.
 
         Args:
-            value: of the first rank; those of others do not count.
+            value: the value to send; ignored on other ranks.
 
         Raises:
-            RunStoppedError: the first rank is gone, or did not come in time.
+            RunStoppedError: the first rank has ended, or did not call within ``ranks.wait_timeout_s``.
         """
         found: Any = value if self.count == 1 else self._broadcast(value)
         return found  # type: ignore[no-any-return]
 
     def meet(self) -> None:
-        """Return when all ranks have come here.
+        """Wait until all ranks have called this (barrier).
 
         Raises:
-            RunStoppedError: another rank is gone, or did not come in time.
+            RunStoppedError: another rank has ended, or did not call within ``ranks.wait_timeout_s``.
         """
         self.gathered(None)
 
     async def from_main(self, make: Callable[[], Awaitable[Value]]) -> Value:
-        """Return what the first rank makes, on all ranks. If it fails, all stop.
+        """Call the function on the first rank, and return its result on all ranks. If it fails, all ranks stop.
 
         Raises:
-            RunStoppedError: on the others, if the first rank failed, is gone, or took longer than
+            RunStoppedError: on other ranks: the first rank failed, has ended, or took longer than
                 ``ranks.wait_timeout_s``.
         """
         if self.count == 1:
@@ -130,10 +134,10 @@ class Ranks:
         return value
 
     async def from_all(self, make: Callable[[], Awaitable[Value]]) -> list[Value]:
-        """Return what every rank makes, in order of rank, at all ranks. If one fails, all stop.
+        """Call the function on every rank, and return all results, in order of rank. If one fails, all ranks stop.
 
         Raises:
-            RunStoppedError: on the others, if a rank failed, is gone, or took longer than ``ranks.wait_timeout_s``.
+            RunStoppedError: on other ranks: a rank failed, has ended, or took longer than ``ranks.wait_timeout_s``.
         """
         if self.count == 1:
             return [await make()]
@@ -166,7 +170,7 @@ class Ranks:
 
 
 def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (frozen)
-    """Return the ranks that torchrun or Ray started with this process; a process started otherwise is alone.
+    """Return the ranks that torchrun or Ray started with this process; a process started otherwise is one rank.
 
     Raises:
         UsageError: this machine has fewer GPUs than processes.
@@ -182,7 +186,7 @@ def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (fr
 
 
 def _connect(timeout: timedelta) -> None:
-    """Join the default group, with tensors of a CPU over gloo and those of a GPU over NCCL."""
+    """Join the default process group: gloo for CPU tensors, NCCL for GPU tensors."""
     if not torch.cuda.is_available():
         dist.init_process_group("gloo", timeout=timeout)
         return
@@ -197,11 +201,11 @@ def _connect(timeout: timedelta) -> None:
 
 
 def num_restarts() -> int:
-    """Return how often the ranks were started again, by the variable in which torchrun tells it, too."""
+    """Return the number of restarts of the ranks, from torchrun's environment variable, which Ray ranks set too."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def leave_ranks() -> None:
-    """Say goodbye to the other ranks, if there are any."""
+    """Leave the process groups, if there are any."""
     if dist.is_initialized():
         dist.destroy_process_group()

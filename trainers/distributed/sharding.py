@@ -1,6 +1,6 @@
-"""A model cut up over ranks by torch's FSDP2, and its weights and optimizer put together again.
+"""Sharding of a model over ranks with torch's FSDP2, and gathering of its weights and optimizer state.
 
-What is put together has the form it has on one rank, so a checkpoint of any number of ranks goes on at any other.
+Gathered state has the same form as on one rank, so a checkpoint can be resumed with any number of ranks.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Module = TypeVar("Module", bound=HasParameters)
 def shard(
     model: CausalLM, ranks: Ranks, precision: Precision = "float32", device: torch.device | None = None
 ) -> CausalLM:
-    """The model with every rank holding its part of each layer; the model itself on one rank.
+    """Shard a model, so that every rank holds its part of each layer; on one rank return the model itself.
 
-    With ``ranks.shard_size`` there are several copies of the model, each cut up over so many ranks.
+    With ``ranks.shard_size`` there are several copies of the model, each sharded over that many ranks.
 
-    Every rank holds all of a matrix in 4 bits, since such bytes cannot be cut by rows. In bfloat16, parts are rounded
-    before they are gathered, which halves what travels. Gradients are added up in float32.
+    4-bit matrices are replicated on every rank, because their packed bytes cannot be split by rows. With bfloat16
+    precision, shards are rounded before they are gathered, which halves the traffic. Gradients are reduced in float32.
 
     Args:
-        device: where the ranks compute; by default that of the model.
+        device: device of the computation; by default that of the model.
     """
     if ranks.count == 1:
         return model
@@ -51,13 +51,13 @@ def shard(
 
 @torch.no_grad()
 def shard_from_first(model: CausalLM | None, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
-    """Return a sharded model with the weights of the first rank's, which sends them one tensor at a time.
+    """Shard the first rank's model over all ranks; the first rank sends the weights one tensor at a time.
 
     Args:
-        model: the first rank's stays whole; the others need none.
+        model: the model on the first rank, which is not changed; None on the others.
 
     Raises:
-        ConfigError: its matrices are quantized.
+        ConfigError: the model's matrices are quantized.
     """
     if model is not None and is_quantized(model):
         raise ConfigError(
@@ -77,7 +77,7 @@ def shard_from_first(model: CausalLM | None, ranks: Ranks, precision: Precision 
 
 
 def _mesh(device: torch.device, ranks: Ranks) -> DeviceMesh:
-    """Return all ranks in a row, or copies of the model by ranks of each copy."""
+    """Return the device mesh: all ranks in one dimension, or copies of the model by ranks of each copy."""
     size = ranks.config.num_shards(ranks.count)
     if size == ranks.count:
         return init_device_mesh(device.type, (ranks.count,))
@@ -87,10 +87,10 @@ def _mesh(device: torch.device, ranks: Ranks) -> DeviceMesh:
 def shard_over(
     model: CausalLM, outline: CausalLM | None, ranks: Ranks, mesh: DeviceMesh, policy: MixedPrecisionPolicy
 ) -> CausalLM:
-    """Shard a model over a mesh of ranks, however few.
+    """Shard a model over a mesh of one or more ranks.
 
     Args:
-        outline: the model without weights, which copies are made from; None for one that is never copied.
+        outline: the model without weights, from which copies are created; None for a model that is never copied.
     """
     sharded: Any = shard_module(model, trunk_of(model).layers, ranks, mesh, policy)
     if outline is not None:
@@ -108,7 +108,7 @@ def shard_module(
     mesh: DeviceMesh,
     policy: MixedPrecisionPolicy = MixedPrecisionPolicy(),  # noqa: B008  (frozen)
 ) -> Module:
-    """Shard each of a module's layers, and the rest of it as one more; all ranks must call."""
+    """Shard each layer of a module, and the rest of the module as one more unit. All ranks must call this."""
     packed = {part.weight for part in module.modules() if is_four_bit(part)}
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy, ignored_params=packed)
@@ -128,7 +128,7 @@ def without_weights(model: Module) -> Module:
 
 
 def sharded_copy(model: CausalLM) -> CausalLM:
-    """Return a copy of a sharded model, sharded like it. No rank holds the whole of it at any time."""
+    """Return a copy of a sharded model with the same sharding. No rank ever holds the whole model."""
     assert isinstance(model, FSDPModule)
     made: CausalLM = model.make_copy()  # type: ignore[attr-defined]
     give_memory(made, next(model.parameters()).device)
@@ -137,21 +137,21 @@ def sharded_copy(model: CausalLM) -> CausalLM:
 
 
 def give_memory(module: Any, device: torch.device) -> None:
-    """Put what a sharded module has on the meta device on a real one, with any values."""
+    """Allocate the tensors of a sharded module that are on the meta device, without initialising them."""
     module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
 
 
 @torch.no_grad()
 def copy_weights(source: HasParameters, target: HasParameters) -> None:
-    """Copy the parameters of a module to one that is sharded like it."""
+    """Copy the parameters of a module to a module with the same sharding."""
     for other, own in zip(parameters_of(source), parameters_of(target), strict=True):
         own.copy_(other)
 
 
 def parameters_of(module: HasParameters) -> list[torch.nn.Parameter]:
-    """Return a module's parameters; of a sharded one each rank's parts, also after a forward pass without gradient.
+    """Return a module's parameters; for a sharded module this rank's shards.
 
-    Such a pass leaves the weights gathered that belong to no layer.
+    A forward pass without gradients leaves weights outside the layers gathered; this reshards them first.
     """
     for part in module.modules():
         if isinstance(part, FSDPModule):
@@ -160,17 +160,17 @@ def parameters_of(module: HasParameters) -> list[torch.nn.Parameter]:
 
 
 def trunk_for_copy(policy: CausalLM) -> Trunk:
-    """Return a copy of the trunk; that of a sharded policy is whole and on the meta device."""
+    """Return a copy of the trunk; for a sharded policy it is unsharded, without weights, on the meta device."""
     if isinstance(policy, FSDPModule):
         return policy.make_trunk()  # type: ignore[no-any-return, attr-defined]
     return copy.deepcopy(trunk_of(policy))
 
 
 def reduce_gradients(model: CausalLM, *, is_last: bool) -> None:
-    """Prepare the backward pass of a micro-batch: whether ranks add up gradients after it (``ranks.reduce``).
+    """Choose, before the backward pass of a micro-batch, if ranks reduce gradients after it (``ranks.reduce``).
 
     Args:
-        is_last: the micro-batch is the last of an optimizer step, after which all gradients are added up.
+        is_last: True for the last micro-batch of an optimizer step, after which all gradients are reduced.
     """
     if not isinstance(model, FSDPModule):
         return
@@ -180,24 +180,25 @@ def reduce_gradients(model: CausalLM, *, is_last: bool) -> None:
 
 
 def mesh_of(model: FSDPModule) -> DeviceMesh:
-    """Return the ranks that a model is sharded over, as torch names them."""
+    """Return the device mesh that a model is sharded over, None for an unsharded model."""
     return model.mesh  # type: ignore[no-any-return, attr-defined]
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """Return a rank's part of a sharded tensor; a tensor that is not sharded is returned as it is."""
+    """Return this rank's shard of a tensor, or the tensor itself if it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def ranks_of(model: CausalLM) -> Ranks:
-    """Those that a model is cut up over."""
+    """Return the ranks over which a model is sharded."""
     return model.ranks if isinstance(model, FSDPModule) else Ranks()  # type: ignore[attr-defined]
 
 
 def run_whole(model: CausalLM, work: Callable[[CausalLM], Result]) -> Result:
-    """``work(model)`` with the weights in place that belong to no layer: embedding, last norm, head.
+    """Call ``work(model)`` with the weights outside the layers gathered: embedding, final norm, head.
 
-    FSDP does that for a model's own ``forward``; what calls parts of a model goes through here. All ranks must.
+    FSDP gathers them only for the model's own ``forward``; code that calls parts of a model uses this function. All
+    ranks must call it.
     """
     if not isinstance(model, FSDPModule):
         return work(model)
@@ -206,7 +207,7 @@ def run_whole(model: CausalLM, work: Callable[[CausalLM], Result]) -> Result:
 
 
 def whole(value: object) -> Any:
-    """A state dictionary, or a tensor, with what is cut up put together; all ranks must ask."""
+    """Gather the sharded tensors of a state dictionary, or a single tensor. All ranks must call this."""
     if isinstance(value, DTensor):
         return value.full_tensor()
     if isinstance(value, Mapping):
@@ -217,7 +218,7 @@ def whole(value: object) -> Any:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: StateDict) -> None:
-    """Put an optimizer state, whole or sharded as the parameters are, into an optimizer, each rank its part."""
+    """Load an optimizer state, unsharded or sharded as the parameters are; each rank loads its shards."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     of_parameter = {
         index: {name: _cut_like(parameters[index], value) for name, value in held.items()}

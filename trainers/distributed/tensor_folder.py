@@ -1,8 +1,8 @@
-"""A tree of tensors in a folder, by torch.distributed.checkpoint: each rank writes and reads its own parts.
+"""A tree of tensors in a folder (torch.distributed.checkpoint): each rank writes and reads its own shards.
 
-The tree is what ``state_dict`` methods return: dicts, lists and tuples of tensors and plain values. A folder that any
-number of ranks wrote can be read by any other number, since torch cuts the parts anew. No rank ever holds a whole
-tensor of a sharded model.
+A tree is the result of a ``state_dict`` method: dicts, lists and tuples of tensors and plain values. Any number of
+ranks can read a folder that another number wrote, because torch reshards the tensors. No rank ever holds a whole tensor
+of a sharded model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agentgym.trainers.types import StateDict
 Held = TypeVar("Held")
 
 OUTLINE = "outline.pt"
-"""The tree with its tensors left out; written last, by the first rank."""
+"""File of the tree without its tensors; the first rank writes it last."""
 _METADATA_NAMES = {
     "torch.distributed.checkpoint.metadata": {
         *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex"),
@@ -43,16 +43,16 @@ _METADATA_NAMES = {
     "pathlib": {"Path", "PosixPath"},
     "pathlib._local": {"Path", "PosixPath"},
 }
-"""All that the metadata of a folder of tensors is made of, by module."""
+"""The only classes that the metadata of a folder may contain, by module."""
 
 
 def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ranks) -> None:
     """Write a tree into an empty folder. All ranks must call this.
 
     Args:
-        folder: on storage that all ranks see.
-        tree: its tensors are sharded over the ranks, or the same on all of them.
-        plain: what the first rank adds: values and tensors of its own, which are small.
+        folder: a folder on storage that all ranks share.
+        tree: the tree; its tensors are sharded over the ranks, or equal on all of them.
+        plain: further values and small tensors, which only the first rank writes.
 
     Raises:
         UsageError: the ranks do not share the folder.
@@ -90,9 +90,9 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
 
 
 def held_in_memory(tree: Held) -> Held:
-    """Return a copy of a tree, its tensors in this machine's memory, that nothing changes any more.
+    """Return a copy of a tree with its tensors in this machine's memory, which later training steps do not change.
 
-    Tensors that share memory share it in the copy. Each rank copies its own parts of what is sharded.
+    Tensors that share memory also share it in the copy. Each rank copies its own shards.
     """
     stager = DefaultStager(
         StagingOptions(
@@ -109,7 +109,7 @@ def _not_written(folder: Path, reason: str) -> RunStoppedError:
 
 
 def read_outline(folder: Path) -> tuple[StateDict, StateDict]:
-    """Return the tree with tensors of the meta device in place of its tensors, and what the first rank added."""
+    """Return the tree with tensors on the meta device, and the values that the first rank added."""
     found = torch.load(folder / OUTLINE, map_location="cpu", weights_only=True)
     return found["tree"], found["plain"]
 
@@ -118,9 +118,9 @@ def load_tree(folder: Path, outline: object, targets: Mapping[str, Tensor], rank
     """Return the tree with its tensors. All ranks must call this.
 
     Args:
-        outline: of :func:`read_outline`, or a part of it under a new root.
-        targets: by path (:func:`tensors_of`), tensors that are filled in place and may be sharded. Other tensors are
-            made anew, whole, on the CPU.
+        outline: the result of :func:`read_outline`, or a part of it under a new root.
+        targets: tensors to fill in place, by path (:func:`tensors_of`); they may be sharded. Other tensors are
+            created unsharded on the CPU.
 
     Raises:
         CorruptDataError: the folder cannot be read, or a target has another shape than the tensor.
@@ -150,7 +150,7 @@ def load_tree(folder: Path, outline: object, targets: Mapping[str, Tensor], rank
 
 
 def tensors_of(tree: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a tree by path, keys joined by ``/``.
+    """Return the tensors of a tree with their paths, keys joined by ``/``.
 
     Example:
         >>> [path for path, _ in tensors_of({"state": {0: {"step": torch.zeros(1)}}, "lr": 0.1})]
@@ -177,18 +177,18 @@ def _map_tensors(tree: object, change: Callable[[str, Tensor], Tensor], path: st
 
 
 def _outlined(tensor: Tensor) -> Tensor:
-    """The same shape and dtype without memory; of a sharded tensor those of the whole."""
+    """Return a tensor on the meta device with the same dtype and the shape of the unsharded tensor."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _reason(error: CheckpointException) -> str:
-    """The first rank's failure in a line; torch's own message is that of all ranks with their stacks."""
+    """Return the first rank's failure in one line; torch's own message has the stack traces of all ranks."""
     failure, _ = next(iter(error.failures.values()))
     return f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0]}"
 
 
 class _Reader(FileSystemReader):
-    """Reads the folder's metadata without running code from it, which a plain unpickling would."""
+    """An unpickler for the folder's metadata that cannot run code from the file, as plain unpickling could."""
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         with open(Path(self.path) / ".metadata", "rb") as file:

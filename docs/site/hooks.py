@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
@@ -27,8 +28,22 @@ def on_files(files: Files, config: Any) -> Files:
         code = path.read_text(encoding="utf-8")
         page = f"# {path.name}\n\nRun it from a checkout: `python examples/{path.name}`.\n\n```python\n{code}```\n"
         files.append(File.generated(config, uri_of(path), content=page))
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        files.append(File.generated(config, uri_of(path), content=notebook_page(path)))
     files.append(File.generated(config, "reference/commands.md", content=commands()))
     return files
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as a page of the site: its texts, with links as the site has them, and its cells of code."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            parts.append(f"```python\n{source}\n```")
+        else:
+            parts.append(re.sub(r"\]\((\w+)\.py\)", r"](\1.md)", source).replace("](../docs/", "](../"))
+    return "\n\n".join(parts)
 
 
 def commands() -> str:
@@ -47,7 +62,7 @@ def uri_of(path: Path) -> str:
     if name in ROOT_PAGES:
         return f"project/{name}"
     name = re.sub(r"README\.md$", "overview.md", name)
-    return re.sub(r"^examples/(\w+)\.py$", r"examples/\1.md", name)
+    return re.sub(r"^examples/(\w+)\.(py|ipynb)$", r"examples/\1.md", name)
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:

@@ -180,7 +180,7 @@ def reduce_gradients(model: CausalLM, *, is_last: bool) -> None:
 
 
 def mesh_of(model: FSDPModule) -> DeviceMesh:
-    """Return the device mesh that a model is sharded over, None for an unsharded model."""
+    """Return the device mesh over which a model is sharded."""
     return model.mesh  # type: ignore[no-any-return, attr-defined]
 
 

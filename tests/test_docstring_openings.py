@@ -7,7 +7,17 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("agentgym", "envs", "tools", "sandboxes", "trainers")
+ROOMS = (
+    "agentgym",
+    "envs",
+    "tools",
+    "sandboxes",
+    "trainers",
+    "benchmarks",
+    "examples",
+    "docs/site",
+    "tests/shared/testkit",
+)
 CLAUSE = re.compile(r"(What|Who|Whose|Whether|Where|How|Which|Why)\b")
 SHOWN = ("agentgym/check/sandbox",)
 """Docstrings there are what a check says that a sandbox promises."""

@@ -45,7 +45,7 @@ ARMS = {
 
 
 def run_dir_of(runs: Path, name: str, seed: int) -> Path:
-    """Where an arm's run lies."""
+    """Return the folder of an arm's run."""
     return runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
 
 
@@ -106,7 +106,7 @@ async def held_out(name: str, options: argparse.Namespace, seed: int) -> EvalSum
 
 
 def row_of(name: str, run_dir: Path, seed: int, success: EvalSummary | None = None) -> dict[str, Any]:
-    """What a run's metrics say."""
+    """Summarise the metrics of a run."""
     rows = read_json_lines(run_dir / "metrics.jsonl")
     steps = [row for row in rows if row["phase"] == "rl"]
     seconds = [sum(value for key, value in row.items() if key.startswith("time/")) for row in steps]

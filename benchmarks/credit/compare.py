@@ -116,7 +116,7 @@ ARMS: dict[str, list[str]] = {
     "grpo+penalty": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}]"],
     "grpo+penalty+gate": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
 }
-"""What is compared. The last two are the phantom-advantage experiment: a shaped reward without and with a gate.
+"""The configurations that are compared. The last two test phantom advantages: a shaped reward without and with a gate.
 ``igpo`` has to be asked for: it needs tasks with reference answers, which of these worlds only ``wiki`` has."""
 
 NUM_TRAIN_TASKS = 512
@@ -162,7 +162,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]:
-    """What one run says."""
+    """The results of one run."""
     metrics = read_json_lines(run_dir / "metrics.jsonl")
     before, after = (row for row in metrics if row["phase"] == "eval")
     steps = [row for row in metrics if row["phase"] == "rl"]
@@ -269,7 +269,7 @@ def with_earlier(
 
 
 def made_at(rows: Sequence[dict[str, Any]]) -> str:
-    """Where, when and at which commit the rows were made, by seed."""
+    """Return the seeds, machine, date and commit of the rows as text."""
     seeds: dict[tuple[str, str, str], set[int]] = {}
     for row in rows:
         seeds.setdefault((row["machine"], row["date"], row["commit"]), set()).add(row["seed"])

@@ -159,7 +159,7 @@ def compiling(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def checkpoints(device: torch.device, shape: str) -> Iterator[Row]:
-    """What a thread writes while the weights change, against what they were when they were copied."""
+    """Compare the weights that a thread writes during training with the weights at the time of the copy."""
     model = build(shape, device).float()
     before = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:

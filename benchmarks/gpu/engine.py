@@ -95,7 +95,7 @@ def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
 
 
 def step_bytes(model: Any, num_rows: int, num_attended: float) -> float:
-    """What one decoding step must read: all weights once, and each row's keys and values."""
+    """Return the bytes that one decoding step must read: all weights once, and each row's keys and values."""
     sizes = model.config
     head_dim = sizes.hidden_size // sizes.num_attention_heads
     of_token = 2 * sizes.num_hidden_layers * sizes.num_key_value_heads * head_dim * 2

@@ -1,4 +1,4 @@
-"""What a check of ``check.py`` gives: rows with a value and its limit."""
+"""The results of a check of ``check.py``: rows with a value and its limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row:
     limit: float
     note: str = ""
     is_skipped: bool = False
-    """What it needs is not here; the note says what."""
+    """A requirement of the check is missing here; the note names it."""
 
     @property
     def passed(self) -> bool:

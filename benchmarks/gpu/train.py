@@ -97,7 +97,7 @@ def num_forwarded(layout: PaddedRows | Forest) -> int:
 
 
 def seen_by_each(samples: Sequence[TrainingSample], layout: str) -> list[list[int]]:
-    """How many tokens each token sees; what rows of a group share counts once where it is forwarded once."""
+    """Return the number of tokens that each token attends to; a shared prefix that is forwarded once counts once."""
     rows = [list(range(1, len(sample.token_ids) + 1)) for sample in samples]
     if layout == "rows":
         return rows
@@ -183,7 +183,7 @@ def measure_steps(options: argparse.Namespace, device: torch.device) -> list[dic
 
 
 def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """Return the name of the device."""
     return torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
 
 

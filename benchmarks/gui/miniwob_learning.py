@@ -1,4 +1,4 @@
-"""What a tiny text model learns on MiniWoB++: its held-out success per task, untrained, warmed up, and over RL.
+"""Learning of a tiny text model on MiniWoB++: held-out success per task before training, after the warm start, over RL.
 
     OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_learning.py run --seeds 0 1
     python benchmarks/gui/miniwob_learning.py report --seeds 0 1
@@ -118,7 +118,7 @@ def counts(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def result(start: Path, folder: Path, seed: int) -> dict[str, Any]:
-    """What one run says."""
+    """The results of one run."""
     config = load_config(folder / "config.json")
     metrics = [row for row in read_json_lines(folder / "metrics.jsonl") if row["phase"] == "rl"]
     curve = {at: counts(path) for at, path in evaluations(start, folder, config.num_steps).items()}

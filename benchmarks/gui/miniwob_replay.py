@@ -1,5 +1,6 @@
-"""Whether episodes of MiniWoB++ by scripted policies and by a fuzzing agent replay in another process with equal
-states and rewards.
+"""Replay episodes of MiniWoB++ in another process, and compare states and rewards.
+
+Scripted policies and a fuzzing agent play the episodes.
 
 OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_replay.py --episodes 200 --out benchmarks/gui/miniwob-replay.json
 """

@@ -1,4 +1,4 @@
-"""How often each scripted policy of MiniWoB++ earns all of the page's reward.
+"""Share of episodes in which each scripted policy of MiniWoB++ earns the page's full reward.
 
 OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_solvers.py --seeds 20 --out benchmarks/gui/miniwob-solvers.json
 """

@@ -1,4 +1,4 @@
-"""How long a reset and a click take in a browser, and how many episodes a second; beside a new browser per episode.
+"""Time of a reset and of a click in a browser, and episodes per second, compared with a new browser per episode.
 
     OMP_NUM_THREADS=1 python benchmarks/gui/speed.py --out benchmarks/gui/results.json
 

@@ -87,7 +87,7 @@ def with_outcomes_only(table: TurnTable) -> TurnTable:
 
 @dataclass(frozen=True)
 class Padded:
-    """Where each sampled token stands in a padded batch ``[B, L]``."""
+    """Index of each sampled token in a padded batch ``[B, L]``."""
 
     row: np.ndarray
     column: np.ndarray

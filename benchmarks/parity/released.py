@@ -49,7 +49,7 @@ class Case:
     variant: str = ""
     """Settings, where one component has several cases."""
     explained: str = ""
-    """Why a difference remains on purpose; empty if the two must be equal."""
+    """Reason for a deliberate difference; empty if the two must be equal."""
 
 
 def load(path: Path, *names: str, namespace: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -158,11 +158,11 @@ def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor
 
 
 VERL_FUNCTIONS = SimpleNamespace(masked_sum=masked_sum, masked_mean=masked_mean)
-"""What losses derived from verl read of ``verl.utils.torch_functional``, which imports tensordict."""
+"""The functions of ``verl.utils.torch_functional`` that verl's losses use; the module itself imports tensordict."""
 
 
 class ActorConfig(SimpleNamespace):
-    """What verl's losses read of its actor's configuration."""
+    """The fields of verl's actor configuration that its losses read."""
 
     def __init__(self, **settings: Any) -> None:
         defaults = {

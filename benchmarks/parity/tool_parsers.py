@@ -62,7 +62,7 @@ class Row:
     without: tuple[str, ...] = ()
     """Marks that the tokenizer lacks, by which vLLM's parser knows older models."""
     explained: str = ""
-    """Why ours and vLLM's differ, and who is right; empty if they may not."""
+    """Reason why ours and vLLM's may differ, and which one is right; empty if they must be equal."""
 
 
 GEMMA4 = (

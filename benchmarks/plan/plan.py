@@ -67,7 +67,7 @@ class Workload:
 
 
 def measured() -> dict[str, float]:
-    """What the benchmarks beside this one found."""
+    """Return the committed measurements of the other benchmarks that the plan uses."""
 
     def read(name: str) -> Any:
         return json.loads((HERE.parent / name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a rank holds and sends in an update of SmolLM2-135M, by number of ranks, beside what the plan says.
+"""Memory and traffic of a rank in an update of SmolLM2-135M by number of ranks, compared with the plan.
 
     python benchmarks/plan/ranks.py                         -> ranks.json and ranks.md
     python benchmarks/plan/ranks.py --ranks 2 --shape tiny --out /tmp/ranks.json

@@ -30,7 +30,7 @@ STRUCTURE = (
     *("[1,", "1,", "'',", "1_", "9", '{"a":', "'k':1,", "},{", '},{"name":"', "{ ", "a: ", 'a: "', "a=", "a=1,"),
     *("a.", "a;", "),", "),f(", "f(),"),
 )
-"""What is repeated: brackets, quotes, escapes, separators and half values of all formats."""
+"""Pieces of text that are repeated: brackets, quotes, escapes, separators and incomplete values of all formats."""
 
 
 def shapes(form: str, size: int) -> Iterator[tuple[str, str]]:

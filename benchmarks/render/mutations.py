@@ -54,7 +54,7 @@ INSIDES = {
     "react": ("Action:", ""),
     "compact": ("", ""),
 }
-"""What stands on either side of the part of a call that is changed: its marks, or its outermost brackets."""
+"""Delimiters around the part of a call that is changed: the format's markers, or the outermost brackets."""
 MARKS = (
     *("<tool_call>", "</tool_call>", "<|tool_call>", "<tool_call|>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
     *("<｜tool▁calls▁end｜>", "<|call|>", "<|end|>", "<|return|>", "<|start|>assistant", "<|message|>", "[TOOL_CALLS]"),

@@ -91,7 +91,7 @@ def random_prose(rng: Random, form: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a format joins calls: ``opening``, the calls with ``between`` in between, ``closing``."""
+    """Delimiters with which a format joins calls: ``opening``, the calls separated by ``between``, ``closing``."""
 
     opening: str
     between: str

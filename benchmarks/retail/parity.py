@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def replayed(data: Tau2Data, calls: Sequence[GoldAction]) -> dict[str, Any]:
-    """Which of some calls our tools refuse, and what records they change."""
+    """Return the calls that our tools refuse, and the records that the others change."""
     tools = Tau2RetailTools(Database(data.tables))
     refused = []
     for place, action in enumerate(calls):

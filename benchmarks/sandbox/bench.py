@@ -35,7 +35,7 @@ _NUM_PARALLEL, _NUM_CALLS, _WRITING_S = 32, 10, 0.5
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""Description of the machine and the commit that a result was measured on."""
 
 from __future__ import annotations
 

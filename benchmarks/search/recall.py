@@ -1,4 +1,4 @@
-"""How many of the passages that answer HotpotQA's questions each retriever finds among its first five.
+"""Share of the passages that answer HotpotQA's questions that each retriever returns among its first five.
 
     python benchmarks/search/recall.py QA_FOLDER --model MODEL_FOLDER --output benchmarks/search/recall
     ... --backends fts5 tantivy         these alone; the output's rows of others stay, each with its commit
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def rows_so_far(output: Path | None) -> dict[str, Any]:
-    """What was measured before."""
+    """Return the results of an earlier measurement, if there are any."""
     if output is None or not output.with_suffix(".json").is_file():
         return {}
     rows: dict[str, Any] = json.loads(output.with_suffix(".json").read_text())["retrievers"]

@@ -145,7 +145,7 @@ def in_a_child(backend: str, num_documents: int) -> dict[str, Any]:
 
 
 def child(backend: str, num_documents: int) -> None:
-    """What the other process does: build in one, so that building's memory is told apart from asking's."""
+    """Build the index; run in a separate process, so that its memory is measured apart from that of queries."""
     with tempfile.TemporaryDirectory() as cache:
         before_mb = _peak_mb()
         result = asked(backend, num_documents, Path(cache), num_rounds=1)

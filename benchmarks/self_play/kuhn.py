@@ -42,7 +42,7 @@ from agentgym.types import Completion, FinishReason, Message
 
 
 def prompt_of(state: KuhnState, renderer: ChatRenderer) -> tuple[int, ...]:
-    """What the model reads when it is to move: the player's conversation so far."""
+    """Return the model's prompt for its move: the player's conversation so far."""
     player = state.player
     own_turns = [state.history[:at] for at in range(player, len(state.history) + 1, 2)]
     said = [(Message("user", KuhnState(state.cards, history).view(player)),) for history in own_turns]
@@ -166,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def result_of(run_dir: Path) -> dict[str, Any]:
-    """What one run says."""
+    """The results of one run."""
     rows = read_json_lines(run_dir / "exploitability.jsonl")
     evaluations = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "eval"]
     names = [name for name in rows[-1] if name != "bet"]

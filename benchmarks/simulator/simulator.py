@@ -46,7 +46,7 @@ class Plan:
     num_engines: int = 1
     """Engines like the recorded one; an episode stays with the one that had the fewest when it began."""
     overlap_slowdown: float = 1.0
-    """How many times longer a tick and a gradient take while the other runs, where they share processors."""
+    """Factor by which a tick and a gradient slow down while the other runs on the same processors."""
 
     def __post_init__(self) -> None:
         if min(self.num_steps, self.groups_per_step, self.num_envs, self.num_engines) < 1:

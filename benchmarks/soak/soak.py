@@ -42,7 +42,7 @@ RENEWED_EVERY = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What this process and its children hold at one moment."""
+    """Resources that this process and its children hold at one moment."""
 
     done: int
     memory_mib: float

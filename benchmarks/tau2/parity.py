@@ -35,7 +35,7 @@ CALLS_PER_EPISODE = 8
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What is replayed on both sides."""
+    """A task, and the calls that are replayed on both sides."""
 
     task: DomainTask
     calls: Sequence[GoldAction]

@@ -163,7 +163,7 @@ def measure(name: str, num_turns: int, num_rounds: int) -> list[dict[str, Any]]:
 
 
 def in_process_of_its_own(*arguments: str) -> float:
-    """What this script prints for some arguments."""
+    """Run this script with some arguments and return its output."""
     done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=True)
     return float(done.stdout.strip().split("\n")[-1])
 

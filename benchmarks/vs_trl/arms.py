@@ -33,7 +33,7 @@ GROUP_SIZE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What every arm has alike."""
+    """Settings that all arms share."""
 
     num_steps: int
     groups_per_step: int
@@ -51,7 +51,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What an arm left: its model and, of each step, the seconds and the tokens."""
+    """The results of an arm: its model, and the seconds and tokens of each step."""
 
     model_dir: Path
     step_s: list[float]

@@ -129,7 +129,7 @@ def making(num_products: int) -> dict[str, Any]:
 
 
 def print_making(num_products: int) -> None:
-    """What the other process does: make one catalogue and tell what it took."""
+    """Build one catalogue and print the time and memory it took; run in a separate process."""
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, began_cpu = time.perf_counter(), time.process_time()
     generated_catalogue(num_products, 0)

@@ -1,4 +1,4 @@
-"""What tests share: small environments, models, servers and data."""
+"""Shared parts of the tests: small environments, models, servers and data."""
 
 from pathlib import Path
 

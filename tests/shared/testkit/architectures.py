@@ -1,4 +1,4 @@
-"""Tiny random models of many architectures, as transformers has them."""
+"""Tiny random models of many transformers architectures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GDN = {
 }
 _MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 _OWN_HEADS = ("deepseek_v3", "falcon")
-"""Architectures that derive the size of a head."""
+"""Architectures that compute the head size themselves and take no ``head_dim``."""
 
 BATCHED: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 9},
@@ -73,18 +73,18 @@ BATCHED: dict[str, dict[str, Any]] = {
     "gpt2": {},
     "gpt_neox": {},
 }
-"""Sizes of architectures whose layers all attend."""
+"""Sizes of architectures in which all layers are attention layers."""
 ROW_BY_ROW: dict[str, dict[str, Any]] = {
     "lfm2": {"full_attn_idxs": [1, 3], "block_auto_adjust_ff_dim": False, "conv_L_cache": 3},
     "qwen3_5_text": _GDN,
     "nemotron_h": {},
     "bloom": {},
 }
-"""Of those with other layers, or positions that a mask cannot tell."""
+"""Sizes of architectures with other layers, or with positions that an attention mask does not determine."""
 
 
 def model_of(kind: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
-    """Return a float32 model of a model type, all of whose matrices are random and large enough to tell mistakes."""
+    """Return a float32 model of a model type with random matrices, large enough that mistakes change the output."""
     sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW}[kind], **changes}
     if kind in _OWN_HEADS:
         del sizes["head_dim"]

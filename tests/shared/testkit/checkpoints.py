@@ -1,4 +1,4 @@
-"""Checkpoints of finished runs, read and dropped."""
+"""Functions that read and remove checkpoints of finished runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline
 
 
 def drop_checkpoint(run_dir: Path, step: int, phase: Phase = "rl") -> None:
-    """Make a finished run one that was killed before it wrote this checkpoint."""
+    """Remove a checkpoint from a finished run, as if the run had been killed before it wrote it."""
     shutil.rmtree(checkpoint_path(run_dir, phase, step))
 
 
 def read_checkpoint(run_dir: Path, step: int, phase: Phase = "rl") -> dict[str, Any]:
-    """All that a checkpoint holds, its tensors whole."""
+    """Return the contents of a checkpoint, with unsharded tensors."""
     folder = checkpoint_path(run_dir, phase, step)
     outline, plain = read_outline(folder)
     tree: dict[str, Any] = load_tree(folder, outline, {}, Ranks())

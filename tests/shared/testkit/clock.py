@@ -1,4 +1,4 @@
-"""A small module and its tests, as texts: what a judge runs on proxies."""
+"""The source text of a small module and of its tests, which a judge runs on proxy objects."""
 
 WORK = """
 import enum

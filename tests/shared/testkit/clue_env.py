@@ -1,4 +1,4 @@
-"""An environment whose observation gives the answer away at a known turn."""
+"""An environment whose observation reveals the answer at a known turn."""
 
 from __future__ import annotations
 

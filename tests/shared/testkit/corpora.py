@@ -1,4 +1,4 @@
-"""Small corpora, and an embedder without a model."""
+"""Small corpora, and an embedder that needs no model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENTS = (
 
 
 class WordEmbedder:
-    """Words hashed into 64 places: enough for a dense index to find the passage that shares a query's words."""
+    """An embedder that hashes words into 64 dimensions; passages that share a query's words are near the query."""
 
     def __init__(self, name: str = "words-64") -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Small environments that keep the contract, and one broken environment for each thing a check must find."""
+"""Small environments that keep the contract, and one broken environment for each fault that a check must find."""
 
 import asyncio
 import os

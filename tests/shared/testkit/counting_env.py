@@ -1,4 +1,4 @@
-"""An environment in a user's own file, small enough to train on in seconds."""
+"""An environment in a user's file that trains in seconds."""
 
 from __future__ import annotations
 

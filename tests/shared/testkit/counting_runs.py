@@ -44,7 +44,7 @@ def trained_ordinals(run_dir: Path) -> list[int]:
 
 
 def token_ages(run_dir: Path) -> set[int]:
-    """Versions between the policy a token was sampled from and the one it trained, over a whole run."""
+    """Return the staleness of every token of a run: trained version minus sampled version."""
     return {
         step - version
         for step in recorded_steps(run_dir)

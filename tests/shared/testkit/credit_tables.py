@@ -12,30 +12,30 @@ from hypothesis import strategies as st
 from agentgym.credit.table import TurnTable
 
 few = settings(max_examples=25, deadline=None)
-"""Enough for formulas this regular, so that the many of them stay quick."""
+"""Few examples per property: the formulas are regular, and there are many of them."""
 
 F1_REWARDS = [[0.0, 0.0, 10.0], [0.0, 0.0, 0.0], [0.0, 10.0]]
 F1_STATES = [["s0", "s1", "s2"], ["s0", "s1", "s1"], ["s0", "s3"]]
 
 
 def f1() -> TurnTable:
-    """The fixture of GiGPO's and HGPO's worked examples."""
+    """Return the table of GiGPO's and HGPO's worked examples."""
     return TurnTable.from_lists(rewards=F1_REWARDS, states=F1_STATES, group_of_trajectory=[0, 0, 0])
 
 
 def table_of(rewards: Sequence[Sequence[float]], groups: Sequence[int] | None = None, **columns: Any) -> TurnTable:
-    """Trajectories of one group unless said otherwise."""
+    """Return a table of trajectories, by default of one group."""
     of = [0] * len(rewards) if groups is None else groups
     return TurnTable.from_lists(rewards=rewards, group_of_trajectory=of).with_columns(**columns)
 
 
 def bandits(*returns: float, groups: Sequence[int] | None = None, **columns: Any) -> TurnTable:
-    """Trajectories of one turn each."""
+    """Return a table of trajectories of one turn each."""
     return table_of([[value] for value in returns], groups, **columns)
 
 
 def assert_close(actual: Any, expected: Any, atol: float = 1e-5) -> None:
-    """Equal within the tolerance of the worked examples."""
+    """Assert equality within the tolerance of the worked examples."""
     assert actual is not None
     np.testing.assert_allclose(actual, expected, atol=atol)
 
@@ -51,7 +51,7 @@ batches: st.SearchStrategy[Batch] = st.lists(st.tuples(st.integers(0, 2), episod
 
 
 def batch_table(batch: Batch, *, shift: float = 0.0, scale: float = 1.0) -> TurnTable:
-    """A table with every column that can be had from numbers, the same for equal batches.
+    """Return a table with every column that numbers can fill; equal batches give equal tables.
 
     Args:
         shift: added to each trajectory's last reward.

@@ -1,4 +1,4 @@
-"""An engine that draws one of some texts, for rollouts without a model."""
+"""An engine that answers with one of some texts, for rollouts without a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUMMARISED = ContextConfig(policy="summarise", summary_tokens=24, max_summaries=
 
 
 class DrawingEngine:
-    """Draws one of some texts, by the seed and the prompt, and remembers the prompts."""
+    """An engine that draws one of some texts from seed and prompt, and records the prompts."""
 
     def __init__(self, texts: Sequence[str], template: str = CHAT_TEMPLATE) -> None:
         self._tokenizer = trained(template)
@@ -58,7 +58,7 @@ class DrawingEngine:
         return str(self._tokenizer.decode(list(token_ids)))
 
     def agents(self, context: ContextConfig = FULL, env: Env | None = None) -> MakeAgent:
-        """Agents of a context; a window that is to be summarised has room for a few turns of ``env``."""
+        """Return a factory of agents with a context policy; a window to be summarised holds a few turns of ``env``."""
         sampling = SamplingParams(max_new_tokens=40)
         if context is SUMMARISED and env is not None:
             first = self.renderer.prompt_ids(env.reset(options={"task": TASK})[0], env.tools)

@@ -1,4 +1,4 @@
-"""The official clients of OpenAI and Anthropic, and an endpoint for them whose policy says given texts."""
+"""The official clients of OpenAI and Anthropic, and an endpoint for them whose policy answers with given texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Use = Callable[[str, EpisodeSession], Awaitable[Any]]
 
 
 def served(use: Use, *texts: str, window: int = 4096) -> tuple[Any, EpisodeSession]:
-    """Run a client against an endpoint whose policy says one of the texts; return the result and the session."""
+    """Run a client against an endpoint whose policy answers with the texts; return the result and the session."""
 
     async def run() -> tuple[Any, EpisodeSession]:
         engine = DrawingEngine(texts, HERMES)
@@ -47,7 +47,7 @@ def anthropic_client(url: str) -> anthropic.AsyncAnthropic:
 
 
 def check_linear(session: EpisodeSession, num_calls: int = 2) -> None:
-    """Check that all calls are turns of one segment, each prompt with the exact tokens before it."""
+    """Check that all calls are turns of one segment, and that each prompt begins with the exact tokens before it."""
     (row,) = session.graph.segments()
     assert len(row) == num_calls
     tokens: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Sessions of an engine, each completion checked against a plain transformers forward."""
+"""Sessions of an engine whose completions are checked against a plain transformers forward pass."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def prompt(seed: int, num_tokens: int) -> list[int]:
 
 
 def full_logits(model: Any, ids: Sequence[int]) -> torch.Tensor:
-    """Logits ``[T, V]`` of a plain transformers forward without a cache."""
+    """Return the logits ``[T, V]`` of a plain transformers forward pass without a cache."""
     with torch.no_grad():
         logits: torch.Tensor = model(torch.tensor([list(ids)]), use_cache=False).logits[0].float()
     return logits
 
 
 def full_logprobs(model: Any, ids: Sequence[int], completion: Completion, sampling: SamplingParams) -> list[float]:
-    """What the completion's log-probabilities ought to be, by a plain forward over prompt and completion."""
+    """Return the expected log-probabilities of a completion, from a plain forward pass over prompt and completion."""
     sampled = list(completion.token_ids)
     logits = full_logits(model, [*ids, *sampled])[len(ids) - 1 : -1]
     settings = RowSettings.build([sampling] * len(sampled), logits.shape[1], logits.device)
@@ -48,7 +48,7 @@ def full_logprobs(model: Any, ids: Sequence[int], completion: Completion, sampli
 async def play(
     engine: TorchEngine, model: Any, number: int, *, num_turns: int = 3, **sampling: Any
 ) -> list[Completion]:
-    """One session of ragged turns, each checked against a plain forward."""
+    """Play one session with turns of different lengths, and check each against a plain forward pass."""
     ids, completions = prompt(number, 3 + 5 * number), []
     for turn in range(num_turns):
         params = SamplingParams(max_new_tokens=4 + number, seed=10 * number + turn, stop_token_ids=(5, 6), **sampling)

@@ -1,4 +1,4 @@
-"""Environment servers in processes of their own, as users start them."""
+"""Environment servers in separate processes, as users start them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class EnvServer:
-    """``agentgym serve`` in a process of its own."""
+    """``agentgym serve`` in a separate process."""
 
     def __init__(self, *arguments: str, token: str = "") -> None:
         command = [sys.executable, "-m", "agentgym", "serve", *arguments, "--port", "0", "--json"]
@@ -26,25 +26,25 @@ class EnvServer:
         self.http = self.url.replace("ws://", "http://")
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         self.process.kill()
         self.process.wait()
 
     def terminate(self) -> int:
-        """Ask it to end, and return its exit code."""
+        """Terminate the server and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
     @property
     def memory_mib(self) -> float:
-        """Resident memory."""
+        """Return the server's resident memory in MiB."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager
 def env_server(*arguments: str, token: str = "") -> Iterator[EnvServer]:
-    """Start a server, and end it afterwards."""
+    """Start a server, and terminate it when the context ends."""
     server = EnvServer(*arguments, token=token)
     try:
         yield server

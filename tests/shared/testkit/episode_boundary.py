@@ -32,7 +32,7 @@ def play_all(
     context: ContextConfig = FULL,
     num_members: int = 1,
 ) -> tuple[TrajectoryGroup, ...]:
-    """Play one group per text, whose policy says that text in every turn."""
+    """Play one group per text, in which the policy answers with that text in every turn."""
 
     async def run() -> tuple[TrajectoryGroup, ...]:
         groups: list[TrajectoryGroup] = []
@@ -61,7 +61,7 @@ def play_all(
 
 
 def must_go_through(groups: Sequence[TrajectoryGroup], folder: Path) -> list[Trajectory]:
-    """Credit, record and read back groups; return their trajectories."""
+    """Assert that groups can be credited, recorded and read back; return their trajectories."""
     if any(group.valid for group in groups):
         credit_groups([group for group in groups if group.valid], CreditConfig(estimator="gigpo"))
     write_records(folder / "step.jsonl.gz", [GroupRecord(group=group) for group in groups])

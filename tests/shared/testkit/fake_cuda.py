@@ -1,4 +1,4 @@
-"""CUDA's devices, streams and graphs without a GPU: who is told what, in which thread."""
+"""Fakes of CUDA's devices, streams and graphs, which record the calls of each thread and need no GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class FakeStream:
-    """A stream that notes what it waits for."""
+    """A stream that records what it waits for."""
 
     def __init__(self, device: object = None) -> None:
         self.log: list[object] = []
@@ -24,7 +24,7 @@ class FakeStream:
 
 
 class FakeCuda:
-    """GPUs that only count: which one, and which stream, is current in which thread; 0 in a new one, as in CUDA."""
+    """Fake GPUs that record the current device and stream of each thread; as in CUDA, 0 in a new thread."""
 
     def __init__(self, num_gpus: int) -> None:
         self.num_gpus = num_gpus
@@ -39,7 +39,7 @@ class FakeCuda:
         self._current.device = device
 
     def install(self, patch: pytest.MonkeyPatch) -> FakeCuda:
-        """Put it in torch's place until the test is over."""
+        """Replace torch's functions until the test ends."""
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.cuda, "device_count", lambda: self.num_gpus)
         patch.setattr(torch.cuda, "current_device", self.current_device)
@@ -62,7 +62,7 @@ class FakeCuda:
 
 
 class FakeGraphs:
-    """CUDA graphs that run what is recorded, and count how often they are replayed."""
+    """Fake CUDA graphs that run the recorded function and count the replays."""
 
     def __init__(self) -> None:
         self.recorded: list[dict[str, object]] = []
@@ -70,7 +70,7 @@ class FakeGraphs:
         self.num_replays = 0
 
     def install(self, patch: pytest.MonkeyPatch) -> FakeGraphs:
-        """Put them in torch's place until the test is over."""
+        """Replace torch's graphs until the test ends."""
         FakeCuda(1).install(patch)
         patch.setattr(torch.cuda, "Stream", self._stream)
         patch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")

@@ -1,4 +1,4 @@
-"""A server that answers as the model hub does, for the requests of ``huggingface_hub`` that download a model."""
+"""A fake model hub that answers the requests with which ``huggingface_hub`` downloads a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def hub_with(name: str, folder: Path) -> Callable[[Seen], Reply]:
-    """Return what answers a request: one model, the files of a folder, under a name."""
+    """Return a request handler that serves the files of a folder as one model with a given name."""
 
     def answer(request: Seen) -> Reply:
         path = request.path.partition("?")[0]

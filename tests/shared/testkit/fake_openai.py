@@ -1,4 +1,4 @@
-"""A server in this process that speaks OpenAI's chat completions, by a function of the request."""
+"""A fake OpenAI server (chat completions) in this process, whose answers are a function of the request."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Any
 from testkit.local_servers import QuietServer
 
 Reply = Any
-"""The answer's body; or a status, or a pair of a status and a body; or None: nothing until the server is closed."""
+"""The body of an answer, a status, or a pair of both; None: no answer until the server is closed."""
 
 
 class FakeOpenAI:
-    """Answers ``play(request)``, and keeps the requests.
+    """A server that answers with ``play(request)`` and records the requests.
 
-    The client's own question whether the model is shown the tools (one token, no tools) is answered and not kept.
+    The client's own probe (one token, no tools), which finds out if the model sees the tools, is answered but not
+    recorded.
     """
 
     def __init__(self, play: Callable[[dict[str, Any]], Reply]) -> None:
         self.play = play
         self.num_plain_tokens = 1
-        """Length of a prompt without the tools."""
+        """Number of prompt tokens that the server reports without tools."""
         self.num_plain_requests = 0
         self.models: list[str] = ["only"]
         self.headers: dict[str, str] = {}
@@ -77,14 +78,14 @@ class FakeOpenAI:
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def close(self) -> None:
-        """Stop; a second call does nothing."""
+        """Stop the server; a second call does nothing."""
         self._is_let_go.set()
         self._http.shutdown()
         self._http.server_close()
 
 
 def completion(text: str | None = None, *calls: tuple[str, str], finish: str = "stop", **usage: int) -> dict[str, Any]:
-    """An answer that says ``text`` and calls tools, each a name and its arguments as a string."""
+    """Return an answer with ``text`` and tool calls, each a name and its arguments as a string."""
     listed = [
         {"id": f"id-{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for at, (name, arguments) in enumerate(calls)

@@ -1,7 +1,7 @@
-"""A server with vLLM's routes, in this process, that can be told to misbehave in every way we could think of.
+"""A fake vLLM server in this process, which can misbehave in many ways.
 
-It answers as vLLM 0.32 was seen to answer. Its first sampled token is the number written in the weights it holds, so
-that a test sees with which weights a completion was made.
+It copies the answers of vLLM 0.32. Its first sampled token is a number stored in its weights, so that a test sees with
+which weights a completion was sampled.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ TRANSFER_ROUTES = (
 
 
 def evidence_of(number: int, ids: Sequence[int], dtypes: Collection[str], gap: float = 0.0) -> Evidence:
-    """What a server must show that holds a number as its weights."""
+    """Return the evidence that a server with this number as its weights must show."""
     logprobs = tuple(-token / 10 - gap for token in ids[1:])
     return Evidence(sums={dtype: {"w": number} for dtype in dtypes}, logprobs=dict.fromkeys(dtypes, logprobs))
 
 
 def write_weights(folder: Path, number: int) -> None:
-    """What stands for a model's weights."""
+    """Write a file that takes the place of a model's weights and contains a number."""
     (folder / "model.safetensors").write_text(str(number))
 
 
 class FakeVllm:
-    """One server.
+    """One fake server.
 
     Attributes:
         faults: by path, what to do instead of answering: ``silent`` (never answer), ``slow`` (answer after a second),
@@ -64,24 +64,24 @@ class FakeVllm:
         self.max_model_len = 512
         self.delay_s = 0.0
         self.token_delay_s = 0.0
-        """Set, it samples the number of the weights in place, token by token."""
+        """Delay per token in seconds; if set, each token is the number of the weights in place at that moment."""
         self.tells_progress = True
         self.facts = {**{name: getattr(FACTS, name) for name in FACTS.__dataclass_fields__}, **facts}
         self.facts.setdefault("logprobs_mode", "processed_logprobs")
         self.facts.setdefault("vllm_version", "0.32.0")
         self.facts.setdefault("dtype", "float32")
         self.in_place: int | None = None
-        """Set, the bits of its parameters are those of this number, whatever it loads."""
+        """If set, the parameters are those of this number, whatever weights are loaded."""
         self.is_packed = False
-        """Its parameters are out of sight, as on a CPU."""
+        """True: the parameters cannot be read, as on a CPU."""
         self.num_starts = 0
         self.fixed_name = ""
-        """Set, it is the same after each start, which ``agentgym serve-model`` never does."""
+        """If set, the model's name is the same after each start; ``agentgym serve-model`` draws a new one."""
         self.in_flight = 0
         self.number_to_come = UNTRAINED
-        """The weights that a transfer brings, which this server cannot read."""
+        """Number of the weights that the next transfer brings; the server cannot read real ones."""
         self.transfers: list[tuple[str, Any]] = []
-        """What was posted to the routes of vLLM's own transfer, in order."""
+        """Requests to the routes of vLLM's weight transfer, in order."""
 
     @property
     def url(self) -> str:
@@ -92,7 +92,7 @@ class FakeVllm:
         return self.fixed_name or f"{NAME_PREFIX}{self.num_starts}"
 
     async def start(self) -> FakeVllm:
-        """Begin to listen, with the weights and the name of a new process."""
+        """Start listening, with the weights and the name of a new process."""
         self.num_starts += 1
         self.held = {"version": NO_VERSION, "checksum": ""}
         self.number = UNTRAINED
@@ -101,14 +101,14 @@ class FakeVllm:
         self.going = asyncio.Event()
         self.going.set()
         self.progress: dict[str, int] = {}
-        """Tokens of each request that has begun and not ended."""
+        """Number of tokens of each running request."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def kill(self) -> None:
-        """What kill -9 looks like from outside: the port is closed and every connection is reset."""
+        """Close the port and reset every connection, as ``kill -9`` does."""
         self._server.close()
         for writer in tuple(self._writers):
             writer.transport.abort()

@@ -1,4 +1,4 @@
-"""A conversation of five turns in every chat template that TRL ships, and the table of what came of it.
+"""A conversation of five turns in every chat template that TRL ships, and the table of the results.
 
 PYTHONPATH=.:tests/shared python -m testkit.family_episodes docs/models.md
 """
@@ -25,9 +25,9 @@ from testkit.tokenizers_for_tests import trained
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 NAMES = sorted(path.stem for path in TEMPLATES.glob("*.jinja") if not path.stem.endswith("_training"))
 UNKNOWN = {"muse_glimmer": "its calls go through channels that no tool-call format here reads"}
-"""Templates that are refused, and why."""
+"""Templates that agentgym rejects, with the reason."""
 DIFFERS = {"diffusion_gemma": "it opens the model's turn after a tool result in the history, but not in the prompt"}
-"""Templates that contradict themselves, so that no prompt equals what they render later."""
+"""Templates whose later rendering of the history differs from their own prompt, with the reason."""
 BEGIN, END = "<!-- table of families -->", "<!-- end of the table -->"
 
 SPECIAL = re.compile(
@@ -67,12 +67,12 @@ TURNS: tuple[tuple[Message, tuple[Message, ...]], ...] = (
     (Message("assistant", "I found it.", answer="I found it."), (Message("user", "Which one?"),)),
     (Message("assistant", calls=(_call(4, "last"),), thinking="Think three."), (_result("gold"),)),
 )
-"""What the model says and is answered: two calls in one turn, a refused call, unicode, quotes, a user's reply."""
+"""The model's messages and their replies: two calls in one turn, a failed call, unicode, quotes, a user's reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of the conversation in one template."""
+    """The result of the conversation with one template."""
 
     family: str
     format: str
@@ -88,7 +88,7 @@ class Played:
 
 
 def tokenizer_of(name: str) -> PreTrainedTokenizerFast:
-    """Return a small tokenizer with a template of TRL, whose marks are tokens."""
+    """Return a small tokenizer with a template of TRL, in which the template's markers are single tokens."""
     template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     tokenizer = copy.deepcopy(trained())
     marks = sorted(set(SPECIAL.findall(template)))
@@ -104,7 +104,7 @@ def play(name: str, *, thinks: bool) -> Played:
 
 
 def play_with(tokenizer: Any, *, thinks: bool) -> Played:
-    """Play the conversation; each completion is what the template itself would write for the message."""
+    """Play the conversation; each completion is the template's own rendering of the message."""
     renderer = ChatRenderer(tokenizer)
     can = renderer.template.abilities
     session = Session(renderer, [OPEN], FIRST)
@@ -220,7 +220,7 @@ def table() -> str:
 
 
 def write_between(page: Path, begin: str, end: str, text: str) -> None:
-    """Replace what stands between two marks of a page."""
+    """Replace the text between two markers of a page."""
     before, _, rest = page.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(end)
     page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")

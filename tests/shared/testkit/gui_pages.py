@@ -1,4 +1,4 @@
-"""What the tests of environments in a browser share: pages given as text, and which tests need Chromium."""
+"""Shared parts of the browser tests: pages given as text, and the mark of tests that need Chromium."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pages = Mapping[str, str | Response]
 
 
 class PageSite:
-    """Pages by path; what is asked for is kept."""
+    """A site with pages by path, which records the requests."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
@@ -50,13 +50,13 @@ class PageEnv(GuiEnv):
         return None if self.answer is None else 1.0
 
     def do(self, line: str) -> ToolResult:
-        """Take one call, as a person would type it; what the tool said is its content, with what the page shows."""
+        """Make one call in text form; return the tool's result, whose content also shows the page."""
         message = self.step(line)[0][-1]
         assert message.result is not None
         return ToolResult(message.text, message.result.name, message.result.call_id, message.result.error_type)
 
     def js(self, expression: str) -> Any:
-        """The value of an expression in the page's own world."""
+        """Return the value of a JavaScript expression in the page."""
         from agentgym.envs.gui.pool import driver
 
         return driver().call(self.evaluate(expression))
@@ -64,7 +64,7 @@ class PageEnv(GuiEnv):
 
 @contextmanager
 def opened(pages: Pages | str, seed: int = 0, **options: Any) -> Iterator[PageEnv]:
-    """An environment on its first page."""
+    """Return an environment that shows its first page."""
     env = PageEnv(pages, **options)
     try:
         env.reset(seed=seed)

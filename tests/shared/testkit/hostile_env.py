@@ -1,7 +1,7 @@
-"""A world between a policy and peers that mean it ill: pages, tools, a simulated user and a judge.
+"""An environment with hostile peers: pages, tools, a simulated user and a judge.
 
-The task's seed says which peer is at work. What the peer does depends on how the count got where it is, so that the
-members of a group meet different things.
+The task's seed selects the peer. Its behaviour depends on the history of the count, so that the members of a group
+receive different answers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Hostile(ToolEnv):
         return said if isinstance(said, dict) else f"The count is {self.at}. {said}"
 
     async def _peer_says(self) -> Any:
-        """What the peer adds to the answer."""
+        """Return the text that the peer adds to the answer."""
         match self.peer:
             case "page":
                 options = FetchOptions(timeout_s=2.0, max_bytes=100_000, obey_robots=False, allow_private=True)

@@ -1,4 +1,4 @@
-"""Training runs in a process of their own, to be killed, and resumed in this one."""
+"""Training runs in a separate process, which tests kill and then resume in their own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ train(load_config(d / 'config.json'), d, resume=True)"
 
 
 def start(address: str, run_dir: Path) -> Command:
-    """Start or resume a run in a process of its own, which can be killed."""
+    """Start or resume a run in a separate process, which can be killed."""
     with open(os.devnull, "wb") as nowhere:
         return Command(address, ["-c", SCRIPT, str(run_dir)], (0, nowhere.fileno(), nowhere.fileno()))
 

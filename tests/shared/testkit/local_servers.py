@@ -1,4 +1,4 @@
-"""HTTP servers on this machine that answer what a test wants."""
+"""HTTP servers on this machine with answers that a test chooses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reply:
 
 @dataclass
 class Seen:
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Seen:
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A server that says nothing of a client that went away: a test's standard error is the product's alone."""
+    """A server that prints no error if a client disconnects, so that tests see only the product's standard error."""
 
     daemon_threads = True
 
@@ -41,7 +41,7 @@ class QuietServer(ThreadingHTTPServer):
 
 @contextmanager
 def serving(answer: Callable[[Seen], Reply], tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[Seen]]]:
-    """A server's URL and the requests it saw."""
+    """Run a server in this context; yield its URL and the requests it receives."""
     seen: list[Seen] = []
 
     class Handler(BaseHTTPRequestHandler):

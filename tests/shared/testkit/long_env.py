@@ -1,4 +1,4 @@
-"""An environment in a user's own file whose episodes are long."""
+"""An environment in a user's file with long episodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from agentgym import Message, Task, ToolCall, ToolEnv, register, tool
 
 
 class Stairs(ToolEnv):
-    """Climb 24 steps by calling up; each step taken is worth something, so that random policies differ."""
+    """Climb 24 steps by calling up; each step has a reward, so that returns of random policies differ."""
 
     max_turns = 30
 

@@ -1,4 +1,4 @@
-"""Groups of episodes made by hand, token by token, for what looks at tokens."""
+"""Groups of episodes built token by token, for tests of code that works on tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tokens = Sequence[int]
 def turn(
     prompt: Tokens, sampled: Tokens, *, reward: float = 0.0, index: int = 0, replies: Observation = (), **more: Any
 ) -> Turn:
-    """A turn of given tokens; log-probabilities are -1."""
+    """Return a turn of given tokens; all log-probabilities are -1."""
     completion = Completion(
         token_ids=tuple(sampled),
         logprobs=more.pop("logprobs", (-1.0,) * len(sampled)),
@@ -44,7 +44,7 @@ def turn(
 
 
 def trajectory(*segments: Sequence[Turn], status: Status = Status.COMPLETED, task: Task | None = None) -> Trajectory:
-    """An episode of given context windows."""
+    """Return an episode of given context windows."""
     return Trajectory(
         task=task or a_task(),
         env_id="made",
@@ -55,17 +55,17 @@ def trajectory(*segments: Sequence[Turn], status: Status = Status.COMPLETED, tas
 
 
 def a_task(name: str = "t", **data: Any) -> Task:
-    """A task with data."""
+    """Return a task with data."""
     return Task(id=name, split="train", seed=0, data=data)
 
 
 def group(*trajectories: Trajectory, task: Task | None = None, ordinal: int = 0) -> TrajectoryGroup:
-    """A group of given episodes."""
+    """Return a group of given episodes."""
     return TrajectoryGroup(ordinal=ordinal, task=task or trajectories[0].task, trajectories=trajectories)
 
 
 def two_groups() -> tuple[TrajectoryGroup, TrajectoryGroup]:
-    """Two groups of different lengths, one member lost to the infrastructure, one with two context windows."""
+    """Return two groups of different lengths; one member failed, and one has two context windows."""
     first = group(
         trajectory([turn([1, 2, 3], [4, 5]), turn([6], [7, 8, 9], reward=1.0)]),
         trajectory([turn([1, 2, 3], [4])], status=Status.ENV_ERROR),

@@ -1,4 +1,4 @@
-"""Problems of our own in the schemas that MATH, MATH-500 and AIME are published in."""
+"""Our own problems in the published file formats of MATH, MATH-500 and AIME."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MATH: dict[str, dict[str, Any]] = {
         "solution": "By Pythagoras $\\boxed{2\\sqrt{2}\\text{ cm}}$.",
     },
 }
-"""By path without ``.json``."""
+"""Problems by path, without ``.json``."""
 
 MATH_500: list[dict[str, Any]] = [
     {

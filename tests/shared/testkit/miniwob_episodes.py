@@ -1,4 +1,4 @@
-"""What the tests of MiniWoB++ share; its functions on lines of JSON are for a process of its own."""
+"""Shared parts of the MiniWoB++ tests. The functions on lines of JSON run in a separate process."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ NEEDS_MINIWOB = [
 
 
 def make_env() -> MiniWoBEnv:
-    """An environment for whole episodes, whose successes have earned all of the reward."""
+    """Return an environment for complete episodes, in which success means the full reward."""
     return MiniWoBEnv(max_turns=60, success_above=0.99, pool=PATIENT)
 
 
 def first_look(env: MiniWoBEnv, task: str) -> list[str]:
-    """What an episode begins with: goal, tree, state key."""
+    """Return the start of an episode: goal, tree, state key."""
     observation, _ = env.reset(options={"task": task})
     return [env.goal, observation[0].text, env.state_key()]
 
 
 def first_looks(tasks: Sequence[str]) -> list[list[str]]:
-    """Of several tasks, in order."""
+    """Return the starts of several tasks' episodes, in order."""
     return side_by_side(make_env, first_look, tasks)
 
 
 def replay(recordings: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """The differences of recordings as JSON."""
+    """Return the differences between recordings as JSON."""
     return side_by_side(make_env, lambda env, one: differences(env, Recording.from_json(one)), recordings)
 
 
 def elsewhere(function: str, given: Sequence[Any]) -> list[Any]:
-    """What a function of this file gives in another process."""
+    """Return the result of a function of this file in another process."""
     program = f"import json, sys; sys.path[:0] = {sys.path!r}; import testkit.miniwob_episodes as here; "
     program += f"print(json.dumps(here.{function}(json.load(sys.stdin))))"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Episodes of MiniWoB++ that are wrong on purpose: what a scripted policy does, with something else where it counts."""
+"""Deliberately wrong episodes of MiniWoB++: those of a scripted policy, with the decisive action replaced."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentgym.envs.gui.tree import Node
 from agentgym.types import ToolCall
 
 RIGHT_ALONE = frozenset({"click-test", "click-dialog", "focus-text", "guess-number"})
-"""Their pages end an episode upon the right thing alone: all that can be wrong there is to let time pass."""
+"""Pages that end an episode only after the right action; the only wrong episode lets the time run out."""
 _UNTIL_WRONG = {"generate-number": "click: generate", "stock-market": "wait: 0.1"}
-"""What to do until the policy would not send what is there: another number, another price."""
+"""Actions to repeat until the page shows a wrong value: another number, another price."""
 _MAX_TURNS = 60
 
 
 def play_wrong(env: MiniWoBEnv, task: str) -> float | None:
-    """The page's raw reward for an episode that is wrong on purpose; None where it has not ended by that."""
+    """Return the page's raw reward for a deliberately wrong episode, or None if the episode has not ended."""
     right = record(env, task, MiniWoBEnv.oracle, _MAX_TURNS).actions
     env.reset(options={"task": task})
     for action in _wrong(env, str(env.task.data["task"]), right):
@@ -32,7 +32,7 @@ def play_wrong(env: MiniWoBEnv, task: str) -> float | None:
 
 
 def _wrong(env: MiniWoBEnv, name: str, right: Sequence[str]) -> Sequence[str]:
-    """What to do instead of what is right, from where the episode is then."""
+    """Return the wrong actions that replace the right ones from the current state on."""
     is_sent = right[-1] in ("click: submit", "click: submit-button", "click: buy")
     if name in _UNTIL_WRONG:
         env.step(_UNTIL_WRONG[name])
@@ -52,7 +52,7 @@ def _wrong(env: MiniWoBEnv, name: str, right: Sequence[str]) -> Sequence[str]:
 
 
 def _another_click(env: MiniWoBEnv, name: str, right: Sequence[str]) -> list[str]:
-    """Once all but the last has been done, a click on what is most like the element that is meant."""
+    """Return the click on the element most similar to the right one, after all actions but the last."""
     for action in right[:-1]:
         env.step(action)
     meant = env.page.by_id[right[-1].removeprefix("click: ")]
@@ -78,7 +78,7 @@ def _with_other_text(env: MiniWoBEnv, action: str) -> str:
 
 
 def _is_other(node: Node, meant: Node, name: str) -> bool:
-    """Whether an element could be mistaken for the one that is meant."""
+    """Return True if an element could be mistaken for the right one."""
     if name == "click-widget":  # an area for text and a box for text have one role
         return node.role in ("button", "checkbox", "radio") and node.role != meant.role
     if name.startswith("click-tab-2"):  # a link, also where a tab is meant
@@ -88,5 +88,5 @@ def _is_other(node: Node, meant: Node, name: str) -> bool:
 
 
 def _difference(node: Node, meant: Node) -> float:
-    """How unlike two elements look: size, and how far to the side of each other they are."""
+    """Return how different two elements look, by size and horizontal distance."""
     return sum(abs(node.box[side] - meant.box[side]) for side in (0, 2, 3))

@@ -1,4 +1,4 @@
-"""An environment to train on that kills, once each, a process of its run in the middle of an episode."""
+"""An environment that kills processes of its own training run in the middle of an episode, each once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from testkit.counting_env import Counting
 
 
 class Mortal(Counting):
-    """Counting that kills with -9 what a file in ``orders`` names, and renames the file.
+    """The counting environment, which follows orders given as files in the folder ``orders``.
 
-    ``kill-worker`` names the process of the environment, ``kill-engine`` an engine, and ``kill-NAME`` the process whose
-    number is in ``NAME.pid``. ``wait-NAME`` lets the episode wait until there is a file ``NAME``. What is written in a
-    file is a path, before which the file is left alone.
+    ``kill-worker`` kills the environment's process with signal 9, ``kill-engine`` an engine, and ``kill-NAME`` the
+    process whose number is in ``NAME.pid``. ``wait-NAME`` makes the episode wait until a file ``NAME`` exists. An
+    order that was carried out is renamed. If an order's file contains a path, the order waits until the path exists.
 
     Args:
-        orders: a folder.
+        orders: the folder of orders.
     """
 
     def __init__(self, *, orders: str, **kwargs: Any) -> None:
@@ -37,7 +37,7 @@ class Mortal(Counting):
         return await super().arespond(action)
 
     def _is_taken(self, order: Path) -> bool:
-        """Return True if it is up to this episode; False also where another worker was faster."""
+        """Return True if this episode carries out the order now, False if it must wait or another worker was faster."""
         with suppress(FileNotFoundError):
             if os.path.exists(order.read_text() or self._orders):
                 order.rename(order.with_name(f"done-{order.name}"))
@@ -54,7 +54,7 @@ class Mortal(Counting):
 
 
 def _an_engine() -> int:
-    """A process of Ray's that is called so, of the same cluster as this one."""
+    """Return a Ray engine process of this cluster."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name, parent = (

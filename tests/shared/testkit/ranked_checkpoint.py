@@ -1,8 +1,8 @@
-"""Started as one of some ranks: trains a small sharded model or resumes it, and writes a checkpoint.
+"""A program of one rank: trains a small sharded model or resumes it, and writes a checkpoint.
 
-``python ranked_checkpoint.py RUN_DIR OUT HOW``: without a checkpoint in RUN_DIR it trains two updates first; with one
-it writes what it read from it as the checkpoint of the next step. OUT gets what the model and the optimizer then hold.
-With HOW ``background`` weights and optimizer are overwritten while the checkpoint is written.
+``python ranked_checkpoint.py RUN_DIR OUT HOW``: without a checkpoint in RUN_DIR it trains two updates first. With one
+it reads the checkpoint and writes it again as that of the next step. OUT receives the state of model and optimizer.
+With HOW ``background``, weights and optimizer are overwritten while the checkpoint is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Started as one of some ranks: what is trained and scored under every combination of settings, from one seed.
+"""A program of one rank: training and scoring under every combination of settings, from one seed.
 
-``python ranked_grid.py OUT``: the first rank writes, by combination, the change of all trained weights, and the answers
-to questions about tokens (information gain).
+``python ranked_grid.py OUT``: the first rank writes, for each combination, the change of all trained weights and the
+scores of tokens (information gain).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentgym.trainers.types import CausalLM
 from testkit.ranked_update import made_verdicts, small_model
 
 GRID = tuple(product((False, True), (False, True), ("float32", "bfloat16"), ("rows", "prefix", "packed")))
-"""KL, LoRA, precision, layout."""
+"""Combinations of KL penalty, LoRA, precision and layout."""
 QUESTIONS = [Question.about((5, 6, 7, 8, 9), (2, 4)), Question.about((1, 2, 3), (1,))]
 
 
@@ -53,7 +53,7 @@ def trained(ranks: Ranks, has_kl: bool, has_lora: bool, precision: Any, layout: 
 
 
 def _reference(model: CausalLM, ranks: Ranks, has_lora: bool) -> Reference:
-    """Return what a run would take: the adapters as they are, or a copy."""
+    """Return the KL reference that a run would use: the current adapters, or a copy of the model."""
     if has_lora:
         return EarlierAdapters(model)
     return never_trained(sharded_copy(model)) if ranks.count > 1 else frozen_copy(model)

@@ -1,4 +1,4 @@
-"""Started as one of some ranks: loads a run's model as the first alone may, and saves what the ranks then hold of it.
+"""A program of one rank: loads a run's model, of which only the first rank reads the files, and saves all shards.
 
 ``python ranked_load.py RUN_DIR OUT KEY=VALUE...``
 """

@@ -1,7 +1,7 @@
-"""Started as one of some ranks: losses that see the whole update, an update in parts, and critics, from one seed.
+"""A program of one rank: losses over the whole update, an update in parts, and critics, from one seed.
 
-``python ranked_parts.py OUT``: the first rank writes, by name, the change of all trained weights and the metrics; of a
-critic what it gives and learns.
+``python ranked_parts.py OUT``: the first rank writes, by name, the change of all trained weights and the metrics; for a
+critic its values and the change of its weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Started as one of some ranks: the same update with gradients reduced in each way.
+"""A program of one rank: the same update with every setting of ``ranks.reduce``.
 
-``python ranked_reduce.py OUT SHARD_SIZE``: OUT gets, by the setting of ``ranks.reduce``, the change of the weights and
-how often gradients were reduced over the ranks of a copy (``scattered``) and over copies (``summed``).
+``python ranked_reduce.py OUT SHARD_SIZE``: for each setting, OUT receives the change of the weights and the numbers of
+reductions within a copy of the model (``scattered``) and between copies (``summed``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOSS = LossConfig(tokens_per_microbatch=24, layout="rows", num_updates=2)
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations that are called, by name."""
+    """A counter of called operations, by name."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def of(self, part: str) -> int:
-        """Return how often operations were called whose name has this part."""
+        """Return the number of calls of operations whose name contains a text."""
         return sum(count for name, count in self.counts.items() if part in name)
 
 

@@ -1,4 +1,4 @@
-"""Started by torchrun: updates of a small model on rows from a seed; the first rank saves the weights it ends with.
+"""A program for torchrun: updates of a small model on rows from a seed; the first rank saves the final weights.
 
 ``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION]``
 """
@@ -28,11 +28,11 @@ UPDATES: tuple[dict[str, Any], ...] = (
     {"num_updates": 2, "num_epochs": 2},
     {"num_updates": 3, "num_epochs": 2, "minibatch": "tokens", "max_kl": 9.5},
 )
-"""The log-probabilities on record are invented, so the KL is about 9 at the start and moves with every update."""
+"""Settings of the updates. The recorded log-probabilities are invented: the KL is about 9 and changes every update."""
 
 
 def made_verdicts(seed: int) -> list[GroupVerdict]:
-    """Three groups of three episodes of one to four turns, with advantages; members begin alike."""
+    """Return three groups of three episodes of one to four turns, with advantages; members share a prefix."""
     generator = torch.Generator().manual_seed(seed)
 
     def tokens(count: int) -> list[int]:
@@ -59,7 +59,7 @@ def made_verdicts(seed: int) -> list[GroupVerdict]:
 
 
 def small_model(seed: int = 0) -> Any:
-    """A Qwen3 of three layers with grouped queries and tied embeddings."""
+    """Return a Qwen3 model of three layers with grouped queries and tied embeddings."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=64,

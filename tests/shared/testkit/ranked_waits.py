@@ -1,6 +1,6 @@
-"""Started as a rank of two: the first rank plays for longer than a collective may take, the other waits for it.
+"""A program of two ranks: the first samples for longer than a collective operation may take, and the other waits.
 
-``python ranked_waits.py PLAY_S WAIT_TIMEOUT_S COLLECTIVE_TIMEOUT_S`` prints what each rank got, or why it stopped.
+``python ranked_waits.py PLAY_S WAIT_TIMEOUT_S COLLECTIVE_TIMEOUT_S`` prints the result of each rank, or its error.
 """
 
 from __future__ import annotations

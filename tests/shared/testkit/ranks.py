@@ -1,4 +1,4 @@
-"""Programs started as ranks of one run."""
+"""Functions that start programs as the ranks of one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testkit.warm_python import Command
 
 
 def launched(num_ranks: int, *arguments: str) -> str:
-    """Return what ``python ARGUMENTS`` prints when torchrun starts it several times."""
+    """Return the output of ``python ARGUMENTS`` on several ranks started by torchrun."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
     done = subprocess.run(
         [sys.executable, *torchrun, *arguments],
@@ -29,7 +29,7 @@ def launched(num_ranks: int, *arguments: str) -> str:
 
 
 def forked(address: str, num_ranks: int, *arguments: str) -> str:
-    """Return what several processes print that are started as torchrun starts them, but without its imports."""
+    """Return the output of several processes, started like torchrun's ranks but without importing torchrun."""
     together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(num_ranks)}
 
     def rank(number: int, out: IO[bytes], err: IO[bytes]) -> int:

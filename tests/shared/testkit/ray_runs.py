@@ -56,7 +56,7 @@ def rl_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def two_nodes(num_cpus: int, **head: Any) -> Iterator[tuple[Any, Any]]:
-    """A Ray cluster of two nodes on this machine, and the node that is not its head.
+    """Run a Ray cluster of two nodes on this machine; yield it with the node that is not its head.
 
     Args:
         head: further settings of the head.

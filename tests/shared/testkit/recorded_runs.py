@@ -1,4 +1,4 @@
-"""Recorded runs made up from a seed: groups, records with the credit a trainer would have given, a run's folder."""
+"""Recorded runs generated from a seed: groups, records with the credit of a trainer, and a run's folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from agentgym.types import (
 
 
 def turn(index: int, *, state: str, outcome: float = 0.0, process: float = 0.0, is_valid: bool = True) -> Turn:
-    """One turn with its reward in two parts."""
+    """Return a turn whose reward has two parts."""
     name = f"go: {state} {index % 3}"
     parts = [RewardPart("solved", outcome), RewardPart("steps", process, RewardRole.PROCESS)]
     return Turn(
@@ -51,7 +51,7 @@ def turn(index: int, *, state: str, outcome: float = 0.0, process: float = 0.0, 
 
 
 def group(ordinal: int, rng: np.random.Generator, *, num_members: int = 4, can_win: bool = True) -> TrajectoryGroup:
-    """Members that meet in a handful of states; with ``can_win`` false, all fail and differ in process rewards."""
+    """Return a group whose members share a few states; without ``can_win`` all fail, with different process rewards."""
     task = Task(id=f"train-{ordinal % 5}", split="train", seed=ordinal % 5)
     members = []
     for member in range(num_members):
@@ -82,14 +82,14 @@ def group(ordinal: int, rng: np.random.Generator, *, num_members: int = 4, can_w
 
 
 def lost(task: Task) -> Trajectory:
-    """An episode that the infrastructure spoilt."""
+    """Return an episode whose infrastructure failed."""
     return Trajectory(task=task, env_id="Rooms-v0", status=Status.ENV_ERROR, segments=(), seed=9, error="it broke")
 
 
 def recorded_batches(
     config: CreditConfig, *, num_steps: int = 4, num_groups: int = 3, seed: int = 0
 ) -> tuple[RecordedBatch, ...]:
-    """Steps as a trainer would have recorded them; the last group of each cannot be won, the first lost a member."""
+    """Return steps as a trainer records them; their last group cannot succeed, and the first has a failed member."""
     rng, state = np.random.default_rng(seed), CreditState()
     batches = []
     for step in range(num_steps):
@@ -106,7 +106,7 @@ def recorded_batches(
 
 
 def write_run(folder: Path, config: CreditConfig, *, num_steps: int = 4, seed: int = 0) -> tuple[RecordedBatch, ...]:
-    """A run's folder: its configuration as the trainer saves it, as far as credit goes, and its records."""
+    """Write a run's folder: the parts of its configuration that concern credit, and its records."""
     batches = recorded_batches(config, num_steps=num_steps, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"recipe": "rooms", "credit": asdict(config)}))

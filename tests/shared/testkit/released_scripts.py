@@ -1,4 +1,4 @@
-"""Recipes beside the scripts they follow, for a test and for `docs/recipes.md`.
+"""Recipes and the released scripts they follow, for a test and for the tables of `docs/recipes.md`.
 
 PYTHONPATH=.:tests/shared python -m testkit.released_scripts docs/recipes.md
 """
@@ -26,12 +26,12 @@ OLD_VERL = "This verl has no dual clip"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One key of ours and what the release says."""
+    """One key of our configuration, and the value in the released script."""
 
     key: str
     theirs: Any
     why: str = ""
-    """Why ours is another value; empty if it is the same."""
+    """Reason for a different value of ours; empty if the values are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +42,16 @@ class Released:
     script: str
     settings: tuple[Setting, ...]
     besides: tuple[str, ...] = ()
-    """Differences that are no key of ours."""
+    """Differences that no key of our configuration describes."""
 
 
 def settings(**values: Any) -> tuple[Setting, ...]:
-    """Settings that are the same; ``__`` stands for a dot."""
+    """Return settings with equal values; ``__`` in a name stands for a dot."""
     return tuple(Setting(key=name.replace("__", "."), theirs=value) for name, value in values.items())
 
 
 def found(config: TrainConfig, key: str) -> Any:
-    """The value of a dotted key; of lists, the part of a kind: ``loss.regularisers.kl.coef``."""
+    """Return the value of a dotted key; in lists the part of a kind, as in ``loss.regularisers.kl.coef``."""
 
     def step(value: Any, name: str) -> Any:
         if isinstance(value, list | tuple):
@@ -80,7 +80,7 @@ VERL_AGENT = "zhangzf01/verl-agent@d501621:examples/gigpo_trainer"
 
 
 def changed(base: tuple[Setting, ...], *changes: Setting) -> tuple[Setting, ...]:
-    """The settings with some replaced, and others behind them."""
+    """Return the settings with some replaced, followed by further ones."""
     known = {setting.key: setting for setting in base} | {setting.key: setting for setting in changes}
     return tuple(known.values())
 
@@ -235,7 +235,7 @@ RELEASED = (
 
 
 def as_markdown() -> str:
-    """The tables of the page."""
+    """Return the tables of the page."""
     lines: list[str] = []
     for released in RELEASED:
         config = load_recipe(released.recipe)
@@ -256,7 +256,7 @@ def as_markdown() -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a cell."""
+    """Return the text of a value in a table's cell."""
     if value in (None, [], {}):
         return "none"
     if isinstance(value, list) and isinstance(value[0], dict):

@@ -1,4 +1,4 @@
-"""A shop's tables, small enough to read."""
+"""Small tables of a shop."""
 
 from __future__ import annotations
 

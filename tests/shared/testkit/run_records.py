@@ -1,4 +1,4 @@
-"""What training runs leave in their folders, to compare them."""
+"""Functions that read the records of training runs, to compare runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym.types import Trajectory
 
 
 def told(run_dir: Path) -> list[Any]:
-    """All that a run's record says of its episodes, but for seconds and retries."""
+    """Return a run's records of its episodes without times and retries."""
     groups = [r.group for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
     return [(group.ordinal, [_told(trajectory) for trajectory in group.trajectories]) for group in groups]
 

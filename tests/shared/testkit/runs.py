@@ -1,4 +1,4 @@
-"""Runs of their own for tests of what is left when one is killed."""
+"""Separate runs, for tests of the leftovers of a killed run."""
 
 import json
 import os
@@ -43,19 +43,19 @@ class BusyRun:
         self.run, self.ids = said["run"], tuple(said["ids"])
 
     def is_well(self) -> bool:
-        """True if both of its sandboxes answer to it."""
+        """Return True if both sandboxes of the run answer."""
         assert self.process.stdin is not None
         self.process.stdin.write("well?\n")
         self.process.stdin.flush()
         return self._line() == "True\n"
 
     def kill(self) -> None:
-        """End it as nothing can guard against."""
+        """Kill the run with signal 9."""
         self.process.kill()
         self.process.communicate()
 
     def end(self) -> None:
-        """Let it end in order."""
+        """Let the run end normally."""
         self.process.communicate(timeout=60)
 
     def _line(self) -> str:
@@ -64,7 +64,7 @@ class BusyRun:
 
 
 def processes_with(text: str) -> list[str]:
-    """Command lines on this host that hold a text."""
+    """Return the command lines of processes on this host that contain a text."""
     found = []
     for folder in Path("/proc").iterdir():
         try:

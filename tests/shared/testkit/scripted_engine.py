@@ -1,4 +1,4 @@
-"""An engine that says given texts one after the other."""
+"""An engine that answers with given texts one after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testkit.tokenizers_for_tests import HERMES
 
 
 class ScriptedEngine(DrawingEngine):
-    """Says its texts in order, the last one again and again."""
+    """An engine that answers with its texts in order, and repeats the last one."""
 
     def __init__(self, texts: Sequence[str], template: str = HERMES) -> None:
         super().__init__(texts, template)

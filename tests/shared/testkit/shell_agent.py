@@ -1,4 +1,4 @@
-"""An agent as a program, with nothing but Python's standard library: it runs what the model says in a shell.
+"""An agent program that uses only Python's standard library and runs the model's messages in a shell.
 
 Usage: ``python3 shell_agent.py TASK``. It stops when the model says DONE, and exits with N after ``exit N``.
 """

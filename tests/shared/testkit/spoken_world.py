@@ -1,4 +1,4 @@
-"""A world of free text in which a model of random weights already gets different returns, and the model to play it."""
+"""A free-text environment in which a model with random weights already gets different returns, and such a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Parity(Env):
 
 
 class OneTurn(Parity):
-    """Say one thing of odd length: a success or not."""
+    """Say something of odd length in a single turn."""
 
     max_turns = 1
 
@@ -42,7 +42,7 @@ class OneTurn(Parity):
 
 
 def spoken_model(seed: int = 0) -> tuple[Any, Any]:
-    """A model of some ten thousand weights and its tokenizer, the same for the same seed."""
+    """Return a model of about ten thousand weights and its tokenizer; equal seeds give equal models."""
     tokenizer = train_tokenizer(["Say 0. Say 1. Say 2. Odd. Even. abcde"] * 5, 280)
     sizes = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, max_context_tokens=128)
     return build_model(tokenizer, sizes, seed), tokenizer

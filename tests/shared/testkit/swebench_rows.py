@@ -1,4 +1,4 @@
-"""A made-up repository as a row of SWE-bench."""
+"""An invented repository as a row of SWE-bench."""
 
 from __future__ import annotations
 

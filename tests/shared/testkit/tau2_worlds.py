@@ -1,4 +1,4 @@
-"""Small worlds of our own in the schemas of tau2-bench's airline and telecom domains."""
+"""Small invented data in the file formats of tau2-bench's airline and telecom domains."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ BOOKING: dict[str, Any] = {
     "nonfree_baggages": 0,
     "insurance": "yes",
 }
-"""60 for the flight and 30 for the insurance."""
+"""A booking that costs 60 for the flight and 30 for the insurance."""
 
 
 def task(name: str, domain: str, *actions: tuple[str, dict[str, Any]], **criteria: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _LLAMA3_ROPE = {
 
 
 def tiny_model(family: str = "qwen3", *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
-    """A float32 model of ``family`` whose weights, biases and norms are all random, from ``seed``.
+    """Return a float32 model of ``family`` whose weights, biases and norms are all random, from ``seed``.
 
     Large random weights make the logits differ strongly between contexts, so that a mistake in a mask, a position or
     a bias cannot hide within a tolerance.

@@ -1,4 +1,4 @@
-"""Bare tokens for tests of the losses: micro-batches, scores and facts without a model."""
+"""Micro-batches and scores without a model, for tests of the losses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tokens(
     turn: Sequence[int] | None = None,
     turn_index: Sequence[int] | None = None,
 ) -> TrainBatch:
-    """Return a micro-batch of bare tokens, one row and one turn unless told, averaged over tokens."""
+    """Return a micro-batch of tokens, by default of one row and one turn and averaged over tokens."""
     num = len(advantage)
     rows = torch.tensor([0] * num if row is None else row)
     return TrainBatch(
@@ -73,7 +73,7 @@ def tokens(
 def scores(
     logprob: Sequence[float] | Tensor, old: Sequence[float] | Tensor | None = None, **more: Any
 ) -> BatchLogprobs:
-    """Return what the models say about tokens; old log-probabilities and entropies are 0 unless told."""
+    """Return the models' scores of tokens; by default old log-probabilities and entropies are 0."""
     new = torch.as_tensor(logprob, dtype=torch.float64)
     before = torch.zeros_like(new) if old is None else torch.as_tensor(old, dtype=torch.float64)
     entropy = more.pop("entropy", torch.zeros_like(new))
@@ -81,13 +81,13 @@ def scores(
 
 
 def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> FrozenTokens:
-    """Return what is known of tokens before an update; the old policy is the present one unless told."""
+    """Return the scores of tokens before an update; by default the old policy is the current one."""
     before = logprob if old is None else old
     return FrozenTokens(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
 
 
 def assert_close(values: Sequence[float] | Tensor, expected: Sequence[float], tolerance: float = 1e-5) -> None:
-    """Assert that tensors or lists hold the expected numbers."""
+    """Assert that tensors or lists contain the expected numbers."""
     assert list(torch.as_tensor(values).flatten().tolist()) == pytest.approx(list(expected), abs=tolerance)
 
 
@@ -97,7 +97,7 @@ def logs(ratios: Sequence[float]) -> list[float]:
 
 
 def normaliser(log_rho: Sequence[float], *corrections: Any, **layout: Any) -> float:
-    """Return what ``batch_normalise`` divides by."""
+    """Return the divisor of ``batch_normalise``."""
     old = torch.tensor(log_rho, dtype=torch.float64)
     config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
     frozen = frozen_tokens(old)

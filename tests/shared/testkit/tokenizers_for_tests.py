@@ -1,4 +1,4 @@
-"""Tokenizers trained on the spot, with chat templates of the shapes real models have."""
+"""Small tokenizers, trained when needed, with chat templates like those of real models."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ THINKING = """{%- for message in messages %}
 
 @cache
 def trained(template: str = HERMES) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with the given chat template."""
+    """Train a byte-level BPE tokenizer with the given chat template."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

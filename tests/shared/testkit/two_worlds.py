@@ -1,4 +1,4 @@
-"""Two environments in one file, whose tasks have the same ids, for runs that mix them."""
+"""Two environments in one file whose tasks have equal ids, for runs that mix them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python's own unittest says of a set of files: the second opinion on what generators claim."""
+"""Results of Python's own unittest on a set of files, an independent check of generated tests."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ print(json.dumps([num_tests, result.passed]))
 
 
 def passed_tests(files: Mapping[str, str], modules: Iterable[str], folder: Path) -> tuple[int, frozenset[str]]:
-    """How many tests there are in test files, and the names of those that pass."""
+    """Return the number of tests in test files, and the names of those that pass."""
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Parts of a training run as a user writes them in a file of their own: see test_user_parts."""
+"""Components of a training run in a user's own file, for test_user_parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentgym.trainers.losses.component import correction, policy_loss, regulari
 
 @policy_loss("log_clip", paper="ours", may_dual_clip=True)
 def log_clip(ratio: Tensor, advantage: Tensor, high: float) -> tuple[Tensor, Tensor]:
-    """Cap the ratio above alone."""
+    """Limit the ratio only from above."""
     return -advantage * ratio.clamp(max=high), ratio > high
 
 
@@ -33,7 +33,7 @@ class HalfOptions(Options):
 
 @correction("half", weighs=True)
 def half(log_rho_N: Tensor, options: HalfOptions) -> Tensor:
-    """Weigh every token the same."""
+    """Give every token the same weight."""
     return torch.full_like(log_rho_N, options.factor)
 
 
@@ -61,7 +61,7 @@ class NotedOptions(Options):
 
 @engine("noted")
 def noted(config: TrainConfig, model: Any, run_dir: Path, options: NotedOptions) -> Engine:
-    """Make the embedded engine, and leave a note of it in the run's folder."""
+    """Create the embedded engine, and write a note about it into the run's folder."""
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / options.name).write_text("made", encoding="utf-8")
     return torch_engine(config, model)
@@ -69,5 +69,5 @@ def noted(config: TrainConfig, model: Any, run_dir: Path, options: NotedOptions)
 
 @engine("broken")
 def broken(model: Any) -> str:
-    """Make something that is no engine."""
+    """Return an object that is not an engine."""
     return "no engine"

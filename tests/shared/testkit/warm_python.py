@@ -1,6 +1,6 @@
 """A Python process that has imported the trainer and forks for every command.
 
-A command costs its own work, not the seconds in which torch and transformers are imported. The forked process has the
+A command then does not pay for the import of torch and transformers, which takes seconds. The forked process has the
 command's arguments, folder, environment and files, and ends with its exit code. It shares nothing with other commands.
 
 As a program: ``warm_python.py serve SOCKET`` serves, ``warm_python.py run SOCKET ARGUMENT...`` runs what
@@ -28,8 +28,8 @@ class Command:
     """A command that runs in a forked process.
 
     Args:
-        address: where the server listens.
-        arguments: what follows ``python``.
+        address: the socket of the server.
+        arguments: the arguments of ``python``.
         files: standard input, output and error.
         environment: added to that of this process.
     """
@@ -54,7 +54,7 @@ class Command:
         return int(answer) if answer else 1
 
     def is_running(self) -> bool:
-        """Return True until :meth:`wait` would return at once."""
+        """Return True while the command is running."""
         return not select.select([self._line], [], [], 0)[0]
 
     def kill(self) -> None:
@@ -84,7 +84,7 @@ def serve(address: str) -> None:
 
 
 def _answer(line: socket.socket) -> NoReturn:
-    """Run one command in a process of its own, and send its exit code."""
+    """Run one command in a separate process, and send its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     data, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 3)
     worker = os.fork()

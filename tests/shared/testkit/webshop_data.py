@@ -1,4 +1,4 @@
-"""WebShop's real pages and recorded sessions, where they are, and small files in its format."""
+"""WebShop's real pages and recorded sessions, for tests that need them, and small files in its format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_webshop_data = pytest.mark.skipif(not WEBSHOP.is_dir(), reason="needs WebS
 
 
 class _VisibleText(HTMLParser):
-    """Collects the pieces of text that WebShop's simple text mode shows."""
+    """A parser that collects the texts that WebShop's simple text mode shows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _VisibleText(HTMLParser):
 
 
 def page_text(name: str) -> str:
-    """A real page as WebShop's simple text mode has it."""
+    """Return a real page in WebShop's simple text mode."""
     parser = _VisibleText()
     parser.feed(page_source(name))
     parser.close()
@@ -49,7 +49,7 @@ def page_source(name: str) -> str:
 
 
 def sessions() -> dict[str, list[dict[str, Any]]]:
-    """The recorded pages of every session, in order."""
+    """Return the recorded pages of every session, in order."""
     return {
         path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for path in sorted((WEBSHOP / "sessions").glob("*.jsonl"))
@@ -57,5 +57,5 @@ def sessions() -> dict[str, list[dict[str, Any]]]:
 
 
 def prices_of(tag: str) -> tuple[float, ...]:
-    """``$1.0 to $2.5`` as numbers."""
+    """Return the numbers of a text such as ``$1.0 to $2.5``."""
     return tuple(map(float, re.findall(r"[\d.]+", tag)))

@@ -82,7 +82,7 @@ def test_a_run_trains_with_a_users_parts_and_resumes(tmp_path: Path) -> None:
 
 def test_a_correction_that_weighs_is_not_joined_with_another() -> None:
     parts = f'loss.corrections=[{{"kind": "{FILE}:half"}}, {{"kind": "token_tis"}}]'
-    with pytest.raises(ConfigError, match="weigh by the same ratio twice"):
+    with pytest.raises(ConfigError, match="multiply by the same ratio twice"):
         config(parts)
 
 

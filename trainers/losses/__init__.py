@@ -1,1 +1,1 @@
-"""Policy losses, corrections and regularisers: what turns advantages into a gradient."""
+"""Policy losses, corrections and regularisers, which turn advantages into a gradient."""

@@ -1,13 +1,13 @@
-"""The families of loss components: policy losses, corrections and regularisers, a registry and a decorator each.
+"""The families of loss components, each with a registry and a decorator: policy losses, corrections and regularisers.
 
-As in credit (:mod:`agentgym.credit.component`), a component is a function whose parameters say what it reads. Tensors
-are flat over the ``N`` sampled tokens of a micro-batch::
+As in credit (:mod:`agentgym.credit.component`), a component is a function that receives the values its parameters name.
+Tensors are flat over the ``N`` sampled tokens of a micro-batch::
 
     @policy_loss("half_clip", paper="...")
     def half_clip(ratio: Tensor, advantage: Tensor, high: float) -> tuple[Tensor, Tensor]:
         return -advantage * ratio.clamp(max=high), ratio > high
 
-Nothing here needs torch: agentgym's own functions are named, and imported when they are called.
+This module does not import torch: agentgym's own functions are listed by name, and imported when they are called.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossComponent(Component):
-    """A part of the loss, and what the trainer must know of it."""
+    """A component of the loss: its function, and the properties that the trainer needs to know."""
 
     clip_low: float | None = 0.2
-    """Policy losses: default of the configuration's key, None if the loss reads no clip."""
+    """Policy losses: default of ``loss.clip_low``; None if the loss has no clip."""
     clip_high: float | None = 0.28
     dual_clip: float = 0.0
     may_dual_clip: bool = False
     ratio_level: RatioLevel = "token"
     takes_any_level: bool = False
-    """Policy losses: the ratio may also be that of a turn or of a sequence."""
+    """Policy losses: True if the ratio may also be that of a turn or of a sequence."""
     aggregation: Aggregation = "token-mean"
     weighs: bool = False
-    """Corrections: weighs by ``pi_old / mu``, so that a second one would weigh twice."""
+    """Corrections: True if it multiplies by ``pi_old / mu``; two of them would do so twice."""
     needs_whole_update: bool = False
-    """Must see all tokens of an update before its first gradient."""
+    """True if it must see all tokens of an update before its first gradient."""
     needs_several_updates: bool = False
-    """Compares with the policy before the step's first update, so that it is 0 in that one."""
+    """True if it compares with the policy before the step's first update, and therefore is 0 in that update."""
     sign: float = 1.0
     """Regularisers: sign of the term in the loss, -1 for a bonus."""
     is_scaled: bool = False
-    """Regularisers: the function has the coefficient in it; otherwise the key ``coef`` of its options multiplies it."""
+    """Regularisers: True if the function applies the coefficient itself; else the loss multiplies by ``coef``."""
     averages_over: Literal["loss", "tokens"] = "loss"
-    """Regularisers: averaged as the loss is (its ``aggregation``), or over all trained tokens."""
+    """Regularisers: average like the policy loss (``loss.aggregation``), or over all trained tokens."""
     metric: str = ""
-    """Regularisers: name of its mean among the metrics; its own name if empty."""
+    """Regularisers: name of its mean among the metrics; by default the component's name."""
 
 
 OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn")
@@ -62,7 +62,7 @@ CORRECTIONS = Registry[LossComponent](
 )
 REGULARISERS = Registry[LossComponent]("regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "historical", "phase"))
 TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
-"""agentgym's own alone: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
+"""Only agentgym's own masks: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
 FAMILIES: Mapping[Family, Registry[LossComponent]] = {
     "loss": POLICY_LOSSES,
     "correction": CORRECTIONS,
@@ -72,11 +72,12 @@ FAMILIES: Mapping[Family, Registry[LossComponent]] = {
 
 
 def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a policy loss: a function to the loss per token ``[N]`` and where its gate bit ``[N]``.
+    """Register a policy loss: a function that returns the loss per token ``[N]``, and where its gate acted ``[N]``.
 
-    It may take ``ratio`` (to the old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``,
-    ``advantage``, ``entropy``, ``row`` and ``turn`` (the unit of each token), ``low``, ``high`` and ``dual`` (bounds of
-    the ratio), and the keys of its options.
+    The gate is the function that limits the importance ratio, such as a clip. A policy loss may take ``ratio`` (to the
+    old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``, ``advantage``, ``entropy``, ``row``
+    and ``turn`` (indices of each token's row and turn), ``low``, ``high`` and ``dual`` (bounds of the ratio), and the
+    keys of its options.
 
     Args:
         name: its name in ``loss.kind`` and in ``agentgym list --credit``.
@@ -86,20 +87,20 @@ def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
 
 
 def correction(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a correction of the gap to the sampling policy: a function to detached weights ``[N]``.
+    """Register a correction of the mismatch with the sampling policy: a function that returns detached weights ``[N]``.
 
-    It may take ``log_rho_N`` (log pi_old / mu, detached), ``row``, ``turn``, ``unit`` (the turn where its option
-    ``level`` is ``turn``, else the row), and the keys of its options. For ``facts`` see :class:`LossComponent`.
+    It may take ``log_rho_N`` (log pi_old / mu, detached), ``row``, ``turn``, ``unit`` (the turn if its option ``level``
+    is ``turn``, else the row), and the keys of its options. For ``facts`` see :class:`LossComponent`.
     """
     return _decorator("correction", name, facts)
 
 
 def regulariser(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a regulariser: a function to a term per token ``[N]``.
+    """Register a regulariser: a function that returns a term per token ``[N]``.
 
-    The loss adds its average times the key ``coef`` of its options (1 without such a key). It may take what a policy
-    loss takes of tokens, and ``logprob_ref`` (the policy before RL, whose scoring is paid for only then). For ``facts``
-    see :class:`LossComponent`.
+    The loss adds the average of the term times ``coef`` of its options (1 without that key). A regulariser may take
+    the same values per token as a policy loss, and ``logprob_ref`` (of the policy before RL; computed only if a
+    regulariser takes it). For ``facts`` see :class:`LossComponent`.
     """
     return _decorator("regulariser", name, facts)
 
@@ -124,7 +125,7 @@ def add(
     options: type[Options] | None = None,
     **facts: Any,
 ) -> None:
-    """Register a component by its function or by the name of its function."""
+    """Register a component, given as a function or as the dotted name of one."""
     status: Status = facts.pop("status", "verified" if facts.get("parity") else "user")
     component = LossComponent(name=name, family=family, function=function, options=options, status=status, **facts)
     FAMILIES[family].add(component)

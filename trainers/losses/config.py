@@ -1,4 +1,4 @@
-"""The loss of a training run: one policy loss, corrections, regularisers; refused where they cannot be together."""
+"""Configuration of the loss: one policy loss, corrections, token masks and regularisers. Invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from agentgym.trainers.losses.component import (
 from agentgym.trainers.losses.options import TokenTisOptions
 
 MAX_LOGITS = 1 << 25
-"""Logits that exist at once, 128 MiB of float32."""
+"""Largest number of logits that exist at once: 128 MiB in float32."""
 LayoutKind = Literal["rows", "prefix", "packed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossConfig:
-    """Keys left at None take the values the loss was published with (:mod:`agentgym.trainers.losses.catalogue`).
+    """The loss and its settings. None means the published value (:mod:`agentgym.trainers.losses.catalogue`).
 
     Example:
         >>> config = LossConfig(kind="gspo")
@@ -41,81 +41,86 @@ class LossConfig:
     """Ratios are clipped to ``[1 - clip_low, 1 + clip_high]``."""
     clip_high: float | None = None
     dual_clip: float | None = None
-    """Bound c of a loss with a negative advantage, ``-A c``; above 1, or 0 for none."""
+    """Upper bound ``-A c`` of the loss at negative advantages; c is above 1, or 0 for no bound."""
     ratio_level: RatioLevel | None = None
-    """Unit of one ratio: each token, or the geometric mean of a turn or of a row."""
+    """Unit of the importance ratio: a token, or the geometric mean over a turn or over a row."""
     options: Annotated[Any, ByKind(POLICY_LOSSES)] | None = None
     """The loss's own settings."""
     aggregation: Aggregation | None = None
-    """Average over tokens, see :func:`agentgym.trainers.data.batch.token_weights`."""
+    """Kind of average over tokens, see :func:`agentgym.trainers.data.batch.token_weights`."""
     aggregation_unit: Literal["trajectory", "turn"] | None = None
-    """Row of the ``seq-mean`` aggregations. ``turn`` weighs every turn alike, so long episodes more."""
+    """Sequence of the ``seq-mean`` aggregations. With ``turn`` all turns have equal weight, so long episodes count
+    more."""
     norm_length: int = 1024
     """The constant divisor of ``seq-mean-token-sum-norm``."""
     mode: Literal["decoupled", "bypass"] = "decoupled"
-    """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
+    """Old policy of the ratio: the trainer's policy before the step (``decoupled``), or the engine's log-probs
+    (``bypass``)."""
     weight: NonNegative = 1.0
-    """Weight of the policy loss beside the regularisers; 0 learns by those alone."""
+    """Weight of the policy loss relative to the regularisers; 0 trains on the regularisers only."""
     echo: NonNegative = 0.0
-    """Weight of the cross-entropy of what the environment answers (ECHO); 0 for none."""
+    """Weight of the cross-entropy of the environment's answers (ECHO); 0 switches it off."""
     corrections: tuple[Annotated[Any, ByKind(CORRECTIONS)], ...] = (TokenTisOptions(),)
-    """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
+    """Corrections of the mismatch between the trainer's and the engine's probabilities, in decoupled mode."""
     token_masks: tuple[Annotated[Any, ByKind(TOKEN_MASKS)], ...] = ()
     """Tokens that are trained, left out or penalised, by entropy or covariance: see
     :mod:`agentgym.trainers.losses.token_masks`."""
     regularisers: tuple[Annotated[Any, ByKind(REGULARISERS)], ...] = ()
     num_updates: Count = 1
-    """Optimizer steps per epoch: the batch of rollouts is cut into so many minibatches. Denominators are those of the
-    minibatch."""
+    """Optimizer steps per epoch: the batch of rollouts is split into this many minibatches. Averages are taken over
+    the minibatch."""
     num_epochs: Count = 1
-    """Passes over the batch of rollouts. Epochs after the first shuffle it. Ratios of all updates compare with one
-    policy: the trainer's before the step's first update in mode ``decoupled`` (computed once), the one that sampled in
-    mode ``bypass``. Advantages are computed once, too."""
+    """Passes over the batch of rollouts; epochs after the first shuffle it. All updates compare with the same old
+    policy: in mode ``decoupled`` the trainer's before the step's first update, in mode ``bypass`` the one that sampled.
+    Its log-probabilities and the advantages are computed once."""
     minibatch: Literal["episodes", "tokens", "rows"] = "episodes"
     """``episodes``: minibatches of whole groups. ``tokens``: minibatches of single episodes with about equal numbers of
-    trained tokens; groups are split. ``rows``: minibatches of ``rows_per_update`` rows, as many as there are; episodes
-    are split, too. See :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
+    trained tokens; groups are split. ``rows``: minibatches of ``rows_per_update`` rows; episodes are split, too. See
+    :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
     rows_per_update: Natural = 0
-    """Rows (context windows) of a minibatch where ``minibatch`` is ``rows``: verl's ``ppo_mini_batch_size``."""
+    """Number of rows (context windows) of a minibatch if ``minibatch`` is ``rows``: verl's ``ppo_mini_batch_size``."""
     max_kl: float | None = None
-    """Stop a step's remaining updates when the policy is this far from the one that sampled: mean k3 KL over the
-    tokens of the next minibatch. The first update is always made. None: no limit."""
+    """Skip a step's remaining updates when the KL to the sampling policy (mean k3 over the tokens of the next
+    minibatch) exceeds this. The first update is always made. None: no limit."""
     tokens_per_microbatch: Count = 8192
-    """Tokens forwarded at a time, padding included; gradients do not depend on it."""
+    """Number of tokens in a forward pass, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
     """Layout of the forward pass, see :mod:`agentgym.trainers.data.layout`; gradients do not depend on it either."""
     precision: Literal["auto", "bfloat16", "float32", "float32_ieee"] = "auto"
-    """What the policy's matrices are multiplied in, forwards and backwards, the warm start included. ``auto``: bfloat16
-    on a GPU, float32 on a CPU. ``float32``: on a GPU in TF32; ``float32_ieee``: nowhere rounded. Weights, gradients and
-    AdamW's moments stay float32, and critics and columns that the model makes are computed in it (TF32 on a GPU)."""
+    """Precision of the policy's matrix products, forwards and backwards, also in the warm start. ``auto``: bfloat16 on
+    a GPU, float32 on a CPU. ``float32``: TF32 on a GPU. ``float32_ieee``: full float32. Weights, gradients and AdamW's
+    moments are always float32; critics and columns are computed in float32 (TF32 on a GPU)."""
     recompute_activations: bool = False
-    """Keep the states between layers alone and compute what is inside a layer again for the gradient: a third slower,
-    and several times the tokens in the same memory. Rows then do not share prefixes, unless they are packed."""
+    """Gradient checkpointing: store only the states between layers and recompute the rest for the gradient. Training
+    is a third slower, and several times the tokens fit in memory. Rows share no prefixes then, unless packed."""
     compile: bool = False
-    """Compile the policy's layers by ``torch.compile`` for an update's passes. Needs ``layout`` ``rows`` or ``packed``,
-    one rank, and a compiler for C++ on a CPU. The gradient is the same up to rounding."""
+    """Compile the policy's layers with ``torch.compile`` for training. Needs ``layout`` ``rows`` or ``packed``, one
+    rank and, on a CPU, a C++ compiler. The gradient is the same up to rounding."""
 
     def __post_init__(self) -> None:
         low, high = self.clip
         if not 0 <= low <= 1 or high < 0:
-            raise ConfigError("clip_low must be in [0, 1] and clip_high at least 0")
+            raise ConfigError(f"clip_low must be in [0, 1] and clip_high at least 0, got {low} and {high}")
         check_ranges(self, "loss.")
         self._check_updates()
         self._check_compile()
         if self.dual and self.dual <= 1:
             raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
         if self.options is not None and POLICY_LOSSES[self.options.kind].name != self.component.name:
-            raise ConfigError(f"loss {self.kind!r} comes with options of {self.options.kind!r}")
+            raise ConfigError(
+                f"loss {self.kind!r} comes with options of {self.options.kind!r}: set loss.kind, or the options' kind, "
+                "so that both name one loss"
+            )
         for stage in (self.corrections, self.token_masks, self.regularisers):
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
-                raise ConfigError(f"{', '.join(twice)} is named twice")
+                raise ConfigError(f"{', '.join(twice)} is named twice; list each component once")
         rules.refuse_errors(self.findings())
         self._check_parts()
         if self.weight == 0 and not self.regularisers and not self.echo:
             raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
         if self.teacher and self.regulariser("kl"):
-            raise ConfigError("distill and kl would each score a model of their own; name one of them")
+            raise ConfigError("distill and kl each need a second model, and only one is scored: name one of them")
 
     def _check_compile(self) -> None:
         if self.compile and self.layout == "prefix":
@@ -142,22 +147,28 @@ class LossConfig:
     def _check_parts(self) -> None:
         defaults, kinds = self.component, self.correction_kinds
         if defaults.clip_low is None and (self.clip_low is not None or self.clip_high is not None):
-            raise ConfigError(f"loss {self.kind!r} reads no clip_low or clip_high; its settings are in options")
+            raise ConfigError(
+                f"loss {self.kind!r} has no clip: leave clip_low and clip_high out; its settings are in loss.options"
+            )
         if self.dual and not defaults.may_dual_clip:
-            raise ConfigError(f"loss {self.kind!r} has no dual clip")
+            raise ConfigError(f"loss {self.kind!r} has no dual clip: leave dual_clip out")
         if self.kind == "gspo" and self.mean != "seq-mean-token-mean":
-            raise ConfigError("gspo averages over sequences: aggregation must be seq-mean-token-mean (section 5.6)")
+            raise ConfigError(
+                f"gspo averages over sequences: loss.aggregation must be seq-mean-token-mean, got {self.mean}"
+            )
         if self.level != "token" and not defaults.takes_any_level:
-            raise ConfigError(f"loss {self.kind!r} works on ratios per token")
+            raise ConfigError(f"loss {self.kind!r} works on ratios per token: set ratio_level=token, or loss.kind=gspo")
         weighing = [kind for kind in kinds if CORRECTIONS[kind].weighs]
         if len(weighing) > 1:
-            raise ConfigError(f"{' and '.join(weighing)} weigh by the same ratio twice (composition rule 3)")
+            raise ConfigError(
+                f"{' and '.join(weighing)} multiply by the same ratio twice: name one of them (composition rule 3)"
+            )
         if "batch_normalise" in kinds and not weighing:
             able = ", ".join(name for name, known in CORRECTIONS.items() if known.weighs)
             raise ConfigError(f"batch_normalise needs weights to normalise: one of {able}")
 
     def findings(self) -> rules.Findings:
-        """The composition rules that this loss breaks by itself; :meth:`findings_with` needs to know the credit."""
+        """Return the composition rules that this loss breaks by itself; :meth:`findings_with` adds those of credit."""
         gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
         on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
@@ -176,7 +187,7 @@ class LossConfig:
         )
 
     def findings_with(self, granularity: str, modulators: tuple[str, ...]) -> rules.Findings:
-        """The composition rules between a loss and the credit it is given."""
+        """Return the composition rules that this loss breaks together with the credit."""
         kinds = tuple(part.kind for part in self.regularisers)
         return (
             *rules.ratio_level(self.kind, self.level, granularity),
@@ -187,11 +198,11 @@ class LossConfig:
 
     @property
     def component(self) -> LossComponent:
-        """The policy loss."""
+        """The registered policy loss."""
         return POLICY_LOSSES[self.kind]
 
     def parts(self) -> tuple[tuple[LossComponent, Any], ...]:
-        """Every part of the loss with its settings, in the order they act."""
+        """Return every part of the loss with its settings, in the order in which they act."""
         return (
             (self.component, self.loss_options),
             *((CORRECTIONS[part.kind], part) for part in self.corrections),
@@ -201,7 +212,7 @@ class LossConfig:
 
     @property
     def clip(self) -> tuple[float, float]:
-        """Distances that a ratio may go below and above 1; zeros where the loss reads no clip."""
+        """Distances by which a ratio may be below and above 1; zeros if the loss has no clip."""
         defaults = self.component
         low = defaults.clip_low if self.clip_low is None else self.clip_low
         high = defaults.clip_high if self.clip_high is None else self.clip_high
@@ -209,27 +220,27 @@ class LossConfig:
 
     @property
     def dual(self) -> float:
-        """Bound of the dual clip, 0 for none."""
+        """Factor c of the dual clip's bound, 0 for none."""
         return self.component.dual_clip if self.dual_clip is None else self.dual_clip
 
     @property
     def level(self) -> RatioLevel:
-        """Unit of one ratio."""
+        """Unit of the importance ratio."""
         return self.ratio_level or self.component.ratio_level
 
     @property
     def mean(self) -> Aggregation:
-        """Average over tokens."""
+        """Kind of average over tokens."""
         return self.aggregation or self.component.aggregation
 
     @property
     def unit(self) -> Literal["trajectory", "turn"]:
-        """The row of the averages: what the ratio is taken over, else the trajectory."""
+        """Sequence of the ``seq-mean`` aggregations: by default the turn for a ratio per turn, else the trajectory."""
         return self.aggregation_unit or ("turn" if self.level == "turn" else "trajectory")
 
     @property
     def loss_options(self) -> Any:
-        """The loss's own settings, its defaults if none are given."""
+        """The policy loss's own settings, or its defaults if none are given."""
         made = self.component.options
         return self.options if self.options is not None or made is None else made()
 
@@ -239,11 +250,11 @@ class LossConfig:
         return tuple(part.kind for part in self.corrections)
 
     def correction(self, kind: str) -> Any:
-        """Settings of the correction of that kind, None if there is none."""
+        """Return the settings of the correction of that kind, None if there is none."""
         return next((part for part in self.corrections if part.kind == kind), None)
 
     def regulariser(self, kind: str) -> Any:
-        """Settings of the regulariser of that kind, None if there is none."""
+        """Return the settings of the regulariser of that kind, None if there is none."""
         return next((part for part in self.regularisers if part.kind == kind), None)
 
     @property
@@ -265,12 +276,12 @@ class LossConfig:
 
     @property
     def shrinks_denominators(self) -> bool:
-        """True if rejected tokens leave the loss's denominators."""
+        """True if rejected tokens do not count in the loss's denominators."""
         return any(getattr(part, "denominator", "all") == "kept" for part in self.corrections)
 
     @property
     def needs_whole_update(self) -> bool:
-        """True if something must see all tokens of an update before the first gradient."""
+        """True if a component must see all tokens of an update before the first gradient."""
         if self.shrinks_denominators or self.token_masks:
             return True
         return any(component.needs_whole_update for component, _ in self.parts())

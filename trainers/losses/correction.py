@@ -1,7 +1,8 @@
-"""Corrections for the gap between the trainer's probabilities (``pi_old``) and the engine's (``mu``).
+"""Corrections for the mismatch between the trainer's probabilities (``pi_old``) and the engine's (``mu``).
 
-Weights and masks are functions of ``rho = pi_old / mu``, detached, flat over the ``N`` sampled tokens. A token that is
-left out weighs 0. Whether it stays in the loss's denominators is the option ``denominator`` of the correction.
+Both evaluate the same weights, but kernels and precision differ, and in async mode the weights do too. Weights and
+masks are functions of ``rho = pi_old / mu``, detached, flat over the ``N`` sampled tokens. A rejected token has weight
+0. The option ``denominator`` says if it still counts in the loss's denominators.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from agentgym.trainers.losses.ratios import clamped, max_per_unit, mean_per_unit
 
 
 def log_rho(logprob_old: Tensor, logprob_rollout: Tensor) -> Tensor:
-    """Return ``log pi_old / mu``, detached."""
+    """Return ``log pi_old / mu`` per token, detached."""
     return (logprob_old - logprob_rollout).detach()
 
 
@@ -47,9 +48,9 @@ def seq_tis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceTisOptions) -> 
 
 
 def icepop(log_rho_N: Tensor, options: of.IcepopOptions) -> Tensor:
-    """``rho`` inside the band, 0 outside.
+    """IcePop: weight ``rho`` inside the band, 0 outside.
 
-    Source: IcePop, a blog beside the Ring-1T report; slime ``--tis-clip-low``, ``--tis-clip``.
+    Source: IcePop, a blog post accompanying the Ring-1T report; slime ``--tis-clip-low``, ``--tis-clip``.
 
     Example:
         >>> rho = torch.tensor([0.3, 0.9, 1.2, 4.0, 6.0])
@@ -61,7 +62,7 @@ def icepop(log_rho_N: Tensor, options: of.IcepopOptions) -> Tensor:
 
 
 def seq_mis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceMisOptions) -> Tensor:
-    """Masked importance sampling: 0 on sequences whose product of ratios is outside the band.
+    """Masked importance sampling: weight 0 on sequences whose product of ratios is outside the band.
 
     Source: verl ``rollout_corr_helper.py`` (its bounds act on ``1 / rho``, these on ``rho``).
     """
@@ -71,7 +72,7 @@ def seq_mis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceMisOptions) -> 
 
 
 def geometric(log_rho_N: Tensor, unit: Tensor, options: of.GeometricOptions) -> Tensor:
-    """Geometric rejection: 0 on sequences whose geometric mean of ratios is outside the band.
+    """Geometric rejection: weight 0 on sequences whose geometric mean of ratios is outside the band.
 
     Example:
         >>> log_rho_N, unit = torch.tensor([0.2, 0.3, 0.4]), torch.zeros(3, dtype=torch.long)
@@ -83,7 +84,7 @@ def geometric(log_rho_N: Tensor, unit: Tensor, options: of.GeometricOptions) -> 
 
 
 def divergence_rejection(log_rho_N: Tensor, row: Tensor, options: of.DivergenceRejectionOptions) -> Tensor:
-    """0 where k2 or k3 of the drift is above the threshold: per token, or by a row's mean or largest token.
+    """Weight 0 where k2 or k3 is above the threshold: per token, or by a row's mean or its largest token.
 
     Source: verl ``rollout_corr_helper.py`` (rejection sampling by K2 and K3).
     """
@@ -100,13 +101,14 @@ def divergence_rejection(log_rho_N: Tensor, row: Tensor, options: of.DivergenceR
 
 
 def m2po_mask(log_rho_M: Tensor, options: of.M2poOptions) -> Tensor:
-    """Return which tokens M2PO keeps, ``[M]``: all but the fewest largest squared log-ratios.
+    """Mark the tokens that M2PO keeps, ``[M]``: all except the fewest tokens with the largest squared log-ratios.
 
-    Tokens go until the mean square of the rest is below the threshold; one always stays. Of equal squares the first
-    goes first, so with exact ties the result depends on the order of the update's tokens.
+    Tokens are rejected, largest first, until the mean square of the rest is below the threshold; one token always
+    stays. Among equal squares the first is rejected first, so with ties the result depends on the order of tokens.
 
     Args:
-        log_rho_M: over all trained tokens of the update.
+        log_rho_M: ``[M]`` log ratios of all trained tokens of the update.
+        options: the threshold of the second moment.
 
     Source: second-moment trust policy optimization (AReaL ``areal/trainer/ppo/actor.py``).
 
@@ -117,6 +119,7 @@ def m2po_mask(log_rho_M: Tensor, options: of.M2poOptions) -> Tensor:
     """
     squares, order = log_rho_M.double().square().sort(descending=True, stable=True)
     counts = torch.arange(len(squares), 0, -1, dtype=squares.dtype, device=squares.device)
+    # Element i is the mean square of the tokens that stay if the i largest are rejected.
     suffix_means = squares.flip(0).cumsum(0).flip(0) / counts
     below = (suffix_means < options.threshold).nonzero()
     num_left_out = int(below[0]) if len(below) else max(0, len(squares) - 1)
@@ -129,7 +132,9 @@ def decoupled(log_rho_N: Tensor, unit: Tensor, options: of.DecoupledOptions) -> 
     """Decoupled PPO's weight ``pi_prox / mu``: clamped at the cap, or 0 above it.
 
     Args:
-        unit: turn or row of each token, for the geometric mean over it that ``level`` may ask for.
+        log_rho_N: ``[N]`` log ratios.
+        unit: ``[N]`` turn or row of each token, for the geometric mean if ``level`` is not ``token``.
+        options: cap, level and action.
 
     Source: "Batch size-invariance for policy optimization"; AReaL ``areal/utils/functional/functional.py``.
 
@@ -143,7 +148,7 @@ def decoupled(log_rho_N: Tensor, unit: Tensor, options: of.DecoupledOptions) -> 
 
 
 def effective_sample_size(log_weight: Tensor) -> float:
-    """``(sum w)^2 / sum w^2`` of sequences' importance weights, between 1 and their number.
+    """Return ``(sum w)^2 / sum w^2`` of the sequences' importance weights, between 1 and their number.
 
     Source: "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs".
 
@@ -151,15 +156,20 @@ def effective_sample_size(log_weight: Tensor) -> float:
         >>> round(effective_sample_size(torch.tensor([1.0, 1.0, 1.0, 5.0]).log()), 6)
         2.285714
     """
-    weight = (log_weight.double() - log_weight.max().double()).exp()  # a common factor cancels
+    weight = (
+        log_weight.double() - log_weight.max().double()
+    ).exp()  # a common factor cancels, and weights of at most 1 do not overflow
     return float(weight.sum().square() / weight.square().sum())
 
 
 def vcpo_scale(log_weight: Tensor, options: of.VcpoOptions) -> float:
-    """VCPO's factor of the learning rate: ``min(1, (ESS / n) / base) ^ (1/2 or 1)``.
+    """Return VCPO's factor of the learning rate: ``min(1, (ESS / n) / base) ^ (1/2 or 1)``.
+
+    The variance of the gradient grows with n / ESS, so a smaller effective sample size gets a smaller step.
 
     Args:
-        log_weight: summed log-ratio of each sequence, ``[n]``.
+        log_weight: ``[n]`` summed log-ratio of each sequence.
+        options: base ratio and exponent.
 
     Source: "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs" (``staleness_utils.py``).
 
@@ -179,12 +189,12 @@ def m2po(is_in_m2po: Tensor) -> Tensor:
 
 
 def batch_normalise(log_rho_N: Tensor, mean_weight: float) -> Tensor:
-    """Return ``1 / mean``, with which the other corrections' weights have a mean of 1 over the update."""
+    """Return ``1 / mean``, so that the product of all corrections' weights has mean 1 over the update."""
     return torch.full_like(log_rho_N, 1 / mean_weight)
 
 
 def vcpo(log_rho_N: Tensor) -> Tensor:
-    """Return ones: VCPO scales the learning rate instead, by :func:`vcpo_scale`."""
+    """Return ones: VCPO changes the learning rate instead of the weights, see :func:`vcpo_scale`."""
     return torch.ones_like(log_rho_N)
 
 
@@ -198,7 +208,7 @@ def weight_of(
     """Return the weight of one correction, ``[N]``.
 
     Args:
-        is_in_m2po, mean_weight: about the whole update, for the corrections that need it.
+        is_in_m2po, mean_weight: facts about the whole update, for the corrections that need them.
     """
     component = CORRECTIONS[options.kind]
     values = {

@@ -1,7 +1,7 @@
 """Numbers about a whole update that must be known before its first gradient.
 
-They are computed here once, from log-probabilities without gradient, so that gradients do not depend on how the update
-is split into micro-batches, and so that machines that share an update have one place to reduce.
+They are computed once, from log-probabilities without gradient. Gradients then do not depend on how the update is split
+into micro-batches, and ranks that share an update have one place to reduce the numbers.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ SMALLEST_MEAN = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFacts:
-    """Numbers about one update; the defaults change nothing. ``M`` counts all its trained tokens."""
+    """Numbers about one update, over its ``M`` trained tokens. The defaults have no effect."""
 
     num_tokens: int = 1
-    """Trained tokens of the update: LLDS's divisor."""
+    """Number of trained tokens of the update, LLDS's divisor."""
     ratio_bounds: tuple[float, float] | None = None
-    """BAPO's bounds."""
+    """BAPO's bounds of the ratio."""
     is_in_m2po: Tensor | None = None
     """``[M]`` tokens that M2PO keeps."""
     share: Tensor | None = None
-    """``[M]`` share of each token in the loss, where corrections take tokens out of its denominators."""
+    """``[M]`` weight of each token in the loss, if corrections remove tokens from its denominators."""
     mean_weight: float = 1.0
-    """Mean correction weight, which ``batch_normalise`` divides by."""
+    """Mean of the corrections' weights, by which ``batch_normalise`` divides."""
     lr_scale: float = 1.0
     """VCPO's factor of the learning rate."""
     last_turn: int = 0
-    """Highest turn index of the update: EPO acts from a turn on."""
+    """Highest turn index of the update; EPO acts only from a certain turn on."""
 
     def share_of(self, batch: TrainBatch) -> Tensor:
-        """Return the share of each of a micro-batch's tokens in the update's loss, ``[N]``."""
+        """Return the weights of a micro-batch's tokens in the update's loss, ``[N]``."""
         return batch.weight if self.share is None else self.share[batch.first : batch.first + batch.num_tokens]
 
     def kept_of(self, batch: TrainBatch) -> Tensor:
-        """Return which of a micro-batch's tokens M2PO keeps, ``[N]``."""
+        """Mark the tokens of a micro-batch that M2PO keeps, ``[N]``."""
         if self.is_in_m2po is None:
             return torch.ones_like(batch.row, dtype=torch.bool)
         return self.is_in_m2po[batch.first : batch.first + batch.num_tokens]
@@ -55,26 +55,28 @@ class UpdateFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenTokens:
-    """Scores of a micro-batch's tokens before an update's step, without gradient, ``[N]`` each."""
+    """Scores of a micro-batch's tokens before an update, without gradient, ``[N]`` each."""
 
     logprob: Tensor
-    """Of the policy that is about to be trained."""
+    """Log-probability under the policy that is about to be trained."""
     logprob_old: Tensor
-    """Of the policy that the ratio compares with."""
+    """Log-probability under the old policy of the ratio."""
     entropy: Tensor
 
     def to(self, device: torch.device | str) -> FrozenTokens:
-        """Return the same on a device."""
+        """Return the scores on a device."""
         return FrozenTokens(
             logprob=self.logprob.to(device), logprob_old=self.logprob_old.to(device), entropy=self.entropy.to(device)
         )
 
 
 def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateFacts:
-    """Return the facts about an update.
+    """Compute the facts about an update.
 
     Args:
-        frozen: per micro-batch; empty if the configuration needs nothing of the whole update.
+        batches: the micro-batches of the update.
+        frozen: scores of each micro-batch; empty if no component needs the whole update.
+        config: the loss's configuration.
     """
     facts = UpdateFacts(
         num_tokens=max(1, sum(batch.num_tokens for batch in batches)),
@@ -103,7 +105,7 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
 def _shares(
     batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig, facts: UpdateFacts
 ) -> Tensor:
-    """Return the weights of :func:`token_weights` as if rejected tokens had not been trained on, 0 for those."""
+    """Return the weights of :func:`token_weights` over the tokens that are not rejected, and 0 for the others."""
     pieces = []
     for batch, tokens in zip(batches, frozen, strict=True):
         rho = log_rho(tokens.logprob_old, batch.rollout_logprob)
@@ -120,7 +122,7 @@ def _shares(
 
 
 def _mean_weight(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> float:
-    """Return the mean weight of tokens, or of sequences where they share one; rejected ones do not count."""
+    """Return the mean weight of tokens, or of sequences if weights are per sequence; rejected ones do not count."""
     options = next(part for part in config.corrections if CORRECTIONS[part.kind].weighs)
     pieces = []
     for batch, tokens in zip(batches, frozen, strict=True):
@@ -133,5 +135,5 @@ def _mean_weight(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
 
 
 def _row_log_weights(batch: TrainBatch, frozen: FrozenTokens) -> Tensor:
-    """Return the summed log-ratio of the policy to the engine's, one for each row with trained tokens."""
+    """Return for each row with trained tokens the sum of its log-ratios between policy and engine."""
     return sum_per_unit(frozen.logprob - batch.rollout_logprob, batch.row)[first_of_unit(batch.row)]

@@ -27,13 +27,13 @@ MAXIMA = ("logprob_gap_max",)
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """The micro-batch's share of the update's loss, and sums (not means) over its tokens for the metrics."""
+    """A micro-batch's part of the update's loss, and sums (not means) over its tokens for the metrics."""
 
     loss: Tensor
     sums: dict[str, float]
     maxima: dict[str, float]
     logprob: Tensor | None = None
-    """``[N]`` of the policy that is trained, without a gradient."""
+    """``[N]`` log-probabilities under the trained policy, without gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class BatchLogprobs:
     """Scores of a micro-batch's sampled tokens, ``[N]`` each."""
 
     logprob: Tensor
-    """Of the policy that is trained; carries the gradient."""
+    """Log-probability under the trained policy, with gradient."""
     logprob_old: Tensor
-    """Of the policy that the ratio compares with."""
+    """Log-probability under the old policy of the ratio."""
     entropy: Tensor
-    """In nats; carries a gradient where a regulariser needs it."""
+    """Entropy in nats; with gradient if a regulariser needs it."""
     logprob_ref: Tensor | None = None
-    """Of the policy before RL or of a teacher, where a regulariser needs it."""
+    """Log-probability under the policy before RL or a teacher, if a regulariser needs it."""
     choice: TokenChoice | None = None
     """The token masks of the micro-batch, if any."""
 
@@ -55,9 +55,9 @@ class BatchLogprobs:
 def token_logprobs(
     model: CausalLM, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
+    """Return log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
 
-    The head is applied at the positions that predict a sampled token alone: observations cost no vocabulary.
+    The head is applied only at positions that predict a sampled token, so observations need no logits.
     """
     states = hidden_states(trunk_of(model), batch.layout)[batch.state]
     return head_logprobs(head_of(model), states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient)
@@ -70,11 +70,14 @@ def policy_loss(
     facts: UpdateFacts | None = None,
     history: EntropyHistory | None = None,
 ) -> LossOutput:
-    """The loss of a micro-batch; summed over the micro-batches of an update it is the update's loss.
+    """Compute the loss of a micro-batch; the sum over an update's micro-batches is the update's loss.
 
     Args:
-        facts: about the whole update, where the configuration needs them.
-        history: EPO's memory, with the present step.
+        scores: log-probabilities and entropies of the micro-batch's tokens.
+        batch: the micro-batch.
+        config: the loss's configuration.
+        facts: facts about the whole update, if the configuration needs them.
+        history: EPO's memory, including the current step.
     """
     facts = UpdateFacts() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
@@ -103,7 +106,7 @@ def policy_loss(
 def gated_loss(
     scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
 ) -> tuple[Tensor, Tensor]:
-    """The policy loss per token ``[N]`` before corrections, and where its gate bit."""
+    """Return the policy loss per token ``[N]`` before corrections, and where its gate acted ``[N]``."""
     component = POLICY_LOSSES[config.kind]
     low, high = config.clip
     values = {
@@ -119,7 +122,7 @@ def gated_loss(
 
 
 def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
-    """Return the columns of a micro-batch's tokens that every part of the loss may read, ``[N]`` each."""
+    """Return the columns of a micro-batch's tokens that all parts of the loss may read, ``[N]`` each."""
     return {
         "logprob": scores.logprob,
         "logprob_old": scores.logprob_old,
@@ -139,7 +142,7 @@ def _ratio(scores: BatchLogprobs, batch: TrainBatch, config: LossConfig) -> Tens
 
 
 def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts) -> Tensor:
-    """The product of all corrections' weights and masks, detached, ``[N]``; ones where there are none."""
+    """Return the product of all corrections' weights and masks, detached, ``[N]``; ones without corrections."""
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     weight = torch.ones_like(rho)
     for options in config.corrections:
@@ -154,14 +157,14 @@ def _regularisers(
     facts: UpdateFacts,
     history: EntropyHistory | None,
 ) -> list[tuple[str, Tensor, Tensor]]:
-    """Return of each regulariser its name, its term per token and the term's share in the loss."""
+    """Return for each regulariser its name, its term per token, and the weight of the term per token."""
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
         values: dict[str, object] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
-            step = known.num_steps - 1  # the history holds the present step, which counts from 0
+            step = known.num_steps - 1  # the history includes the current step; steps count from 0
             values["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
             values["phase"] = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
         term = component.call(**component.arguments(values, options))

@@ -1,12 +1,12 @@
-"""VCPO's minimum-variance baseline (OPOB): each group's returns, weighted by what their gradients add to the variance.
+"""VCPO's minimum-variance baseline (OPOB): a mean of each group's returns, weighted by squared gradient norms.
 
-The policy gradient with off-policy weights ``w_i`` is ``sum_i w_i (R_i - b) / sigma_R grad_i``. Its variance is least
-for ``b = sum W_i R_i / sum W_i`` with ``W_i = |g_i|^2 w_i^2`` over the group, where ``g_i`` is the gradient of a
-trajectory's loss at an advantage of 1, summed over its tokens.
+The policy gradient with off-policy weights ``w_i`` is ``sum_i w_i (R_i - b) / sigma_R grad_i``. Its variance is minimal
+for ``b = sum W_i R_i / sum W_i`` with ``W_i = |g_i|^2 w_i^2`` over the group. ``g_i`` is the gradient of a trajectory's
+loss at an advantage of 1, summed over its tokens.
 
 Source: "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs" (``staleness_utils.py``,
-``megatron_actor.py``). The release accumulates the gradients of one pass in a second buffer. Ours takes the norms
-first and then the gradient with the new advantages, which is equal where no clip acts and needs no buffer.
+``megatron_actor.py``). The released code accumulates gradients in a second buffer. Ours first computes the norms and
+then the gradient with the new advantages. That needs no buffer, and is equal if no clip acts.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def opob_baselines(returns: Tensor, log_weight: Tensor, energy: Tensor, group: T
     """Return the baseline of each trajectory's group, ``[n]``.
 
     Args:
-        returns: ``[n]`` returns, scaled or not; the baseline has their scale.
+        returns: ``[n]`` returns; if they are scaled, the baseline is too.
         log_weight: ``[n]`` log importance weight of each trajectory, not truncated.
         energy: ``[n]`` squared norm of each trajectory's gradient, or a proxy.
-        group: ``[n]`` which group a trajectory belongs to, from 0.
+        group: ``[n]`` group of each trajectory, counted from 0.
 
     Example:
         >>> norm, weight = torch.tensor([1.0, 2.0, 1.0, 1.0]), torch.tensor([1.0, 1.0, 1.0, 5.0])
@@ -59,15 +59,15 @@ class Trajectories:
     """The trajectories of a minibatch that have trained tokens."""
 
     numbers: list[int]
-    """As samples number them."""
+    """Numbers of the trajectories, as in samples."""
     rows: list[list[int]]
-    """Indices of their samples in the minibatch."""
+    """Indices of each trajectory's samples in the minibatch."""
     group: list[int]
-    """Ordinal of their group."""
+    """Ordinal of each trajectory's group."""
 
     @classmethod
     def of(cls, samples: Sequence[TrainingSample]) -> Trajectories:
-        """Return those of a minibatch's samples."""
+        """Find the trajectories of a minibatch's samples."""
         rows: dict[int, list[int]] = {}
         for index, sample in enumerate(samples):
             if sample.loss_mask.any():
@@ -75,7 +75,7 @@ class Trajectories:
         return cls(list(rows), list(rows.values()), [samples[some[0]].ordinal for some in rows.values()])
 
     def of_tokens(self, batches: Sequence[TrainBatch]) -> list[Tensor]:
-        """Return the index of each token's trajectory, per micro-batch."""
+        """Return the index of each token's trajectory, one tensor ``[N]`` per micro-batch."""
         place = {number: index for index, number in enumerate(self.numbers)}
         return [
             torch.tensor([place.get(number, -1) for number in batch.trajectories], device=batch.row.device)[batch.row]
@@ -91,13 +91,15 @@ def gradient_energy(
 ) -> Tensor:
     """Return the squared norm of each trajectory's gradient at an advantage of 1, ``[n]``.
 
-    Costs a forward and a backward pass per trajectory, one trajectory at a time, beside those of the update. Short
-    episodes no longer share micro-batches, so this takes several times the update's own time. Clears the gradients.
+    This needs a forward and a backward pass for each trajectory, in addition to those of the update. Short episodes
+    cannot share micro-batches, so it takes several times as long as the update. It clears the gradients.
 
-    Of a sharded model every rank goes through every trajectory, since FSDP adds up the ranks' gradients; each rank
-    then squares its own part of them.
+    With a sharded model every rank processes every trajectory, because FSDP reduces gradients over ranks. Each rank
+    then squares its own shards, and the sums are added.
 
     Args:
+        model: the policy.
+        found: the trajectories of the minibatch.
         make_batches: returns the micro-batches of some rows of the minibatch.
         backward: adds the gradient of the policy loss of a micro-batch of those rows.
     """
@@ -113,14 +115,15 @@ def gradient_energy(
     model.zero_grad()
     ranks = ranks_of(model)
     parts = ranks.gathered(torch.tensor(energies, dtype=torch.float64))
-    return torch.stack(parts[: ranks.config.num_shards(ranks.count)]).sum(0)  # the other ranks hold copies
+    return torch.stack(parts[: ranks.config.num_shards(ranks.count)]).sum(0)  # other ranks have copies of these shards
 
 
 @torch.no_grad()
 def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
     """Return ``sum_k (1 - 2 pi_k + sum_v pi_v^2)`` over each trajectory's tokens, ``[n]``.
 
-    It is the squared norm of the gradient with respect to the logits. Costs one forward pass, each rank its share.
+    This is the squared norm of the gradient of the log-probabilities with respect to the logits, summed over tokens.
+    It needs one forward pass, of which each rank computes its share.
 
     Source: verl ``compute_optimal_token_baseline_advantage``, which sums it up to each token.
     """
@@ -137,6 +140,7 @@ def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBa
             for some, target, index in pieces if scale else ():
                 probability = (head(some).float() / temperature).softmax(-1)
                 of_target = probability.gather(-1, target[:, None])[:, 0]
+                # The gradient of log pi_k in the logits is onehot(k) - pi; this is its squared norm.
                 norm = 1 - 2 * of_target + probability.square().sum(-1)
                 energy.index_add_(0, index.cpu(), norm.double().cpu())
 
@@ -150,9 +154,10 @@ def subtract_opob(
     """Return a minibatch's micro-batches with each group's baseline subtracted from the advantages.
 
     Args:
-        batches: all tokens of a trajectory have one advantage, its return.
-        frozen: log-probabilities of the policy that is about to be trained.
-        energy: of each trajectory, ``[n]``.
+        found: the trajectories of the minibatch.
+        batches: micro-batches in which all tokens of a trajectory have its return as advantage.
+        frozen: scores of the policy that is about to be trained.
+        energy: ``[n]`` squared gradient norm of each trajectory.
     """
     if not found.numbers:
         return list(batches)

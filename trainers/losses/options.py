@@ -1,6 +1,6 @@
-"""Settings of the policy losses, the corrections and the regularisers: one frozen class each, told apart by ``kind``.
+"""Settings of policy losses, corrections, regularisers and token masks: one frozen class each, named by ``kind``.
 
-Nothing here needs torch, so that a command line can read and list it.
+This module does not import torch, so that the command line can list the settings quickly.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from agentgym.settings import Fraction, Natural, Positive, PositiveFraction, Ran
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SapoOptions(Options):
-    """Keys of SAPO: temperatures of the gate."""
+    """Keys of SAPO: temperatures of its soft gate."""
 
     kind: Literal["sapo"] = "sapo"
     tau_positive: Positive = 1.0
-    """Where the advantage is above 0."""
+    """Temperature at positive advantages; ``tau_negative`` is that of the others."""
     tau_negative: Positive = 1.05
 
 
@@ -28,14 +28,14 @@ class MinproOptions(Options):
 
     kind: Literal["minpro"] = "minpro"
     surrogate: Literal["ppo_clip", "cispo"] = "ppo_clip"
-    """What is done with the corrected ratio."""
+    """Policy loss that uses the corrected ratio."""
     cap_min_at_1: bool = False
-    """Never let the prefix raise a ratio."""
+    """Limit the smallest prefix ratio to 1, so that it never increases a ratio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BapoOptions(Options):
-    """Keys of BAPO: bounds of the ratio itself, and how far the search may move them."""
+    """Keys of BAPO: initial bounds of the ratio, and the largest values that the search may reach."""
 
     kind: Literal["bapo"] = "bapo"
     low: float = 0.6
@@ -44,7 +44,7 @@ class BapoOptions(Options):
     high_max: float = 2.0
     step: float = 0.05
     target: float = 1.0
-    """Sought share of positive to negative contributions."""
+    """Ratio of positive to negative contributions at which the search stops."""
 
     def check_together(self) -> None:
         message = "needs 0 < low <= low_max <= 1 <= high <= high_max, and a step above 0"
@@ -58,15 +58,15 @@ class ReinforceOptions(Options):
 
     kind: Literal["reinforce"] = "reinforce"
     cap: float = 2.0
-    """Cap of the detached ratio that weighs a token's gradient; 0 leaves the ratio out."""
+    """Upper limit of the detached ratio by which a token's gradient is multiplied; 0 leaves the ratio out."""
 
 
 # --------------------------------------------------------------------------------------------------- corrections
 
 Level = Literal["turn", "sequence"]
-"""What a product or mean of ratios runs over: a turn's sampled tokens, or those of the row (a context window)."""
+"""Unit of a product or mean of ratios: the sampled tokens of a turn, or those of a row (a context window)."""
 Denominator = Literal["kept", "all"]
-"""What the loss and its regularisers average over where tokens are rejected: tokens that stay, or all trained ones.
+"""Tokens over which the loss and its regularisers average if some are rejected: the kept ones, or all trained ones.
 
 ``kept`` needs the whole update before its first gradient.
 """
@@ -92,40 +92,40 @@ class SequenceTisOptions(Options):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Band(Options):
     low: Fraction = 0.0
-    """0 means ``1 / high``."""
+    """Lower bound; 0 means ``1 / high``."""
     high: Annotated[float, Range(above=1)] = 2.0
 
     @property
     def band(self) -> tuple[float, float]:
-        """Bounds of the ratio pi_old / mu (verl's act on its inverse)."""
+        """Bounds of the ratio pi_old / mu; verl's bounds apply to its inverse."""
         return (self.low or 1 / self.high), self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcepopOptions(_Band):
-    """Token weights inside a band, 0 outside."""
+    """Keys of IcePop: weight rho inside a band, 0 outside."""
 
     kind: Literal["icepop"] = "icepop"
     low: Fraction = 0.5
     high: Annotated[float, Range(above=1)] = 5.0
     denominator: Denominator = "all"
-    """As IcePop was published; verl averages over ``kept`` tokens."""
+    """``all`` as in the published IcePop; verl averages over ``kept`` tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceMisOptions(_Band):
-    """Leaves out sequences whose product of ratios is outside a band."""
+    """Keys of masked importance sampling: reject sequences whose product of ratios is outside a band."""
 
     kind: Literal["seq_mis"] = "seq_mis"
     level: Level = "sequence"
     weight: Literal["one", "ratio"] = "one"
-    """Of the sequences that stay."""
+    """Weight of the sequences that stay."""
     denominator: Denominator = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeometricOptions(_Band):
-    """Leaves out sequences whose geometric mean of ratios is outside a narrow band."""
+    """Keys of geometric rejection: reject sequences whose geometric mean of ratios is outside a narrow band."""
 
     kind: Literal["geometric"] = "geometric"
     low: Fraction = 0.999
@@ -136,7 +136,7 @@ class GeometricOptions(_Band):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergenceRejectionOptions(Options):
-    """Leaves out tokens or sequences that drifted: k2 = (log rho)^2 / 2 or k3 = rho - 1 - log rho above a threshold."""
+    """Keys of rejection by divergence: k2 = (log rho)^2 / 2 or k3 = rho - 1 - log rho above a threshold."""
 
     kind: Literal["divergence_rejection"] = "divergence_rejection"
     estimator: Literal["k2", "k3"] = "k3"
@@ -147,7 +147,7 @@ class DivergenceRejectionOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class M2poOptions(Options):
-    """Leaves out the fewest tokens so that the mean of (log rho)^2 over the rest of the update is below a threshold."""
+    """Keys of M2PO: reject the fewest tokens such that the mean of (log rho)^2 over the rest is below a threshold."""
 
     kind: Literal["m2po"] = "m2po"
     threshold: Positive = 0.04
@@ -156,34 +156,34 @@ class M2poOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoupledOptions(Options):
-    """Decoupled PPO's weight pi_prox / mu, capped, or left out above the cap."""
+    """Keys of decoupled PPO's weight pi_prox / mu, which is clamped at the cap, or 0 above it."""
 
     kind: Literal["decoupled"] = "decoupled"
     cap: Positive = 5.0
     level: Literal["token", "turn", "sequence"] = "token"
-    """``turn`` and ``sequence`` take the geometric mean."""
+    """Unit of the ratio; ``turn`` and ``sequence`` take the geometric mean over their tokens."""
     action: Literal["clamp", "mask"] = "mask"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNormaliseOptions(Options):
-    """Divides weights by their mean over the update's tokens, or over its sequences for weights of sequences."""
+    """Options of ``batch_normalise``, which divides weights by their mean over the update's tokens or sequences."""
 
     kind: Literal["batch_normalise"] = "batch_normalise"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcpoOptions(Options):
-    """Scales the learning rate by the effective sample size of the sequences' importance weights."""
+    """Keys of VCPO, which scales the learning rate by the effective sample size of the importance weights."""
 
     kind: Literal["vcpo"] = "vcpo"
     scale: Literal["sqrt", "linear"] = "sqrt"
     base_ratio: PositiveFraction = 1.0
-    """Effective share of the batch at which the learning rate is left alone."""
+    """Effective sample size, as a share of the batch, from which on the learning rate is not reduced."""
     baseline: Literal["none", "gradient", "proxy"] = "none"
-    """Subtract the baseline of least variance from the returns of a group (``credit.estimator=returns``). ``gradient``
-    makes a backward pass per trajectory, several times the update's own time. ``proxy`` takes the norm of the gradient
-    with respect to the logits, one forward pass (ours)."""
+    """Subtract the minimum-variance baseline from the returns of a group (needs ``credit.estimator=returns``).
+    ``gradient`` makes a backward pass per trajectory, which takes several times as long as the update. ``proxy`` uses
+    the norm of the gradient with respect to the logits, which needs one forward pass (ours)."""
 
 
 # -------------------------------------------------------------------------------------------------- regularisers
@@ -191,7 +191,7 @@ class VcpoOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlOptions(Options):
-    """A penalty on the divergence from the policy before RL."""
+    """Keys of the KL penalty to the policy before RL."""
 
     kind: Literal["kl"] = "kl"
     coef: float = 0.01
@@ -203,11 +203,11 @@ class KlOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistillOptions(Options):
-    """Learning from a teacher's log-probabilities of what the policy itself sampled."""
+    """Keys of on-policy distillation: a reverse KL to a teacher on tokens that the policy sampled."""
 
     kind: Literal["distill"] = "distill"
     teacher: str = ""
-    """The model to learn from, as ``model.path`` names it; it must have the policy's tokenizer."""
+    """The teacher, in the form of ``model.path``; it must have the policy's tokenizer."""
     coef: float = 1.0
 
     off_at_0 = "coef"
@@ -215,7 +215,7 @@ class DistillOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyOptions(Options):
-    """A bonus for entropy."""
+    """Keys of the entropy bonus."""
 
     kind: Literal["entropy"] = "entropy"
     coef: float = 0.001
@@ -231,18 +231,18 @@ class EpoOptions(Options):
     coef: float = 0.001
     """The paper's lambda."""
     smoothing: float = 1.0
-    """Weight of the penalty inside it (the code's c)."""
+    """Weight of the penalty within the term, c in the released code."""
     alpha: float = 0.1
     low: float = 0.0
-    """Entropies below ``low`` times the turn's historical mean are penalised ..."""
+    """Entropies below ``low`` times the turn's historical mean are penalised."""
     high: float = 2.0
-    """... and above ``high`` times it."""
+    """Entropies above ``high`` times the turn's historical mean are penalised."""
     phase_steps: Natural = 0
-    """E of the phase weight beta_e; 0 leaves it at 1."""
+    """Number of steps E of the phase weight beta_e; 0 keeps the weight at 1."""
     from_turn: Natural = 0
-    """Act only in updates that reach this turn (the code: half of the turn limit)."""
+    """Act only in updates that reach this turn; the released code uses half of the turn limit."""
     has_gradient: bool = True
-    """A hinge with a gradient; False is the released constant, which has none."""
+    """True: a hinge with a gradient. False: the constant of the released code, which has no gradient."""
 
     def check_together(self) -> None:
         self.check(is_ok=0 <= self.low < self.high, message="needs 0 <= low < high")
@@ -257,25 +257,25 @@ class LldsOptions(Options):
     kind: Literal["llds"] = "llds"
     coef: float = 0.2
     gate: Literal["turn", "sequence"] = "turn"
-    """What has to lose likelihood before its tokens are penalised: a turn, or the tokens of a row together."""
+    """Unit whose likelihood must have fallen before its tokens are penalised: a turn, or a row."""
     preserve_only_correct: bool = True
     """Penalise only tokens whose advantage is not below 0."""
 
     off_at_0 = "coef"
 
 
-# ---------------------- settings of the token masks, told apart by ``kind``. Like the other options, they need no torch
+# --------------------------------------------------------------------------------------------------- token masks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Share(Options):
     share: PositiveFraction
-    """Of the update's trained tokens."""
+    """Share of the update's trained tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkingTokensOptions(_Share):
-    """Train on the tokens of highest entropy alone."""
+    """Keys of forking tokens: train only on the tokens of highest entropy."""
 
     kind: Literal["forking_tokens"] = "forking_tokens"
     share: PositiveFraction = 0.2
@@ -283,14 +283,14 @@ class ForkingTokensOptions(_Share):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipCovOptions(_Share):
-    """Leave out some tokens whose advantage and log-probability go together strongly."""
+    """Keys of Clip-Cov: leave out some tokens with a high covariance of advantage and log-probability."""
 
     kind: Literal["clip_cov"] = "clip_cov"
     share: PositiveFraction = 0.0002
     low: float = 1.0
-    """Covariance above which a token may be left out ..."""
+    """Covariance above which a token may be left out."""
     high: float = 5.0
-    """... and below which."""
+    """Covariance below which a token may be left out."""
 
     def check_together(self) -> None:
         self.check(is_ok=self.low < self.high, message=f"needs low < high, got {self.low} and {self.high}")
@@ -298,7 +298,7 @@ class ClipCovOptions(_Share):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KlCovOptions(_Share):
-    """Penalise the change of the tokens whose advantage and log-probability go together most."""
+    """Keys of KL-Cov: penalise the change of the tokens with the highest covariance."""
 
     kind: Literal["kl_cov"] = "kl_cov"
     share: PositiveFraction = 0.0002

@@ -1,7 +1,7 @@
-"""Policy losses per token: the ratio, and the one gate that decides how far it may carry a gradient.
+"""Policy losses per token. Each has one gate, the function that limits the importance ratio's effect on the gradient.
 
-Each function takes the ``N`` sampled tokens of a micro-batch, flat, and gives the loss per token ``[N]`` and where the
-gate bit ``[N]``. Advantages and old log-probabilities carry no gradient.
+Each function takes flat columns over the ``N`` sampled tokens of a micro-batch, and returns the loss per token ``[N]``
+and where the gate acted ``[N]``. Advantages and old log-probabilities have no gradient.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ def ppo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: fl
     """PPO's clipped objective as a loss: ``max(-A r, -A clip(r, low, high))``.
 
     Args:
-        low, high: bounds of the ratio, ``1 - clip_low`` and ``1 + clip_high``; a wider upper one is DAPO's
+        ratio, advantage: ``[N]``.
+        low, high: bounds of the ratio, ``1 - clip_low`` and ``1 + clip_high``. A larger upper bound is DAPO's
             clip-higher.
-        dual: where the advantage is below 0 the loss is at most ``-A dual``; 0 for no such bound.
+        dual: at negative advantages the loss is at most ``-A dual``; 0 for no such bound.
 
     Source: "Proximal Policy Optimization Algorithms", eq. 7; the dual clip from "Mastering Complex Control in MOBA
     Games with Deep Reinforcement Learning", eq. 6.
@@ -35,6 +36,7 @@ def ppo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: fl
     """
     plain, clipped = -advantage * ratio, -advantage * ratio.clamp(low, high)
     loss, was_clipped = torch.maximum(plain, clipped), clipped > plain
+    # At A < 0 the maximum above takes -A r, which is unbounded in r: one stale token could dominate the update.
     if dual:
         bound = -advantage * dual
         over = (advantage < 0) & (loss > bound)
@@ -43,7 +45,7 @@ def ppo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: fl
 
 
 def cispo(logprob: Tensor, ratio: Tensor, advantage: Tensor, low: float, high: float) -> TokenLoss:
-    """Clipped importance weights, so that every token keeps a gradient: ``-sg[clip(r, low, high)] A logp``.
+    """CISPO: ``-sg[clip(r, low, high)] A logp``. The weight is clipped, not the gradient, so every token trains.
 
     Source: "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", eq. 4.
 
@@ -58,9 +60,10 @@ def cispo(logprob: Tensor, ratio: Tensor, advantage: Tensor, low: float, high: f
 
 
 def sapo(ratio: Tensor, advantage: Tensor, tau_positive: float = 1.0, tau_negative: float = 1.05) -> TokenLoss:
-    """A soft gate instead of a clip: ``-f(r) A`` with ``f(r) = sigmoid(tau (r - 1)) 4 / tau``.
+    """SAPO, a soft gate instead of a clip: ``-f(r) A`` with ``f(r) = sigmoid(tau (r - 1)) 4 / tau``.
 
-    At r = 1 its *gradient* is that of ``-A r``; its value is twice as large. No token is ever cut off.
+    At r = 1 its *gradient* is that of ``-A r``; its value is twice as large. The gradient decays away from r = 1 but
+    never becomes 0.
 
     Source: "Soft Adaptive Policy Optimization", eq. 6; verl ``compute_policy_loss_sapo``.
 
@@ -75,11 +78,12 @@ def sapo(ratio: Tensor, advantage: Tensor, tau_positive: float = 1.0, tau_negati
 
 
 def minpro_ratio(ratio: Tensor, row: Tensor, *, cap_min_at_1: bool = False) -> Tensor:
-    """Experimental (reconstructed): a token's ratio times the smallest one before it in its row, which is detached.
+    """Experimental (reconstructed): a token's ratio times the smallest earlier ratio of its row, which is detached.
 
-    It stands for the product of all ratios up to the token, the exact correction, whose variance explodes.
+    The exact correction is the product of all ratios up to the token, but its variance grows with the length. The
+    smallest ratio takes its place.
 
-    Source: "A Step Back: Prefix Importance Ratio Stabilizes Policy Optimization" (idea alone; the form is ours).
+    Source: "A Step Back: Prefix Importance Ratio Stabilizes Policy Optimization" (only the idea; the form is ours).
 
     Example:
         >>> ratio = minpro_ratio(torch.tensor([1.1, 0.6, 1.3, 0.9]), torch.zeros(4, dtype=torch.long))
@@ -101,7 +105,7 @@ def minpro(
     dual: float = 0.0,
     options: MinproOptions,
 ) -> TokenLoss:
-    """Experimental: the surrogate that the options name, over :func:`minpro_ratio`."""
+    """Experimental: the policy loss named by ``surrogate``, with :func:`minpro_ratio` as its ratio."""
     ratio = minpro_ratio(ratio, row, cap_min_at_1=options.cap_min_at_1)
     if options.surrogate == "cispo":
         return cispo(logprob, ratio, advantage, low, high)
@@ -111,7 +115,7 @@ def minpro(
 def bapo(
     ratio: Tensor, advantage: Tensor, ratio_bounds: tuple[float, float] | None, dual: float, options: BapoOptions
 ) -> TokenLoss:
-    """PPO-clip with the bounds that :func:`bapo_bounds` found for the update, or those the search starts from."""
+    """PPO-clip with the bounds that :func:`bapo_bounds` found for the update, or with the initial bounds."""
     low, high = ratio_bounds or (options.low, options.high)
     return ppo_clip(ratio, advantage, low, high, dual)
 
@@ -119,11 +123,11 @@ def bapo(
 def aepo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float = 3.0) -> TokenLoss:
     """PPO-clip whose upper bound keeps a gradient: ``high / sg(r) r`` instead of ``high``.
 
-    The value is that of PPO-clip. A clipped token with an advantage above 0 has the gradient of a ratio at the bound.
-    The paper describes the bound for tokens of high entropy; the released code has it for all tokens.
+    The value is that of PPO-clip. A clipped token with a positive advantage has the gradient of a ratio at the bound.
+    The paper applies this bound to tokens of high entropy; the released code applies it to all tokens.
 
     Args:
-        dual: as in :func:`ppo_clip`.
+        ratio, advantage, low, high, dual: as in :func:`ppo_clip`.
 
     Source: "Agentic Entropy-Balanced Policy Optimization" (``compute_policy_loss_entropy_balanced_clipping``).
 
@@ -141,9 +145,9 @@ def aepo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: f
 
 
 def reinforce(logprob: Tensor, ratio: Tensor, advantage: Tensor, cap: float = 2.0) -> TokenLoss:
-    """``-sg[min(r, cap)] A logp``; a cap of 0 leaves the ratio out.
+    """REINFORCE: ``-sg[min(r, cap)] A logp``; a cap of 0 leaves the ratio out.
 
-    In bypass mode the ratio is pi_theta / mu, so this is REINFORCE corrected by truncated importance sampling.
+    In bypass mode the ratio is pi_theta / mu, so this is REINFORCE with truncated importance sampling.
 
     Source: verl ``docs/algo/rollout_corr_math.md`` (bypass with policy gradient).
     """
@@ -154,13 +158,14 @@ def reinforce(logprob: Tensor, ratio: Tensor, advantage: Tensor, cap: float = 2.
 
 
 def bapo_bounds(ratio: Tensor, advantage: Tensor, options: BapoOptions) -> tuple[float, float]:
-    """Search BAPO's bounds of the ratio for one update, until positive contributions weigh enough.
+    """Search BAPO's bounds of the ratio for one update: raise them until positive contributions are large enough.
 
-    Contributions are ``A min(r, high)`` and ``A max(r, low)`` for advantages above and below 0. First the lower bound
-    rises, then the upper one. Without negative contributions nothing is searched.
+    Contributions are ``A min(r, high)`` at positive advantages and ``A max(r, low)`` at negative ones. First the lower
+    bound rises, then the upper one. Without negative contributions the initial bounds are returned.
 
     Args:
-        ratio, advantage: over all tokens of the update, ``[M]``.
+        ratio, advantage: ``[M]``, over all tokens of the update.
+        options: initial bounds, limits, step, and the target ratio of positive to negative contributions.
 
     Source: "BAPO: Stabilizing Off-Policy Reinforcement Learning for LLMs via Balanced Policy Optimization with
     Adaptive Clipping" (``recipe/bapo/policy_loss.py``).
@@ -171,7 +176,7 @@ def bapo_bounds(ratio: Tensor, advantage: Tensor, options: BapoOptions) -> tuple
         [0.8, 1.35]
     """
     low, high = options.low, options.high
-    # the last step is cut short, so the search ends exactly at the bound
+    # min() shortens the last step, so that the search ends exactly at the limit
     while low < options.low_max and _positive_share(ratio, advantage, low, high) < options.target:
         low = min(low + options.step, options.low_max)
     while high < options.high_max and _positive_share(ratio, advantage, low, high) < options.target:
@@ -186,5 +191,5 @@ def _positive_share(ratio: Tensor, advantage: Tensor, low: float, high: float) -
 
 
 def log_ratio_per_token(logprob: Tensor, logprob_old: Tensor) -> Tensor:
-    """``log pi_theta / pi_old`` per token, clamped."""
+    """Return ``log pi_theta / pi_old`` per token ``[N]``, clamped."""
     return clamped(logprob - logprob_old)

@@ -1,4 +1,4 @@
-"""Ratios of probabilities over tokens, turns and rows. Everything is flat over the ``N`` sampled tokens."""
+"""Ratios of probabilities over tokens, turns and rows. All tensors are flat over the ``N`` sampled tokens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SEQUENCE_LOG_RATIO_LIMIT = 10.0
 
 
 def clamped(log_ratio: Tensor) -> Tensor:
-    """A difference of log-probabilities that can be exponentiated."""
+    """Clamp a difference of log-probabilities to ±20, so that its exponential stays finite."""
     return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def sum_per_unit(value: Tensor, unit: Tensor) -> Tensor:
-    """The sum over each unit (turn or row), given to all its tokens: ``[N]``.
+    """Return for each token the sum over its unit (turn or row), ``[N]``.
 
     Example:
         >>> sum_per_unit(torch.tensor([1.0, 2.0, 5.0]), torch.tensor([0, 0, 1])).tolist()
@@ -28,12 +28,12 @@ def sum_per_unit(value: Tensor, unit: Tensor) -> Tensor:
 
 
 def mean_per_unit(value: Tensor, unit: Tensor) -> Tensor:
-    """The mean over each unit, given to all its tokens: ``[N]``."""
+    """Return for each token the mean over its unit, ``[N]``."""
     return sum_per_unit(value, unit) / sum_per_unit(torch.ones_like(value), unit)
 
 
 def max_per_unit(value: Tensor, unit: Tensor) -> Tensor:
-    """The largest value of each unit, given to all its tokens: ``[N]``."""
+    """Return for each token the largest value of its unit, ``[N]``."""
     if not len(value):
         return value
     largest = torch.full((int(unit.max()) + 1,), -torch.inf, dtype=value.dtype, device=value.device)
@@ -41,7 +41,7 @@ def max_per_unit(value: Tensor, unit: Tensor) -> Tensor:
 
 
 def first_of_unit(unit: Tensor) -> Tensor:
-    """Return where a unit's tokens begin, ``[N]``. Tokens of a unit are together.
+    """Mark the first token of each unit, ``[N]``. Tokens of a unit must be adjacent.
 
     Example:
         >>> first_of_unit(torch.tensor([0, 0, 2, 2, 1])).tolist()
@@ -53,9 +53,9 @@ def first_of_unit(unit: Tensor) -> Tensor:
 
 
 def sequence_log_ratio(logprob: Tensor, logprob_old: Tensor, unit: Tensor) -> Tensor:
-    """GSPO's token form of a sequence's ratio: its value is the unit's mean log-ratio, its gradient the token's own.
+    """Return GSPO's log-ratio per token: its value is the unit's mean log-ratio, its gradient the token's own, ``[N]``.
 
-    ``log s_{i,k} = logp_k - sg[logp_k] + sg[mean_k (logp_k - logp_old_k)]``, at most 10.
+    ``log s_{i,k} = logp_k - sg[logp_k] + sg[mean_k (logp_k - logp_old_k)]``, at most 10. ``sg`` stops the gradient.
 
     Source: "Group Sequence Policy Optimization", the token-level variant; verl ``compute_policy_loss_gspo``.
 
@@ -69,9 +69,9 @@ def sequence_log_ratio(logprob: Tensor, logprob_old: Tensor, unit: Tensor) -> Te
 
 
 def prefix_minimum(ratio: Tensor, row: Tensor) -> Tensor:
-    """For each token the smallest ratio among the row's sampled tokens before it, 1 for the first: ``[N]``.
+    """Return for each token the smallest ratio among the earlier sampled tokens of its row, 1 for the first, ``[N]``.
 
-    Tokens of a row are together and in order.
+    Tokens of a row must be adjacent and in order.
 
     Example:
         >>> ratio = torch.tensor([1.1, 0.6, 1.3, 0.9])

@@ -1,4 +1,4 @@
-"""Terms beside the policy loss: KL estimates, entropy, EPO's smoothed entropy, LLDS. Per token ``[N]``, flat."""
+"""Regularisers, terms per token ``[N]`` that are added to the policy loss: KL, distillation, entropy, EPO, LLDS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KlEstimator = Literal["k1", "k2", "k3", "k3+"]
 
 
 def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> Tensor:
-    """Estimates of KL(policy || reference) per token.
+    """Estimate KL(policy || reference) per token, ``[N]``.
 
     ``k1 = logp - ref``, ``k2 = (logp - ref)^2 / 2``, ``k3 = exp(d) - d - 1`` with ``d = ref - logp`` clamped to ±20 and
     the result to ±10; ``k3+`` has the value of k3 and the gradient of k2.
@@ -38,18 +38,19 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
             difference = clamped(logprob_ref - logprob)
             return (difference.exp() - difference - 1).clamp(-10, 10)
         case "k3+":
+            # On samples of the policy, the expected gradient of k3 is not that of the KL; that of k2 is.
             k2 = kl(logprob, logprob_ref, "k2")
             return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
 
 
 def distill(logprob: Tensor, logprob_ref: Tensor) -> Tensor:
-    """Reverse KL to a teacher per token sampled by the policy: the value of k1 and the gradient of k2.
+    """Reverse KL to a teacher, per token sampled by the policy: the value of k1 with the gradient of k2, ``[N]``.
 
-    Both are unbiased for ``KL(policy || teacher)``: the gradient is that of a policy gradient whose advantage of each
+    Both are unbiased for ``KL(policy || teacher)``. The gradient is a policy gradient in which the advantage of each
     token is ``ref - logp``.
 
     Source: "On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes" (GKD), with reverse KL
-    and all data sampled by the student; the paper sums over the vocabulary, here the sampled token stands for it.
+    and all data sampled by the student. The paper sums over the vocabulary; here the sampled token is an estimate.
 
     Example:
         >>> logprob = torch.tensor(-1.0, requires_grad=True)
@@ -63,9 +64,9 @@ def distill(logprob: Tensor, logprob_ref: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyHistory:
-    """EPO's memory: of each turn of an episode, the mean over training steps of its mean token entropy.
+    """EPO's memory: for each turn index, the mean over training steps of its mean token entropy.
 
-    As released, it includes the step that is being trained, at the weights before its first update.
+    As in the released code, it includes the current step, at the weights before the step's first update.
 
     Example:
         >>> history = EntropyHistory().after({0: 1.0}).after({0: 2.0, 1: 0.5})
@@ -77,12 +78,12 @@ class EntropyHistory:
     sums: Mapping[int, tuple[float, int]] = field(default_factory=dict)
 
     def mean(self, turn: int) -> float | None:
-        """The turn's historical mean in nats, None for a turn not seen yet."""
+        """Return the turn's historical mean in nats, None for a turn that has not occurred."""
         total, count = self.sums.get(turn, (0.0, 0))
         return total / count if count else None
 
     def after(self, entropy_of_turn: Mapping[int, float]) -> EntropyHistory:
-        """The history with one more step."""
+        """Return the history with one more step."""
         sums = dict(self.sums)
         for turn, entropy in entropy_of_turn.items():
             total, count = sums.get(turn, (0.0, 0))
@@ -94,7 +95,7 @@ class EntropyHistory:
 
         Args:
             turn_index: turn of each token in its episode, ``[M]``.
-            entropy: ``[M]``
+            entropy: entropy of each token in nats, ``[M]``.
 
         Example:
             >>> history = EntropyHistory().after_tokens(torch.tensor([0, 0, 2]), torch.tensor([1.0, 3.0, 0.5]))
@@ -107,18 +108,18 @@ class EntropyHistory:
         return self.after(means)
 
     def to_dict(self) -> StateDict:
-        """Plain dicts and numbers, also for JSON."""
+        """Return plain dicts and numbers, which JSON can represent."""
         return {"num_steps": self.num_steps, "sums": {str(turn): list(pair) for turn, pair in self.sums.items()}}
 
     @classmethod
     def from_dict(cls, tree: StateDict) -> EntropyHistory:
-        """The history that :meth:`to_dict` wrote."""
+        """Return the history that :meth:`to_dict` wrote."""
         sums = {int(turn): (float(total), int(count)) for turn, (total, count) in tree.get("sums", {}).items()}
         return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)
 
 
 def entropy_bonus(entropy: Tensor) -> Tensor:
-    """Return the entropies themselves: the loss subtracts their average.
+    """Return the entropies themselves; the loss subtracts their average.
 
     Source: "Asynchronous Methods for Deep Reinforcement Learning".
     """
@@ -126,9 +127,9 @@ def entropy_bonus(entropy: Tensor) -> Tensor:
 
 
 def epo_phase(step: int, phase_steps: int) -> float:
-    """Return EPO's weight beta of the smoothing penalty at ``step`` of ``phase_steps``, from 0; it jumps at the middle.
+    """Return EPO's weight beta of the smoothing penalty at ``step`` of ``phase_steps``, counted from 0.
 
-    Steps after the last have the weight of the last.
+    As in the released code, the weight has a jump at the middle. Steps after the last have the weight of the last.
 
     Example:
         >>> [round(epo_phase(step, 150), 6) for step in (0, 37, 75, 76, 100, 150, 200)]
@@ -143,13 +144,15 @@ def epo_phase(step: int, phase_steps: int) -> float:
 
 
 def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Tensor:
-    """EPO's penalty per token: leaving the band around the turn's historical entropy; 0 where there is no history.
+    """EPO's penalty per token for entropies outside the band around the turn's historical entropy h, ``[N]``.
 
-    With ``has_gradient`` a hinge ``alpha (relu(H - high h) + relu(low h - H))``; without, the release's constant
-    ``alpha`` outside the band, which trains nothing.
+    With ``has_gradient`` it is the hinge ``alpha (relu(H - high h) + relu(low h - H))``. Without, it is the released
+    code's constant ``alpha`` outside the band, which has no gradient. Without a history it is 0.
 
     Args:
-        historical: mean entropy of the token's turn over training steps ``[N]``, NaN where there is none.
+        entropy: entropy H of each token in nats, ``[N]``.
+        historical: mean entropy of the token's turn over training steps ``[N]``, NaN without a history.
+        options: the band and alpha.
 
     Example:
         >>> entropy, historical = torch.tensor([0.5, 1.0, 2.5, 1.9]), torch.ones(4)
@@ -168,7 +171,7 @@ def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Ten
 
 
 def epo(entropy: Tensor, historical: Tensor, options: EpoOptions, phase: float = 1.0) -> Tensor:
-    """EPO per token: ``-lambda (H - beta c penalty)``.
+    """EPO's term per token: ``-lambda (H - beta c penalty)``, ``[N]``.
 
     Source: "EPO: Entropy-regularized Policy Optimization for LLM Agents Reinforcement Learning"
     (``verl/workers/actor/dp_actor.py``).
@@ -184,10 +187,10 @@ def epo(entropy: Tensor, historical: Tensor, options: EpoOptions, phase: float =
 def llds(
     logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, turn: Tensor, options: LldsOptions
 ) -> Tensor:
-    """Return LLDS per token, ``relu(d)`` where likelihood fell, ``d = logp_old - logp``; not yet divided or weighed.
+    """Return LLDS's term per token, ``relu(d)`` with ``d = logp_old - logp``, before division and coefficient, ``[N]``.
 
-    A token counts if its advantage is not below 0 and ``sum d > 0`` over such tokens of its turn, or of its row.
-    At the first of a batch's updates d is 0, so LLDS needs at least two.
+    A token counts if its advantage is at least 0 and ``sum d > 0`` over such tokens of its turn, or of its row: only
+    where the likelihood of good tokens has fallen. In the first update of a step d is 0, so LLDS needs at least two.
 
     Source: "On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral"
     (``verl/workers/actor/dp_actor.py``; the released script gates by turn).
@@ -203,8 +206,8 @@ def llds(
     """
     fall = logprob_old - logprob
     is_kept = advantage >= 0 if options.preserve_only_correct else torch.ones_like(advantage, dtype=torch.bool)
-    # with advantages per token, a change of sign inside a turn begins a new unit, as in the release
+    # With advantages per token, a change of sign within a turn starts a new unit, as in the released code.
     unit = row if options.gate == "sequence" else torch.unique_consecutive(2 * turn + is_kept, return_inverse=True)[1]
     fell = sum_per_unit(torch.where(is_kept, fall.detach(), 0.0), unit) > 0
-    # not relu: at d = 0 the release has half the gradient
+    # maximum() and not relu(): at d = 0 it has half the gradient, as in the released code.
     return torch.where(fell & is_kept, torch.maximum(fall, torch.zeros_like(fall)), 0.0)

@@ -1,7 +1,8 @@
-"""Token masks: tokens of an update that are trained, left out or penalised, by their entropy or covariance.
+"""Token masks: choose tokens of an update that train, are left out or are penalised, by entropy or covariance.
 
 Tokens are chosen among all trained tokens of an update, before its gradient, from log-probabilities of the policy that
-is about to be trained. Releases choose within a micro-batch. Ours does not depend on how the update is split.
+is about to be trained. Released codes choose within a micro-batch. Here the choice does not depend on the split into
+micro-batches.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from agentgym.trainers.losses.ratios import clamped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenChoice:
-    """Effect of token masks on a micro-batch's ``N`` tokens."""
+    """The effect of token masks on a micro-batch's ``N`` tokens."""
 
     weight: Tensor
-    """``[N]`` share of each token in the policy loss."""
+    """``[N]`` weight of each token in the policy loss."""
     is_kept: Tensor
-    """``[N]`` False where ``clip_cov`` leaves a token out."""
+    """``[N]`` False for tokens that ``clip_cov`` leaves out."""
     penalty: Tensor
     """``[N]`` coefficient of ``kl_cov``, 0 for most tokens."""
     changed: dict[str, float]
     """Number of tokens that each mask acts on."""
 
     def apply(self, per_token: Tensor, logprob: Tensor, logprob_old: Tensor) -> Tensor:
-        """Return a policy loss per token ``[N]`` with the masks' part in it."""
+        """Apply the masks to a policy loss per token, ``[N]``."""
         return per_token * self.is_kept + self.penalty * clamped(logprob - logprob_old).abs()
 
 
 def forking_tokens(entropy: Tensor, options: ForkingTokensOptions) -> Tensor:
-    """Return where the entropy is among the ``share`` highest of the update.
+    """Mark the tokens whose entropy is among the ``share`` highest of the update, ``[M]``.
 
-    The policy loss is averaged over these tokens alone, as in the release; regularisers keep all tokens.
+    As in the released code, the policy loss averages over these tokens only. Regularisers use all tokens.
 
     Source: "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM
     Reasoning" (``get_global_entropy_top_mask``).
@@ -50,15 +51,15 @@ def forking_tokens(entropy: Tensor, options: ForkingTokensOptions) -> Tensor:
         >>> forking_tokens(entropy, ForkingTokensOptions()).tolist()
         [False, True, False, False, True, False]
     """
-    num_kept = max(1, int(len(entropy) * options.share + 0.9999))  # rounded up, as the release does it
+    num_kept = max(1, int(len(entropy) * options.share + 0.9999))  # rounded up as in the released code
     return _mask_of(entropy.topk(num_kept).indices, len(entropy))
 
 
 def covariance(logprob: Tensor, advantage: Tensor) -> Tensor:
-    """Return each token's share in the covariance of advantage and log-probability.
+    """Return each token's contribution to the covariance of advantage and log-probability, ``[M]``.
 
-    Its mean is the covariance. By "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models",
-    entropy falls where it is high.
+    The mean of the contributions is the covariance. Entropy falls where it is high, as "The Entropy Mechanism of
+    Reinforcement Learning for Reasoning Language Models" shows.
 
     Example:
         >>> covariance(torch.tensor([-1.0, -3.0]), torch.tensor([1.0, -1.0])).tolist()
@@ -68,9 +69,9 @@ def covariance(logprob: Tensor, advantage: Tensor) -> Tensor:
 
 
 def clip_cov(cov: Tensor, was_gated: Tensor, options: ClipCovOptions, seed: int) -> Tensor:
-    """Return which tokens Clip-Cov leaves out: a random few of those whose covariance is inside the band.
+    """Mark the tokens that Clip-Cov leaves out: a few random ones among those with a covariance in the band, ``[M]``.
 
-    Tokens whose loss the clip has made flat are not among them. The loss's denominators stay as they are.
+    Tokens that the loss's clip has already gated are not candidates. The loss's denominators do not change.
 
     Source: "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models"; verl
     ``compute_policy_loss_clip_cov``.
@@ -87,9 +88,9 @@ def clip_cov(cov: Tensor, was_gated: Tensor, options: ClipCovOptions, seed: int)
 
 
 def kl_cov(cov: Tensor, options: KlCovOptions) -> Tensor:
-    """Return which tokens KL-Cov penalises by ``coef |log pi_theta / pi_old|``: those of highest covariance.
+    """Mark the tokens that KL-Cov penalises by ``coef |log pi_theta / pi_old|``: those of highest covariance, ``[M]``.
 
-    The release has no clip beside it: set ``clip_low=1`` and a large ``clip_high`` for its loss.
+    The released code uses it without a clip: set ``clip_low=1`` and a large ``clip_high`` to reproduce its loss.
 
     Source: "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models"; verl
     ``compute_policy_loss_kl_cov``.
@@ -110,13 +111,15 @@ def choose_tokens(
     config: LossConfig,
     seed: int,
 ) -> list[TokenChoice]:
-    """Return what the configured masks do to each micro-batch of an update.
+    """Apply the configured masks to an update, and return their effect on each micro-batch.
 
     Args:
+        batches: the micro-batches of the update.
         frozen: log-probabilities and entropies of each micro-batch.
-        was_gated: where the loss's gate made a token's loss flat, per micro-batch.
-        shares: share of each token in the loss, 0 where a correction takes it out of the denominators.
-        seed: of Clip-Cov's random choice.
+        was_gated: per micro-batch, the tokens on which the loss's gate acted.
+        shares: per micro-batch, the weight of each token in the loss; 0 if a correction removed it.
+        config: the loss's configuration.
+        seed: seed of Clip-Cov's random choice.
     """
     update = _Joined(batches)
     weight = update.join(shares)
@@ -151,16 +154,16 @@ def choose_tokens(
 
 
 class _Joined:
-    """The tokens of an update's micro-batches in the order of its samples, however these are split."""
+    """The tokens of an update's micro-batches in the order of its samples, so that random choices ignore the split."""
 
     def __init__(self, batches: Sequence[TrainBatch]) -> None:
         self._sizes = [batch.num_tokens for batch in batches]
         sample = torch.cat([torch.tensor(batch.samples, device=batch.row.device)[batch.row] for batch in batches])
-        self._order = sample.argsort(stable=True)  # a row's tokens are together and in order
+        self._order = sample.argsort(stable=True)  # stable: the tokens of a row are adjacent and in order
         self._back = self._order.argsort()
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Put values of each micro-batch's tokens in the update's order."""
+        """Concatenate values of each micro-batch's tokens in the update's order."""
         return torch.cat(list(parts))[self._order]
 
     def split(self, values: Tensor) -> Sequence[Tensor]:

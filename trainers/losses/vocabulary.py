@@ -1,4 +1,4 @@
-"""The head over the vocabulary, a few tokens at a time: logits of a whole batch never exist at once."""
+"""The vocabulary head, applied to a few tokens at a time, so that the logits of a batch never exist all at once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def head_logprobs(
     *,
     entropy_has_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
+    """Return log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
 
-    Logits beyond :data:`config.MAX_LOGITS` are made in pieces, and made again for the gradient.
+    More than :data:`config.MAX_LOGITS` logits are computed in pieces, and recomputed for the gradient.
 
     Args:
         head: maps states to logits ``[N, V]``.
-        states: ``[N, hidden]``.
-        targets: ``[N]`` token ids.
-        temperature: what logits are divided by.
-        entropy_has_gradient: as a regulariser needs it.
+        states: hidden states ``[N, hidden]``.
+        targets: token ids ``[N]``.
+        temperature: divisor of the logits.
+        entropy_has_gradient: True if a regulariser needs the gradient of the entropy.
 
     Example:
         >>> logprobs, entropies = head_logprobs(torch.nn.Identity(), torch.zeros(2, 4), torch.tensor([0, 3]), 1.0)
@@ -39,6 +39,7 @@ def head_logprobs(
 
     def piece(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = head(states)
+        # Softmax in float32: with the 8 significant bits of bfloat16, ratios near 1 would be mostly rounding.
         logits = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
         distribution = torch.log_softmax(logits, dim=-1)
         with torch.set_grad_enabled(entropy_has_gradient and torch.is_grad_enabled()):
@@ -55,5 +56,5 @@ def head_logprobs(
 
 
 def vocabulary_of(head: object) -> int:
-    """Number of tokens that a head tells apart; 1 if it does not say."""
+    """Return the size of a head's vocabulary, 1 if the head does not tell."""
     return int(getattr(head, "out_features", 1))

@@ -156,9 +156,8 @@ def effective_sample_size(log_weight: Tensor) -> float:
         >>> round(effective_sample_size(torch.tensor([1.0, 1.0, 1.0, 5.0]).log()), 6)
         2.285714
     """
-    weight = (
-        log_weight.double() - log_weight.max().double()
-    ).exp()  # a common factor cancels, and weights of at most 1 do not overflow
+    # A common factor cancels. With the largest weight at 1, none overflows.
+    weight = (log_weight.double() - log_weight.max().double()).exp()
     return float(weight.sum().square() / weight.square().sum())
 
 

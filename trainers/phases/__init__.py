@@ -1,1 +1,1 @@
-"""The phases of a run that change weights: the warm start, a step's updates, learning rates."""
+"""The phases of a run: warm start, rollouts, credit, updates, evaluation."""

@@ -1,7 +1,7 @@
-"""A loss of next tokens beside RL: every optimizer step adds its weighted gradient to that of the policy loss.
+"""An additional next-token loss during RL: every optimizer step adds its weighted gradient to that of the policy loss.
 
-The loss is the mean over weighted tokens, whatever the micro-batches and the ranks: each micro-batch is divided by the
-weights of the whole batch.
+The loss is the mean over weighted tokens. Each micro-batch is divided by the weights of the whole batch, so that the
+gradient does not depend on micro-batches and ranks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agentgym.types import TrajectoryGroup
 
 
 class AddedLoss:
-    """The added loss of one step of RL.
+    """The additional loss of one RL step.
 
     Args:
-        rows_of: the rows of each of the step's optimizer steps, by number.
-        name: what its metrics begin with.
+        rows_of: the rows of each optimizer step of the RL step, by number.
+        name: prefix of its metrics.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class AddedLoss:
         self._losses: list[float] = []
 
     def add_gradient(self, number: int) -> None:
-        """Add the gradient of the weighted loss to the optimizer step of that number.
+        """Add the gradient of the weighted loss to the optimizer step with this number.
 
         Raises:
             RunStoppedError: the loss is not finite.
@@ -70,13 +70,13 @@ class AddedLoss:
         self._losses.append(total)
 
     def metrics(self) -> Metrics:
-        """Return the weight and the mean loss over the optimizer steps; no loss if none was made."""
+        """Return the weight, and the mean loss over the optimizer steps if there were any."""
         loss = {f"{self._name}/loss": sum(self._losses) / len(self._losses)} if self._losses else {}
         return {f"{self._name}/weight": self._weight} | loss
 
 
 def add_all(losses: Sequence[AddedLoss]) -> AddGradient | None:
-    """Return what adds the gradients of all of them; None if there are none."""
+    """Return a function that adds the gradients of all losses; None if there are none."""
 
     def add(number: int) -> None:
         for loss in losses:
@@ -90,10 +90,10 @@ def add_all(losses: Sequence[AddedLoss]) -> AddGradient | None:
 
 
 class SftMix:
-    """The demonstrations of a run's RL steps.
+    """The demonstrations that train during RL.
 
     Args:
-        rows: of all demonstrations, at least ``sft.mix.batch_size``.
+        rows: the rows of all demonstrations, at least ``sft.mix.batch_size``.
     """
 
     def __init__(self, config: TrainConfig, model: CausalLM, rows: Sequence[SftRow]) -> None:
@@ -101,7 +101,7 @@ class SftMix:
         self._batches = SftBatches(rows, config.sft.mix.batch_size, config.seed, "sft mix")
 
     def at_step(self, step: int) -> AddedLoss:
-        """Return what is added to a 0-based step of RL: a batch for each of its optimizer steps."""
+        """Return the additional loss of a 0-based RL step: a batch for each of its optimizer steps."""
         config = self._config
         weight = config.sft.mix.weight_at(step, config.num_steps)
         first = step * config.loss.num_updates * config.loss.num_epochs
@@ -117,6 +117,6 @@ class SftMix:
 def echo_of(
     groups: Sequence[TrajectoryGroup], config: LossConfig, model: CausalLM, renderer: ChatRenderer
 ) -> AddedLoss:
-    """Return the added loss of a step's replies; each optimizer step learns from all of them."""
+    """Return the additional loss of a step's environment replies; each optimizer step uses all of them."""
     rows = reply_rows([member for group in groups for member in group.valid], renderer)
     return AddedLoss(config, model, lambda number: rows, config.echo, "echo")

@@ -1,4 +1,4 @@
-"""The credit of a step's groups: each environment by its own components, with their own memory."""
+"""The credit of a step's groups: each environment has its own components and its own memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym.types import TrajectoryGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvGroups:
-    """The groups of one environment in a step, and the columns that the model makes of them."""
+    """The groups of one environment in a step, and the columns that the model computes for them."""
 
     env: RunEnv
     groups: tuple[TrajectoryGroup, ...]
@@ -35,13 +35,13 @@ class EnvCredit:
 
     @property
     def metrics(self) -> Metrics:
-        """Numbers about credit and columns, under the environment's name in a mixture."""
+        """Return the metrics of credit and columns, prefixed with the environment's name in a mixture."""
         numbers = {f"credit/{name}": value for name, value in self.credit.diagnostics.items()} | self.of.made.metrics
         return {f"{self.of.env.prefix}{name}": value for name, value in numbers.items()}
 
     @property
     def records(self) -> list[GroupRecord]:
-        """The records of the groups, with the columns that credit read."""
+        """Return the records of the groups, with the columns that credit read."""
         columns = split_columns(self.of.made.columns, self.of.groups)
         return [verdict.to_record(own) for verdict, own in zip(self.verdicts, columns, strict=True)]
 
@@ -49,7 +49,7 @@ class EnvCredit:
 def split_by_env(
     envs: Sequence[RunEnv], groups: Sequence[TrajectoryGroup]
 ) -> list[tuple[RunEnv, tuple[TrajectoryGroup, ...]]]:
-    """Return the groups of each environment that has some, in the order of the environments."""
+    """Split groups by environment, in the order of the environments; environments without groups are left out."""
     found = [(env, tuple(group for group in groups if group.env_name == env.name)) for env in envs]
     return [(env, own) for env, own in found if own]
 
@@ -57,13 +57,13 @@ def split_by_env(
 def make_columns(
     envs: Sequence[RunEnv], groups: Sequence[TrajectoryGroup], makers: Mapping[str, ColumnMaker], step: int
 ) -> list[EnvGroups]:
-    """Split a step's groups by environment, and make the columns that each one's credit reads."""
+    """Split a step's groups by environment, and compute the columns that each environment's credit reads."""
     parts = split_by_env(envs, groups)
     return [EnvGroups(env=env, groups=own, made=makers[env.key].make(own, step)) for env, own in parts]
 
 
 def credit_envs(parts: Sequence[EnvGroups], memory: dict[str, CreditState], step: int) -> list[EnvCredit]:
-    """Credit each environment's groups of a step, and move its memory on."""
+    """Credit each environment's groups, and update its memory."""
     found = []
     for part in parts:
         key = part.env.key

@@ -1,4 +1,4 @@
-"""Evaluation of the policy in training: on tasks of the evaluation split, into the run's folder and its metrics."""
+"""Evaluation of the trained policy on the evaluation split; results go to the run's folder and metrics."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LOGGED = ("success", "success_low", "success_high", "mean_return", "mean_turns")
 async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> float:
     """Evaluate the policy after ``step`` steps of RL on every environment, and return the mean of their success.
 
-    An evaluation goes to ``eval/label``, in a mixture to ``eval/label-NAME``. All ranks must call. Where all ranks
-    play, each plays its share of the tasks; else the first plays all of them.
+    The results are written to ``eval/label``, in a mixture to ``eval/label-NAME``. All ranks must call this. If all
+    ranks sample, each plays its share of the tasks; else the first rank plays all of them.
     """
     found: dict[str, EvalSummary] = {}
     for env in run.envs:
         found[env.name] = await _evaluate_in(run, env, log, label)
         log.say(_line(found[env.name], label, step, env))
     success = fmean(summary.success for summary in found.values())
-    if label != "base":  # the curve begins with the policy that RL begins with
+    if label != "base":  # step 0 of the learning curve is the policy before RL
         row = {} if "" in found else {"success": success}
         for env in run.envs:
             row |= {f"{env.prefix}{name}": getattr(found[env.name], name) for name in LOGGED}
@@ -113,7 +113,7 @@ def _line(summary: EvalSummary, label: str, step: int, env: RunEnv) -> str:
 
 
 def base_success(run: Run) -> float | None:
-    """Return the success of the model as it came, the mean over environments, if it was evaluated."""
+    """Return the success of the untrained model, averaged over environments; None if it was not evaluated."""
     folders = [run.run_dir / "eval" / named("base", env.name) for env in run.envs]
     if not all((folder / "summary.json").is_file() for folder in folders):
         return None

@@ -1,4 +1,4 @@
-"""An optimizer step on gradients that are there: clipped, and with a scaled learning rate."""
+"""Optimizer steps on accumulated gradients, with clipping and a scaled learning rate; and learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentgym.trainers.distributed.sharding import whole
 from agentgym.trainers.types import CausalLM
 
 AddGradient = Callable[[int], None]
-"""Adds the gradient of another loss to the optimizer step with this number in the training step."""
+"""Type of a function that adds another loss's gradient to the optimizer step with the given number."""
 
 
 def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
     """Clip the gradients, make an optimizer step, and return their norm before clipping.
 
     Args:
-        lr_scale: factor of the learning rate, for this step alone.
+        lr_scale: factor of the learning rate in this step.
 
     Raises:
         RunStoppedError: the norm is not finite.
@@ -35,14 +35,14 @@ def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_no
 def step_alone(
     model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_norm: float, add_gradient: AddGradient
 ) -> float:
-    """Make an optimizer step on the other loss alone, and return the gradient's norm before clipping."""
+    """Make an optimizer step on the additional loss only, and return the gradient norm before clipping."""
     optimizer.zero_grad()
     add_gradient(0)
     return clip_and_step(model, optimizer, max_grad_norm, 1.0)
 
 
 def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
-    """Make an optimizer step with every learning rate scaled, for this step alone."""
+    """Make one optimizer step with every learning rate scaled, then restore the rates."""
     rates = [group["lr"] for group in optimizer.param_groups]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate * scale
@@ -63,7 +63,7 @@ def set_rate(optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: in
 
 
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
-    """Learning rate of a 0-based step: linear warm-up, then the schedule down to ``final_lr_share``.
+    """Return the learning rate of a 0-based step: linear warm-up, then the schedule down to ``final_lr_share``.
 
     Example:
         >>> config = OptimizerConfig(lr=1.0, schedule="linear", warmup_steps=2, final_lr_share=0.0)

@@ -1,13 +1,12 @@
-"""A training step that begins before its last group is in: periodic mode.
+"""Periodic mode: a training step that begins before its last group is complete.
 
-All groups of the step (the period) are sampled by one version of the policy. The gradient of each is taken as soon as
-it is done, at the weights that sampled it, while the others are still played; the optimizer makes its step when all are
-in, and only then do the engine's weights change. So every token is trained by the version that sampled it, and the step
-is that of sync mode up to the order of additions: denominators of the loss are known at the end, and divide the summed
-gradient then.
+All groups of the step (the period) are sampled by one version of the policy. The gradient of each group is computed as
+soon as the group is complete, while others are still sampled. The optimizer steps after the last group, and only then
+the engine's weights change. Training is therefore on-policy, and the step equals that of sync mode up to the order of
+additions. The denominators of the loss are known at the end, and divide the summed gradient then.
 
-What it costs: the step still waits for its slowest episode, so it saves the time of training at most; groups that
-come one by one fill micro-batches badly; and what must see the whole step before the first gradient is refused.
+Limits: the step still waits for its slowest episode, so at most the time of training is saved. Groups that arrive one
+by one fill micro-batches badly. Components that need the whole step before the first gradient are refused.
 
 Source: "Periodic Asynchrony: An On-Policy Approach for Accelerating LLM Reinforcement Learning" (arXiv 2511.18871),
 where the weights are synchronised at the beginning of each iteration and groups are trained in order of completion.
@@ -32,10 +31,10 @@ from agentgym.types import TrajectoryGroup
 
 
 class Period:
-    """The gradient of one step, summed over groups in the order in which they come.
+    """The gradient of one step, accumulated over groups in order of completion.
 
     Args:
-        memory: that of each environment's credit before the step; parts see it, and the whole will move it on.
+        memory: the memory of each environment's credit before the step. Parts read it; the whole step updates it.
         update: the models, the settings and the sums.
         step: the step of RL, counted from 0.
     """
@@ -45,10 +44,10 @@ class Period:
     ) -> None:
         self._envs, self._memory, self._update, self._step = envs, dict(memory), update, step
         self._credit: dict[int, CreditColumns] = {}
-        """By ordinal, what the gradient was taken with."""
+        """Credit with which the gradient of each group was computed, by ordinal."""
 
     def add(self, groups: Sequence[TrajectoryGroup]) -> None:
-        """Add the gradient of groups that are done."""
+        """Add the gradient of complete groups."""
         parts = [judged(env, own, self._memory[env.key], self._step) for env, own in split_by_env(self._envs, groups)]
         verdicts = [verdict for found, _ in parts for verdict in found]
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
@@ -57,15 +56,15 @@ class Period:
             self._update.add(samples, places_of(verdicts))
 
     def finish(self, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None = None) -> UpdateResult:
-        """Make the optimizer's step.
+        """Make the optimizer step.
 
         Args:
-            verdicts: of the whole step, its credit computed at once.
+            verdicts: the verdicts of the whole step, whose credit was computed at once.
             add_gradient: adds another loss before the step.
 
         Raises:
-            RunStoppedError: credit of the whole is not that of the parts, which the gradient was taken with; or the
-                gradient is not finite.
+            RunStoppedError: the credit of the whole step differs from that of the parts, with which the gradient was
+                computed; or the gradient is not finite.
         """
         for verdict in verdicts:
             if not _trains_alike(verdict.credit, self._credit[verdict.group.ordinal]):

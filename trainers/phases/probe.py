@@ -1,8 +1,8 @@
-"""The tasks that RL can learn from: each training task is played a few times before it begins.
+"""Probe the training tasks before RL, and train only on those that are sometimes solved.
 
 Groups whose episodes all fail or all succeed give no gradient. A probe plays every training task ``strategy.probe``
-times with the policy that RL begins with, leaves out those that were always or never solved, and hands the success
-rates of the others to task sources and budgets. ``probe.json`` in the run's folder keeps the results of all tasks.
+times with the policy before RL and leaves out tasks that were always or never solved. It passes the success rates of
+the others to task sources and budgets. ``probe.json`` in the run's folder has the results of all tasks.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from agentgym.trainers.run_env import RunEnv, named
 BEFORE_RL = -1
 """The step of a probe's visits."""
 Counts = Mapping[str, tuple[int, int]]
-"""Of each task by its id: episodes that were evidence, and successes."""
+"""For each task id, the number of valid episodes and the number of successes."""
 
 
 async def probe_tasks(run: Run, log: Log) -> None:
-    """Probe every environment that asks for it, and narrow its training tasks. All ranks must call.
+    """Probe every environment with ``strategy.probe``, and restrict its training tasks. All ranks must call this.
 
-    A run that is resumed reads what its first process found.
+    A resumed run reads the results of its first process.
 
     Raises:
         RunStoppedError: no task is sometimes solved, or most episodes failed.

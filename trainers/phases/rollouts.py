@@ -27,7 +27,7 @@ from agentgym.types import TrajectoryGroup
 
 
 def health_of(engine: Engine | None) -> Callable[[], EngineHealth | None]:
-    """Return the engine's report of its load, or a function that returns None where it has none."""
+    """Return the engine's function that reports its load, or a function that returns None if it has none."""
     return engine.health if isinstance(engine, ReportsHealth) else lambda: None
 
 
@@ -38,13 +38,13 @@ def planning_at(env: RunEnv, step: int) -> tuple[StrategyConfig, int]:
 
 
 class PrefixHits:
-    """The share of prompt tokens that the engine's cache had, step by step."""
+    """The prefix cache's hit rate: the share of prompt tokens that the engine had cached, step by step."""
 
     def __init__(self) -> None:
         self._before = (0, 0)
 
     def since_last(self, health: EngineHealth | None) -> Metrics:
-        """Return ``prefix_hit_share`` since the last call; nothing where it is not known or no prompt was read."""
+        """Return ``prefix_hit_share`` since the last call; empty if it is unknown or no prompt was processed."""
         if health is None or health.prefix_tokens is None or health.prefix_hits is None:
             return {}
         (tokens, hits), self._before = self._before, (health.prefix_tokens, health.prefix_hits)
@@ -53,12 +53,12 @@ class PrefixHits:
 
 
 class Rollouts:
-    """Plays a run's groups and returns them one training step at a time.
+    """A run's rollouts: samples groups, and returns them one training step at a time.
 
     Args:
         state: the state of the stream of groups to resume from.
-        plan: the state of the planner of groups, to resume from.
-        on_beat: called every second with what is played and how the engine does, on the first rank.
+        plan: the state of the planner of groups to resume from.
+        on_beat: called every second on the first rank, with the episodes in flight and the engine's load.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Rollouts:
         self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
-        """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
+        """Number of ranks that sample. Each takes the groups whose ordinal modulo this number is its rank."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
         engine = run.engine if run.ranks.is_main or run.do_all_play else None
         self._health = health_of(engine)
@@ -131,13 +131,13 @@ class Rollouts:
 
     @property
     def state(self) -> StreamState:
-        """The state to save in a checkpoint, of the groups of all ranks."""
+        """Return the state of the groups of all ranks, for a checkpoint."""
         state = self._stream.state
         return state if self._num_parts == 1 else StreamState(next_ordinal=state.next_ordinal * self._num_parts)
 
     @property
     def plan(self) -> PlanState:
-        """The state of the planner of groups, to save in a checkpoint."""
+        """Return the state of the planner of groups, for a checkpoint."""
         return self._planner.state
 
     async def _play(self, ordinal: int) -> TrajectoryGroup:
@@ -164,10 +164,12 @@ class Rollouts:
         return self._agents[env, sampling]
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
-        """Wait for the groups of a step, and return them by ordinal. All ranks must call, also those that do not play.
+        """Wait for the groups of a step, and return them by ordinal. All ranks must call this, even without an engine.
 
         Args:
-            period: takes each group's gradient when the group is done, in a thread beside the rollouts.
+            step: the RL step.
+            clock: measures the time of training in periodic mode.
+            period: computes each group's gradient when the group is complete, in a thread next to the rollouts.
         """
         if self._beats:
             self._pulse.start()
@@ -184,7 +186,7 @@ class Rollouts:
         return await self._ranks.from_main(replayed)
 
     async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
-        if self._mode != "async":  # nothing was played during the step before
+        if self._mode != "async":  # no rollouts ran during the step before
             self._in_flight.begin_window()
         if self._num_parts > 1:
             shares = await self._ranks.from_all(lambda: self._stream.take(step))
@@ -207,7 +209,7 @@ class Rollouts:
         return sorted(groups, key=lambda group: group.ordinal)
 
     def metrics(self, num_tokens: float, clock: Clock) -> Metrics:
-        """Return the speed of a step that sampled ``num_tokens``, and how far rollouts are ahead."""
+        """Return the speed of a step that sampled ``num_tokens``, and the number of steps that rollouts are ahead."""
         playing_s = clock.seconds["time/rollout_s"] if self._mode == "sync" else sum(clock.seconds.values())
         return {
             "tokens_per_s": num_tokens / playing_s,

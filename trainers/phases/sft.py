@@ -1,7 +1,7 @@
 """Supervised fine-tuning on demonstrations: the warm start before RL.
 
-One row per segment, and a weight on every token (:mod:`agentgym.trainers.sft.rows`): a model built from scratch learns
-to copy names out of observations by predicting those too.
+Each segment is a row, and every token has a weight (:mod:`agentgym.trainers.sft.rows`). Observation tokens have one
+too, because a model from scratch learns to copy names from observations by predicting them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ BATCHES_PER_WINDOW = 32
 
 
 def num_sft_steps(config: SftConfig, num_rows: int) -> int:
-    """Optimizer steps of the phase: whole batches only."""
+    """Return the number of optimizer steps of the phase; only complete batches count."""
     return config.num_epochs * (num_rows // config.batch_size)
 
 
 class SftBatches:
-    """The batches of all epochs, by their position; each epoch has its own random order.
+    """The batches of all epochs by position; each epoch has its own random order.
 
     Args:
-        batch_size: rows per batch; an epoch leaves out the rows that do not fill one.
-        seed: of the orders of all epochs.
+        batch_size: rows per batch; an epoch leaves out rows that do not fill a batch.
+        seed: seed of the orders of all epochs.
     """
 
     def __init__(self, rows: Sequence[SftRow], batch_size: int, seed: int, label: str = "sft") -> None:
@@ -57,7 +57,7 @@ class SftBatches:
         return [self._rows[index] for index in self.indices(position)]
 
     def indices(self, position: int) -> list[int]:
-        """Return which rows the batch at a position has."""
+        """Return the indices of the rows of the batch at a position."""
         epoch, at = divmod(position, self._per_epoch)
         return self._epoch(epoch)[at]
 
@@ -71,7 +71,7 @@ def sft_steps(
     first_step: int,
     precision: Precision = "float32",
 ) -> Iterator[Metrics]:
-    """Train, one optimizer step per item, from ``first_step`` on; gives each step's metrics.
+    """Train from ``first_step`` on: make one optimizer step per item of this generator, and yield its metrics.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -95,18 +95,18 @@ def sft_steps(
 
 @dataclass(frozen=True, slots=True)
 class SftSums:
-    """Sums over the tokens of some rows, from which losses are made; all are scalars."""
+    """Sums over the tokens of some rows, from which losses are computed; all are scalars."""
 
     loss: Tensor
-    """Cross-entropies times weights; has a gradient."""
+    """Sum of cross-entropies times weights, with gradient."""
     weight: Tensor
     sampled_loss: Tensor
-    """Cross-entropies of the assistant's tokens alone, without a gradient."""
+    """Sum of cross-entropies of the assistant's tokens, without gradient."""
     num_sampled: Tensor
 
 
 def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
-    """Return the sums of one forward pass over these rows, padded to the longest."""
+    """Compute the sums with one forward pass over these rows, padded to the longest."""
     device = next(model.parameters()).device
     longest = max(len(row.token_ids) for row in rows)
     input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
@@ -118,7 +118,7 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
         weight[index, :length] = torch.from_numpy(row.weights)
         is_sampled[index, :length] = torch.from_numpy(row.is_sampled)
     input_ids, weight, is_sampled = input_ids.to(device), weight[:, 1:].to(device), is_sampled[:, 1:].to(device)
-    # the head alone is a fifth of a small model's work: tokens that no sum reads are left out of it
+    # The head is a fifth of a small model's computation, so it skips tokens that no sum reads.
     is_read = (weight > 0) | (is_sampled > 0)
     weight, is_sampled = weight[is_read], is_sampled[is_read]
 
@@ -137,7 +137,7 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
 
 
 def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[list[int]]:
-    """An epoch's batches in random order, each of rows of similar length, since padding costs as much as tokens."""
+    """Return an epoch's batches in random order, each with rows of similar length, because padding costs time."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(rows)).tolist()
     window = batch_size * BATCHES_PER_WINDOW
@@ -150,11 +150,11 @@ def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[l
     return [batches[int(i)] for i in rng.permutation(len(batches))]
 
 
-# ------------------------------------------------- the warm start: the policy is fine-tuned on demonstrations before RL
+# ------------------------------------------------------------------------- the warm start: fine-tuning before RL
 
 
 def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints: CheckpointWriter, log: Log) -> None:
-    """Fine-tune on demonstrations, from ``state.step`` on, with a checkpoint now and then."""
+    """Fine-tune on demonstrations from ``state.step`` on, with a checkpoint every ``checkpoint_every`` steps."""
     config = run.config
     num_steps = num_sft_steps(config.sft, len(rows))
     log.begin("sft", num_steps, state.step)

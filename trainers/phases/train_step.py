@@ -1,4 +1,4 @@
-"""One training step of RL: the step's groups become credit, records, an optimizer step and metrics."""
+"""One RL step: from the step's groups to credit, records, optimizer steps and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentgym.types import TrajectoryGroup
 
 
 def begin_period(run: Run, state: TrainState) -> Period | None:
-    """Begin the gradient of a step that is trained while it is played, in periodic mode; None in other modes."""
+    """Begin the gradient of a step in periodic mode, which trains during the rollouts; None in other modes."""
     config = scheduled(run.config, state.step)
     if config.pipeline.mode != "periodic":
         return None
@@ -52,8 +52,8 @@ def train_step(
     """Train on the groups of the step after ``state.step``, and return the step's metrics.
 
     Args:
-        period: holds the gradient of the groups, if they were trained while they were played.
-        mix: adds the loss of demonstrations, if they are trained beside RL.
+        period: the accumulated gradient of the groups, in periodic mode.
+        mix: adds the loss of demonstrations, if ``sft.mix`` is set.
     """
     step = state.step
     config = scheduled(run.config, step)
@@ -106,7 +106,7 @@ def train_step(
 def _added_losses(
     run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], mix: SftMix | None
 ) -> list[AddedLoss]:
-    """Return the losses beside that of the policy: of demonstrations, and of what environments answer."""
+    """Return the additional losses: those of demonstrations (``sft.mix``) and of environment replies (ECHO)."""
     loss = scheduled(run.config, state.step).loss
     return [
         *([mix.at_step(state.step)] if mix else []),

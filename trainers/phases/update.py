@@ -1,4 +1,4 @@
-"""One training step's optimizer updates: from judged groups to new weights."""
+"""The optimizer updates of one RL step: from groups with credit to new weights."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from agentgym.trainers.types import CausalLM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """The metrics of a step's updates, and what the next step needs of them."""
+    """The metrics of a step's updates, and the state for the next step."""
 
     metrics: dict[str, float]
-    """Means over the trained tokens."""
+    """Metrics, averaged over the trained tokens."""
     history: EntropyHistory
-    """EPO's memory, to be handed to the next step."""
+    """EPO's memory for the next step."""
     scores: tuple[TurnScores, ...] = ()
-    """Log-probabilities and entropies of the trained tokens, turn by turn; the same on all ranks."""
+    """Log-probabilities and entropies of the trained tokens, turn by turn; equal on all ranks."""
 
 
 def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -67,17 +67,18 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     seed: int = 0,
     add_gradient: AddGradient | None = None,
 ) -> UpdateResult:
-    """Train on the groups that were kept: ``num_epochs`` passes, each cut into ``num_updates`` optimizer steps.
+    """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
 
-    With one update, the policy before it is the one whose gradient is taken, so its log-probabilities come from the
-    same forward pass; with several they are computed before the first. Ratios of all updates compare with them in mode
-    ``decoupled``, and with the policy that sampled in mode ``bypass``.
-    With ``max_kl``, an update whose minibatch shows too large a KL is not made, nor are those after it.
-    Of a model that is cut up over ranks, all train on the same groups, each on its share of the micro-batches.
+    In mode ``decoupled`` all ratios compare with the trainer's policy before the first update. With several updates its
+    log-probabilities are computed before; with one update they come from the forward pass of the gradient, because the
+    weights are the same. In mode ``bypass`` ratios compare with the policy that sampled.
+
+    With ``max_kl``, training stops before the first update whose minibatch shows a larger KL. With a sharded model, all
+    ranks train on the same groups, each on its share of the micro-batches.
 
     Args:
-        seed: of the shuffles between epochs and of random token masks; the same on all ranks.
-        add_gradient: adds another loss to every optimizer step, and makes one where no group was kept.
+        seed: seed of the shuffles between epochs and of random token masks; equal on all ranks.
+        add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -115,19 +116,19 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     if not samples and add_gradient is not None:
         totals.add_step(step_alone(model, optimizer, max_grad_norm, add_gradient), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
-    if not config.regulariser("epo"):  # whose history holds this step already
+    if not config.regulariser("epo"):  # its history already includes this step
         step.history = history.after(totals.entropy_of_turn())
     return UpdateResult(metrics=totals.means(), history=step.history, scores=_of_ranks(scores, ranks))
 
 
 def _of_ranks(scores: TokenScores, ranks: Ranks) -> tuple[TurnScores, ...]:
-    """Return the scores of all ranks, in order."""
+    """Gather the scores of all ranks, in order."""
     found = [one for part in ranks.gathered(scores.collected()) for one in part]
     return tuple(sorted(found, key=lambda one: one.key))
 
 
 Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
-"""Its rows, all its micro-batches, this rank's share, and what the share's ratios compare with."""
+"""Rows, all micro-batches, this rank's share of them, and the old log-probabilities of the share."""
 
 
 def _minibatches(
@@ -163,7 +164,7 @@ def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) 
 
 
 def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
-    """The micro-batches of an update of a model, where its parameters are; by size where ranks share them."""
+    """Return the micro-batches of an update on the model's device, sorted by size if several ranks share them."""
     batches = build_batches(
         samples,
         aggregation=config.mean,
@@ -177,17 +178,17 @@ def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: Loss
 
 
 def _can_share_prefixes(model: CausalLM, config: LossConfig) -> bool:
-    if config.recompute_activations:  # which keeps no keys and values
+    if config.recompute_activations:  # the recomputed layers keep no keys and values
         return False
-    # two calls where another rank makes one would have the ranks wait for each other for ever
+    # Sharing a prefix takes two forward calls. If another rank makes one, their collectives never match.
     return not isinstance(model, FSDPModule) and can_share_prefixes(model)
 
 
 class PartialUpdate:
-    """One optimizer step over rows that come in parts, all at the weights before it.
+    """One optimizer step over rows that arrive in parts, all at the weights before the step.
 
-    For settings that need nothing of the whole update (``LossConfig.needs_whole_update``) and take one update per step.
-    The gradient is that of :func:`update_policy` over all parts at once, up to the order of additions.
+    It requires that no component needs the whole update (``LossConfig.needs_whole_update``) and one update per step.
+    The gradient equals that of :func:`update_policy` over all parts at once, up to the order of additions.
     """
 
     def __init__(
@@ -214,13 +215,14 @@ class PartialUpdate:
         optimizer.zero_grad()
 
     def add(self, samples: Sequence[TrainingSample], places: Sequence[Place] = ()) -> None:
-        """Add a part's gradient; of a sharded model all ranks add the same part, each its share of it.
+        """Add a part's gradient; with a sharded model all ranks add the same part, each its share of it.
 
         Args:
-            places: of :func:`~agentgym.trainers.reporting.token_scores.places_of`, to keep the scores of tokens.
+            places: the result of :func:`~agentgym.trainers.reporting.token_scores.places_of`, to store token scores.
         """
         config = self._step.config
-        batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
+        # The weights are normalised over the part, as if it were the whole update.
+        batches = batches_for(self._model, samples, config)
         averaged = num_averaged(samples, config.mean, config.unit)
         share = self._ranks.share(len(batches))
         logprobs = self._step.old_logprobs(batches, share, is_only=True)
@@ -239,10 +241,10 @@ class PartialUpdate:
         self._num_batches += len(batches)
 
     def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:
-        """Divide the summed gradient by what the whole averages over, and make the step; none if there were no rows.
+        """Divide the summed gradient by the update's denominator, and make the step; no step without rows.
 
         Args:
-            add_gradient: adds another loss before the step, which is then made without rows too.
+            add_gradient: adds another loss before the step; then the step is made even without rows.
 
         Raises:
             RunStoppedError: the gradient is not finite.
@@ -277,10 +279,10 @@ class _Step:
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
         self._measured: list[tuple[Tensor, Tensor]] = []
-        """Turn indices and entropies of tokens that EPO's history lacks."""
+        """Turn indices and entropies of tokens that EPO's history does not include yet."""
 
     def old_logprobs(self, batches: Sequence[TrainBatch], share: Share, *, is_only: bool) -> list[Tensor | None]:
-        """Per micro-batch of the share what the ratio compares with; None where the pass with the gradient will say."""
+        """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them."""
         mine = [batches[index] for index, _ in share]
         if self.config.regulariser("epo"):
             frozen = [self._frozen(self.model, batch) for batch in mine]
@@ -295,13 +297,13 @@ class _Step:
         return [self._frozen(self.model, batch)[0] for batch in mine]
 
     def before_update(self, output: LossOutput, logprob_old: Tensor | None, *, is_first: bool) -> Tensor | None:
-        """Return the log-probabilities of the policy before the step, by this model; None if a later one was scored."""
+        """Return the log-probabilities under the policy before the step; None if the weights have changed since."""
         if logprob_old is not None and self.config.mode != "bypass":
             return logprob_old
         return output.logprob if is_first else None
 
     def include_present_step(self) -> None:
-        """Add the entropies that :meth:`old_logprobs` measured to EPO's history."""
+        """Add the entropies measured by :meth:`old_logprobs` to EPO's history."""
         if self._measured:
             turn_index, entropy = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
             self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
@@ -309,7 +311,7 @@ class _Step:
     def prepare(
         self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], seed: int = 0
     ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
-        """Return what has to be known about the whole update, and each micro-batch's token masks if there are some."""
+        """Return the facts about the whole update, and each micro-batch's token masks if there are any."""
         self.include_present_step()
         facts = update_facts(batches, frozen, self.config)
         if not frozen or not self.config.token_masks:
@@ -329,7 +331,7 @@ class _Step:
     def credited(
         self, samples: Sequence[TrainingSample], batches: list[TrainBatch], frozen: Sequence[FrozenTokens]
     ) -> list[TrainBatch]:
-        """Return a minibatch with VCPO's baseline subtracted from its advantages, where it is configured."""
+        """Subtract VCPO's baseline from a minibatch's advantages, if it is configured."""
         if not self.config.has_opob:
             return batches
         found = Trajectories.of(samples)
@@ -363,9 +365,9 @@ class _Step:
     def frozen_tokens(
         self, batches: Sequence[TrainBatch], share: Share, old_logprobs: Sequence[Tensor | None]
     ) -> list[FrozenTokens]:
-        """Score the tokens of all micro-batches before the update; empty where the configuration does not need it.
+        """Score the tokens of all micro-batches before the update; empty if no component needs the scores.
 
-        The pass is one of its own. Each rank makes its share of it and gets the scores of all.
+        This is a separate forward pass. Each rank computes its share and receives the scores of all.
         """
         if not self.config.needs_whole_update:
             return []
@@ -387,7 +389,7 @@ class _Step:
         scale: int = 1,
         choice: TokenChoice | None = None,
     ) -> tuple[Tensor, LossOutput]:
-        """Add the gradient of a micro-batch's loss times ``scale``; gives its entropies and that loss."""
+        """Add the gradient of a micro-batch's loss times ``scale``; return its entropies and the loss."""
         with recomputed(self.model) if self.config.recompute_activations else nullcontext():
             entropy, output = self._loss(batch, logprob_old, facts, choice)
             scaled = replace(output, loss=output.loss * scale)

@@ -1,4 +1,4 @@
-"""One conversation in the format of OpenAI and TRL: ``messages`` and ``tools``, read as the nouns of agentgym."""
+"""Parser of conversations in the format of OpenAI and TRL (``messages`` and ``tools``) into agentgym's types."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _THINKING: Final = ("reasoning_content", "thinking", "reasoning")
 
 
 class RowError(Exception):
-    """A row that is not a conversation: what was found, and what was expected."""
+    """The error of a row that is not a valid conversation. The message says what was found and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A message of the assistant, and the answers to it."""
+    """A message of the assistant, and the replies to it."""
 
     said: Message
     replies: Observation = ()
     played: Message | None = None
-    """What was done in place of ``said``, where an environment replaced it."""
+    """The message that the environment executed instead of ``said``, if it replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Conversation:
     """
 
     where: str
-    """Its file and line, or its run and task, for messages to the user."""
+    """File and line, or run and task, for error messages."""
     tools: tuple[ToolSpec, ...]
     first: Observation
     """Messages before the assistant's first."""
@@ -53,10 +53,10 @@ class Conversation:
 
 
 def read_conversation(row: object, where: str) -> Conversation:
-    """Read a row with the columns ``messages`` and, where there are tools, ``tools``.
+    """Parse a row with the column ``messages`` and optionally ``tools``.
 
     Raises:
-        RowError: naming the message and what was expected.
+        RowError: the row is not a valid conversation; the message names the position and what was expected.
     """
     if not isinstance(row, Mapping):
         raise RowError(f"a {_kind(row)}, expected an object with messages")
@@ -151,7 +151,7 @@ def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
 
 
 def _answered(row: Mapping[str, object], open_calls: list[ToolCall]) -> ToolCall:
-    """Take the call that a tool message answers from those that wait; results come in the order of the calls."""
+    """Remove and return the call that a tool message answers; results must be in the order of the calls."""
     wanted, name = row.get("tool_call_id"), row.get("name")
     if not open_calls:
         raise RowError("a tool message that answers no call, expected one for each call of the assistant before it")

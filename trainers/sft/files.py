@@ -1,4 +1,4 @@
-"""Conversations from files: JSON lines, and Parquet through pyarrow."""
+"""Readers of conversations from files: JSON lines, and Parquet through pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_files(paths: Sequence[str]) -> list[Conversation]:
     """Return the conversations of all files, in order.
 
     Raises:
-        UsageError: a file is missing, of another kind or empty, or has bad rows; the message names the first of them.
+        UsageError: a file is missing, has another format, is empty or has invalid rows; the message names the first.
         MissingExtraError: a file is Parquet and pyarrow is not installed.
     """
     return [conversation for path in paths for conversation in _read(Path(path))]
@@ -74,9 +74,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def without_nulls(value: object) -> object:
-    """Return a value of a Parquet table without the keys that are null.
+    """Return a value of a Parquet table without the keys whose value is null.
 
-    A struct column gives every row the keys of all rows: the arguments of one tool to the calls of another.
+    A struct column gives every row the keys of all rows, for example the arguments of one tool to calls of another.
 
     Example:
         >>> without_nulls({"name": "look", "arguments": {"at": None, "far": False}})

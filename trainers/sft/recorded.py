@@ -1,4 +1,4 @@
-"""Recorded episodes as demonstrations: which of them, and their messages for a model with other tokens."""
+"""Recorded episodes as demonstrations: the choice of episodes, and their conversion for another tokenizer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_run(path: str) -> Recorded:
 
 
 def chosen(trajectories: Iterable[Trajectory], keep: Keep) -> list[Trajectory]:
-    """Return the valid episodes that ``keep`` names, in order; failed ones are never among them, and none is twice."""
+    """Return the valid episodes that ``keep`` selects, in order and without duplicates."""
     played = (trajectory for trajectory in trajectories if trajectory.replayed_step is None)
     valid = [trajectory for trajectory in played if trajectory.status.is_evidence and trajectory.turns]
     if keep == "all":
@@ -61,9 +61,9 @@ def chosen(trajectories: Iterable[Trajectory], keep: Keep) -> list[Trajectory]:
 
 
 def as_conversation(trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> Conversation | None:
-    """Return an episode's messages, None if a call of it is malformed and so has no form in another format.
+    """Return an episode as a conversation, or None if a call is malformed and cannot be written in another format.
 
-    Summaries are left out, and so are sub-agents, since a record does not hold what they were told.
+    Summaries are left out. So are sub-agents, because a record does not contain their instructions.
     """
     turns = spoken_turns(trajectory)
     if any(isinstance(call, MalformedCall) for turn in turns for call in turn.action.calls):
@@ -73,16 +73,16 @@ def as_conversation(trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> Conv
 
 
 def spoken_turns(trajectory: Trajectory) -> list[Turn]:
-    """Return the turns of the main agent without its summaries."""
+    """Return the main agent's turns without summaries."""
     return [
         turn for segment in trajectory.segments if not segment.agent for turn in segment.turns if turn.kind != "summary"
     ]
 
 
 def calls_apart(action: Message, tools: Sequence[ToolSpec]) -> Message:
-    """Return an action whose text is only what stands beside its calls."""
+    """Return an action whose text excludes its calls."""
     if action.calls and FORMATS["compact"].parse(action.text, tools).calls == action.calls:
-        return replace(action, content="", answer="")  # in that format the text is the calls themselves
+        return replace(action, content="", answer="")  # in this format the text consists of the calls
     return action
 
 

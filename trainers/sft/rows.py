@@ -1,9 +1,11 @@
-"""Demonstrations to training rows: one row per segment, with a loss weight on every token.
+"""Build training rows from demonstrations: one row per segment (context window), with a loss weight for every token.
 
-One rule sets the weights: tokens of ``sft.loss_roles`` weigh 1, and all other tokens weigh ``sft.observation_weight``.
-Tokens of the assistant are its whole completions, with the token that ends them. Tokens of another role are the
-contents of its messages, where they first appear. The others are the template's own tokens, tool descriptions, and
-messages that a later segment repeats.
+Tokens of the roles in ``sft.loss_roles`` have weight 1, all other tokens ``sft.observation_weight``. Which tokens
+belong to a role:
+
+* the assistant: its whole completions, including the token that ends them;
+* another role: the contents of its messages, where they first appear;
+* no role: the template's own tokens, tool descriptions, and messages that a later segment repeats.
 """
 
 from __future__ import annotations
@@ -25,20 +27,26 @@ from agentgym.types import Observation, Segment, Trajectory, Turn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SftRow:
-    """One training row; all columns have length ``T``."""
+    """One training row of ``T`` tokens; all columns have length ``T``."""
 
     token_ids: tuple[int, ...]
     weights: NDArray[np.float32]
-    """Loss weights; that of the first token is never used."""
+    """Loss weight of each token. The first is never used, because nothing predicts the first token."""
     is_sampled: Bools
-    """True on the tokens of the assistant's messages, which a policy would sample."""
+    """True for the tokens of the assistant's messages, which a policy samples in a rollout."""
 
 
 def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[SftRow]:
     """Return the training rows of demonstrations, in order.
 
+    Args:
+        demos: episodes with token ids.
+        config: the roles and weights of the loss.
+        renderer: the chat renderer with which the token ids were made.
+
     Raises:
-        UsageError: the chat template rewrites messages of a role that ``sft.loss_roles`` names.
+        UsageError: the chat template rewrites messages of a role in ``sft.loss_roles``, so that their tokens cannot be
+            found.
     """
     others: set[str] = {role for role in config.loss_roles if role != "assistant"}
     rows = []
@@ -50,16 +58,18 @@ def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRende
                 of_roles = _is_of_roles(segment, added, others, renderer, "leave the role out of sft.loss_roles")
                 weighs_one = weighs_one | of_roles
             weights = np.where(weighs_one, 1.0, config.observation_weight).astype(np.float32)
+            # Random actions are in the demonstrations to show the recovery from them, not to be imitated (DART).
             weights[is_sampled & weighs_one & ~_is_to_imitate(segment)] = config.noise_weight
             rows.append(SftRow(segment.token_ids, weights, is_sampled))
     return rows
 
 
 def reply_rows(trajectories: Sequence[Trajectory], renderer: ChatRenderer) -> list[SftRow]:
-    """Return rows in which what environments answered weighs 1, and all else 0; rows without an answer are left out.
+    """Return rows in which the environment's replies have weight 1 and all other tokens 0 (ECHO).
 
-    The first observation is no answer. Nor are turns that were copied or belong to an earlier step. Where the contents
-    of messages cannot be told from the template's tokens around them, these weigh 1, too.
+    Rows without a reply are left out. The first observation does not count as a reply. Neither do turns that a branch
+    copied from its parent, nor episodes replayed from an earlier step. If the contents of messages cannot be separated
+    from the template's tokens around them, those tokens have weight 1 too.
     """
     rows = []
     for one in trajectories:
@@ -81,10 +91,10 @@ def reply_rows(trajectories: Sequence[Trajectory], renderer: ChatRenderer) -> li
 
 
 def _reply_mask(turn: Turn, messages: Observation, renderer: ChatRenderer, *, begins: bool) -> Bools:
-    """Return which tokens of a turn are the environment's answer to the one before; of a new prompt contents alone."""
+    """Mark the tokens of a turn's prompt that are the environment's reply to the turn before, shape ``[T]``."""
     try:
         return _is_of_roles(Segment((turn,)), [messages], {"tool", "user"}, renderer, "")
-    except UsageError:  # the tokenizer encodes a part of a conversation otherwise, or the template rewrites messages
+    except UsageError:  # the tokens of the contents cannot be found, so the whole new part of the prompt counts
         size = 0 if begins or not messages else len(turn.prompt_ids)
         mask = np.zeros(len(turn.prompt_ids) + len(turn.completion.token_ids), dtype=bool)
         mask[:size] = True
@@ -92,7 +102,7 @@ def _reply_mask(turn: Turn, messages: Observation, renderer: ChatRenderer, *, be
 
 
 def digest_of(rows: Sequence[SftRow]) -> str:
-    """Return a 128-bit hex digest of all tokens and weights."""
+    """Return a 128-bit hex digest of all tokens and weights, by which a resumed run detects changed demonstrations."""
     digest = hashlib.blake2b(digest_size=16)
     for row in rows:
         digest.update(np.asarray(row.token_ids, dtype=np.int64).tobytes())
@@ -101,7 +111,7 @@ def digest_of(rows: Sequence[SftRow]) -> str:
 
 
 def _is_to_imitate(segment: Segment) -> Bools:
-    """Return False for the tokens of random actions, shape ``[T]``."""
+    """Mark all tokens except those of random actions, shape ``[T]``."""
     flags: list[bool] = []
     for turn in segment.turns:
         flags += [True] * len(turn.prompt_ids)
@@ -110,15 +120,16 @@ def _is_to_imitate(segment: Segment) -> Bools:
 
 
 def _with_messages(demo: Trajectory) -> Iterator[tuple[Segment, list[Observation]]]:
-    """Yield every segment with the messages that each of its turns is the first to show."""
+    """Yield every segment with, for each of its turns, the messages that appear in its prompt for the first time."""
     waiting = demo.observation
     for segment in demo.segments:
-        if segment.agent:  # the record does not hold what a sub-agent was told
+        if segment.agent:  # a record does not contain the instructions of a sub-agent
             yield segment, [() for _ in segment.turns]
             continue
         added = []
         for turn in segment.turns:
-            is_summary = turn.kind == "summary"  # its prompt asks for it, and the next segment shows the observation
+            # The prompt of a summary turn asks for the summary; the observation appears in the next segment.
+            is_summary = turn.kind == "summary"
             added.append(() if is_summary else waiting)
             waiting = waiting if is_summary else turn.replies
         yield segment, added
@@ -127,10 +138,17 @@ def _with_messages(demo: Trajectory) -> Iterator[tuple[Segment, list[Observation
 def _is_of_roles(
     segment: Segment, added: Sequence[Observation], roles: set[str], renderer: ChatRenderer, otherwise: str
 ) -> Bools:
-    """Return which tokens of a segment render the contents of new messages of these roles, shape ``[T]``.
+    """Mark the tokens of a segment that render the contents of new messages with these roles, shape ``[T]``.
+
+    Args:
+        segment: the context window.
+        added: for each turn, the messages that are new in its prompt.
+        roles: the roles to mark.
+        renderer: the chat renderer with which the token ids were made.
+        otherwise: the advice at the end of the error.
 
     Raises:
-        UsageError: they cannot be found; the message ends with ``otherwise``.
+        UsageError: the contents of a message are not in the rendered prompt.
     """
     parts = []
     for turn, messages in zip(segment.turns, added, strict=True):
@@ -139,7 +157,9 @@ def _is_of_roles(
         if wanted:
             text, spans = renderer.token_spans(turn.prompt_ids)
             end = len(text)
-            for message in reversed(messages):  # what is new stands at the end of a prompt
+            # New messages are at the end of a prompt. Searching backwards keeps a repeated text from being found in an
+            # earlier message.
+            for message in reversed(messages):
                 content = message.text.strip()
                 at = text.rfind(content, 0, end) if content else end
                 if at < 0 and message.role in roles:

@@ -1,4 +1,4 @@
-"""The demonstrations of a run: every source that ``sft.*`` names, as training rows."""
+"""The demonstrations of a run: training rows from every source in ``sft.*``."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from agentgym.types import Task, ToolSpec, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """Demonstrations that are there before the run begins."""
+    """Demonstrations that exist before the run begins: files and recorded runs."""
 
     conversations: tuple[Conversation, ...] = ()
     runs: tuple[Recorded, ...] = ()
 
 
 def read_given(config: SftConfig) -> Given:
-    """Read all files and recorded runs, so that what is wrong with them is said before a model is made.
+    """Read all files and recorded runs, so that their errors are reported before a model is loaded.
 
     Raises:
-        UsageError: naming the file and line, or the folder, or the teacher's address.
-        MissingExtraError: Parquet without pyarrow, or ``sft.trainer=trl`` without TRL.
+        UsageError: a source is invalid; the message names the file and line, the folder, or the teacher's address.
+        MissingExtraError: a file is Parquet and pyarrow is missing, or ``sft.trainer=trl`` and TRL is missing.
     """
     if config.trainer == "trl":
         check_trl("sft.trainer=trl")
@@ -60,7 +60,7 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
     """Return the training rows of all sources, in the order of files, runs, and teacher or oracle.
 
     Raises:
-        UsageError: a source has nothing to learn from, or a resumed run's demonstrations are other ones than before.
+        UsageError: a source has no usable demonstration, or the demonstrations of a resumed run have changed.
     """
     config = run.config
     with ExitStack() as stack:
@@ -84,9 +84,10 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
 
 
 def num_demos(config: TrainConfig) -> list[int]:
-    """Return how many demonstrations each environment plays.
+    """Return the number of demonstrations to play in each environment.
 
-    In a mixture, ``sft.num_demos`` is shared by the environments' greatest weights, but for those that set their own.
+    In a mixture, ``sft.num_demos`` is divided in proportion to the environments' largest weights; environments that
+    set their own number are excepted.
     """
     if not config.envs:
         return [config.sft.num_demos]
@@ -96,7 +97,7 @@ def num_demos(config: TrainConfig) -> list[int]:
 
 
 def _by_env(sources: Sequence[Sources], recorded: Recorded) -> list[tuple[Sources, Recorded]]:
-    """Return the episodes of a recorded run with the environment that each is of; of one environment, all of them."""
+    """Assign the episodes of a recorded run to environments; in a run on one environment all belong to it."""
     if len(sources) == 1:
         return [(sources[0], recorded)]
     known = {source.env_id: source for source in reversed(sources)}  # the first of several of one id
@@ -113,10 +114,10 @@ def _by_env(sources: Sequence[Sources], recorded: Recorded) -> list[tuple[Source
 
 
 class Sources:
-    """Turns the sources of demonstrations for one environment into episodes with token ids.
+    """A converter of the demonstrations for one environment into episodes with token ids.
 
     Args:
-        log: is told what of each source is used, and what is left out.
+        log: receives a message about each source: how many demonstrations are used and how many left out.
     """
 
     def __init__(self, run: Run, env: RunEnv, log: Log) -> None:
@@ -132,10 +133,10 @@ class Sources:
         )
 
     async def of_files(self, conversations: tuple[Conversation, ...]) -> list[Trajectory]:
-        """Write conversations in the model's tokens.
+        """Convert conversations into the model's tokens.
 
         Raises:
-            UsageError: the model cannot write one, or all are too long.
+            UsageError: the model's format cannot represent a conversation, or all are too long.
         """
         written = [await self.writer.write(conversation) for conversation in conversations]
         demos = [demo for demo in written if demo is not None]
@@ -145,10 +146,11 @@ class Sources:
         return demos
 
     async def of_episodes(self, recorded: Recorded) -> list[Trajectory]:
-        """Choose episodes by ``sft.keep``, with the ids that they recorded or written again.
+        """Choose episodes by ``sft.keep``; use their recorded token ids if they fit the model, else render them again.
 
         Raises:
-            UsageError: the episodes are of another environment, none is left, or the model cannot write one.
+            UsageError: the episodes belong to another environment, none is left, or the model's format cannot represent
+                one.
         """
         valid = [trajectory for trajectory in recorded.trajectories if trajectory.status.is_evidence]
         split = self.env.config.eval.split
@@ -182,13 +184,13 @@ class Sources:
         return demos
 
     async def of_oracle(self, count: int) -> list[Trajectory]:
-        """Play the environment's oracle, or random calls where it has none and the configuration allows that.
+        """Play the environment's oracle, or random calls if it has no oracle and the configuration allows that.
 
         Args:
             count: number of training tasks to play.
 
         Raises:
-            UsageError: there is no oracle, and random calls are not asked for.
+            UsageError: the environment has no oracle, and the configuration does not allow random calls.
         """
         config = self.env.config
         self._log.begin("demos", count)
@@ -218,7 +220,7 @@ class Sources:
         return list(demos)
 
     async def _noise(self, task: Task) -> float:
-        """Return the share of random actions: all of them where a task has no oracle."""
+        """Return the share of random actions, which is 1 if the environment has no oracle."""
         config, env = self.env.config.sft, self._probe()
         if config.noise == 1:
             return 1.0
@@ -235,13 +237,13 @@ class Sources:
         return 1.0
 
     def close(self) -> None:
-        """Close the environment that told its tools."""
+        """Close the environment that was opened to read its tools."""
         if self._probed is not None:
             self._probed.close()
 
     @property
     def env_id(self) -> str:
-        """The environment's registered id, which recorded episodes hold."""
+        """The environment's registered id, which recorded episodes contain."""
         return self._probe().env_id
 
     def _probe(self) -> Env:
@@ -249,7 +251,7 @@ class Sources:
         return self._probed
 
     async def _tools_of(self, trajectory: Trajectory, name: str) -> tuple[ToolSpec, ...]:
-        """Return the tools of an episode's task, which a record does not hold; they may depend on the task."""
+        """Return the tools of an episode's task. They may depend on the task, and a record does not contain them."""
         env, task = self._probe(), trajectory.task
         if trajectory.env_id != env.env_id:
             raise UsageError(
@@ -261,7 +263,7 @@ class Sources:
         return self._tools[task.content_hash]
 
     def _say(self, name: str, counts: str, num_long: int) -> str:
-        """Say the counts of a source, and return them."""
+        """Log the counts of a source, and return them."""
         limit = self.env.config.model.max_context_tokens
         counts += f"; {num_long} left out as longer than model.max_context_tokens={limit}" if num_long else ""
         self._log.say(f"{name}: {counts}")
@@ -279,7 +281,7 @@ async def _tools_in(env: Env, task: Task) -> tuple[ToolSpec, ...]:
 
 
 def _check_same(run: Run, rows: list[SftRow]) -> None:
-    """Refuse to resume a run whose demonstrations have changed, since it would not end as it would have."""
+    """Check that a resumed run's demonstrations have not changed, so that it ends as it would have without the stop."""
     path = run.run_dir / "demos" / "rows.json"
     now = {"num_rows": len(rows), "digest": digest_of(rows)}
     before = read_json_object(path)
@@ -300,14 +302,14 @@ def _check_enough(config: SftConfig, rows: list[SftRow]) -> None:
             raise UsageError(f"the demonstrations make {len(rows)} rows, fewer than {name}={size}: lower {name}")
 
 
-# -------------------------- demonstrations of a model behind an OpenAI-compatible endpoint: it plays the training tasks
+# ----------------------------------------- demonstrations by a teacher, a model behind an OpenAI-compatible endpoint
 
 
 async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> Recorded:
     """Return the teacher's episodes of ``count`` tasks of an environment.
 
-    They are kept in ``demos/teacher.jsonl.gz`` of the run's folder (in a mixture ``demos/teacher-NAME.jsonl.gz``), so
-    that a resumed run learns from the same ones.
+    They are stored in the run's folder, in ``demos/teacher.jsonl.gz`` (in a mixture ``demos/teacher-NAME.jsonl.gz``),
+    so that a resumed run uses the same episodes.
 
     Raises:
         UsageError: the endpoint cannot be reached, or refuses the key or the model's name.

@@ -1,7 +1,7 @@
-"""Conversations in a model's tokens, by the session that rollouts use.
+"""Conversion of conversations into a model's tokens, with the same session code as rollouts.
 
-So the token ids equal those of a rollout in which the policy says the same: prompts are rendered in the same way, and a
-new segment begins where the chat template changes earlier messages.
+The token ids therefore equal those of a rollout with the same messages: prompts are rendered in the same way, and a new
+segment begins where the chat template changes earlier messages.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from agentgym.types import Call, Message, Status, Task, ToolCall, ToolSpec, Traj
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Writes conversations as a rollout of this model would hold them."""
+    """A converter of conversations into the token ids that a rollout of this model would have."""
 
     renderer: ChatRenderer
     context: ContextConfig
     max_context_tokens: int
     max_new_tokens: int
-    """Longest turn of the policy, which decides when a context is full."""
+    """Largest length of the policy's turns, which determines when a context is full."""
     max_turns: int | None
-    """The environment's limit, for contexts that say how many turns are left."""
+    """The environment's limit of turns, for contexts that show how many are left."""
     lost: Counter[str] = field(default_factory=Counter)
-    """How many messages lost which part, since the model's format has no place for it."""
+    """Number of messages by the part that they lost, because the model's format cannot represent it."""
 
     async def write(self, conversation: Conversation) -> Trajectory | None:
-        """Return a conversation as an episode with token ids, None if it is longer than ``max_context_tokens``.
+        """Convert a conversation into an episode with token ids; None if it is longer than ``max_context_tokens``.
 
         Raises:
-            UsageError: the model's format cannot write a call, or its chat template refuses the messages.
+            UsageError: the model's format cannot represent a call, or its chat template rejects the messages.
         """
         try:
             while True:
@@ -60,10 +60,10 @@ class Writer:
         )
 
     def holds(self, trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> bool:
-        """Return True if a rollout of this model would hold the ids that an episode recorded.
+        """Return True if the recorded token ids of an episode are those of a rollout of this model.
 
-        The episode's messages are rendered again: every prompt must come out as the recorded ids, and every completion
-        must decode to the recorded text. So the tokenizer, the chat template and the context are those of the record.
+        The episode's messages are rendered again. Every prompt must equal the recorded ids, and every completion must
+        decode to the recorded text. Then tokenizer, chat template and context are those of the record.
         """
         room = Room(
             window=self.context.window(self.max_context_tokens),
@@ -118,7 +118,7 @@ class Writer:
         return turns
 
     def _check(self, written: Message, wanted: Message, at: int, *, has_tools: bool) -> None:
-        """Refuse calls that the model's format changes, and count what else it changes."""
+        """Raise an error if the model's format changes calls, and count other changes."""
         calls = _facts(wanted.calls) if has_tools else ()
         has_text = bool(wanted.answer and wanted.answer.strip())
         if _facts(written.calls) != calls:
@@ -136,7 +136,7 @@ class Writer:
             self.lost["text"] += 1
 
     def losses(self) -> list[str]:
-        """Return one sentence for each kind of thing that the model's format changed."""
+        """Return one sentence for each kind of change by the model's format."""
         said = {
             "thinking": "lost their thinking, for which the model's format has no place",
             "text": "lost the text beside their calls, for which the model's format has no place",
@@ -146,7 +146,7 @@ class Writer:
 
 
 class _TextInTheWayError(Exception):
-    """The format cannot read the calls of an exchange beside its text."""
+    """The error of a format that cannot parse an exchange's calls if they are next to its text."""
 
     def __init__(self, at: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Check, before anything is trained, that the trainer computes what a model's own forward computes."""
+"""A check before training that the trainer's forward pass equals the model's own."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _ROWS = ((3, 10, 17, 24, 31, 38), (3, 10, 17, 24, 5, 6))
 
 
 def max_gap(model: CausalLM) -> float:
-    """Return the share of the largest number by which rounding may part two ways to compute the same.
+    """Return the largest relative difference that rounding can explain, relative to the largest number.
 
-    Matrices in half precision, or in TF32 on a GPU, are rounded to three digits or fewer.
+    Matrices in half precision, or in TF32 on a GPU, are rounded to three decimal digits or fewer.
     """
     is_tf32 = model.device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
     return 5e-2 if is_tf32 or model.dtype in (torch.bfloat16, torch.float16) else 1e-4
 
 
 def check_model(model: CausalLM) -> None:
-    """Compare logits from hidden states and the output layer with the model's own.
+    """Compare the logits that the trainer computes from hidden states and head with the model's own.
 
     Raises:
-        ConfigError: they differ, so losses and their gradients would be of another model.
+        ConfigError: they differ, so losses and gradients would be those of another model.
     """
     with frozen(model):
         ids = token_ids(model)
@@ -44,12 +44,12 @@ def check_model(model: CausalLM) -> None:
 
 
 def token_ids(model: CausalLM) -> Tensor:
-    """Return two rows ``[2, 6]`` of a model's token ids that begin alike."""
+    """Return two rows ``[2, 6]`` of token ids with a common prefix."""
     return torch.tensor(_ROWS, device=model.device) % vocabulary_of(head_of(model))
 
 
 def relative_gap(made: Tensor, expected: Tensor) -> float:
-    """Return the largest difference as a share of the largest number; not a number where one of them is none."""
+    """Return the largest difference divided by the largest number; NaN if a value is NaN."""
     return float((made.float() - expected.float()).abs().max() / expected.float().abs().max())
 
 

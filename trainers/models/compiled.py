@@ -17,10 +17,10 @@ _COMPILED = "_agentgym_compiled"
 
 @contextmanager
 def compiled(model: CausalLM) -> Iterator[None]:
-    """Layers that are called meanwhile are compiled, for rows of any number and length.
+    """Compile the layers that are called in this context, for any number and length of rows.
 
-    Each layer is compiled by itself. Layers that are alike share the code, so that depth costs no time. An engine that
-    samples from the same model calls its layers as they were.
+    Each layer is compiled separately. Equal layers share the code, so compile time does not grow with depth. An engine
+    that samples from the same model still uses the uncompiled layers.
     """
     layers: list[Any] = list(trunk_of(model).layers)
     before = [layer._compiled_call_impl for layer in layers]

@@ -1,4 +1,4 @@
-"""GGUF files as ``from_pretrained`` folders, their quantized weights widened to float32."""
+"""Conversion of GGUF files to ``from_pretrained`` folders, with quantized weights converted to float32."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ READ_BY_TRANSFORMERS = ("default", "gpt-2", "llama-bpe", "qwen2")
 
 
 def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] = lambda line: None) -> None:
-    """Write a GGUF file's model, tokenizer, chat template and licence to a folder, with a card.
+    """Write a GGUF file's model, tokenizer, chat template and licence to a folder, with a model card.
 
     Args:
         out: an empty folder.
-        origin: where the file came from, for the card.
+        origin: the source of the file, for the model card.
 
     Raises:
         MissingExtraError: the package ``gguf`` is not installed.
@@ -72,7 +72,7 @@ def _facts(file: Path) -> dict[str, object]:
 
 
 def _mend_tokenizer(tokenizer: Tokenizer, rule: str) -> str:
-    """Give the tokenizer the rule by which its file says that text is cut; return a sentence where that is unsure."""
+    """Set the tokenizer's pre-tokenization rule from the file; return a note if the rule could not be verified."""
     backend: Any = getattr(tokenizer, "backend_tokenizer")  # noqa: B009  (the base class has none)
     if rule in DIGITS_APART:
         backend.pre_tokenizer = pre_tokenizers.Sequence(

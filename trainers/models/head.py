@@ -1,4 +1,4 @@
-"""From hidden states to logits, as a model's own forward does it."""
+"""The function from hidden states to logits, as in a model's own forward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym.trainers.types import CausalLM
 
 
 class ChangedHead:
-    """An output layer whose logits are scaled or bounded."""
+    """A head whose logits are scaled or soft-capped."""
 
     def __init__(self, head: Callable[[Tensor], Tensor], num_tokens: int, scale: float, bound: float | None) -> None:
         self.out_features = num_tokens
@@ -23,9 +23,9 @@ class ChangedHead:
 
 
 def head_of(model: CausalLM) -> Callable[[Tensor], Tensor]:
-    """Return what maps hidden states ``[N, hidden]`` to logits ``[N, V]``.
+    """Return the function that maps hidden states ``[N, hidden]`` to logits ``[N, V]``.
 
-    Cohere multiplies them by ``logit_scale``, Granite divides them by ``logits_scaling``, and Gemma 2 bounds them by
+    Cohere multiplies logits by ``logit_scale``, Granite divides them by ``logits_scaling``, and Gemma 2 caps them with
     ``final_logit_softcapping``.
     """
     sizes = model.config.get_text_config()

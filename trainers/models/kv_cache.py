@@ -1,4 +1,4 @@
-"""The cache of keys and values of a model, by the name that the installed transformers has for it."""
+"""Access to a model's key-value cache, whose name depends on the version of transformers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 def cache_argument(model: Any) -> str:
-    """Return the keyword by which a model's forward takes a cache: ``cache``, or ``past_key_values`` before 5.24."""
+    """Return the keyword of a forward call's cache: ``cache``, or ``past_key_values`` before transformers 5.24."""
     kind: Any = type(model.get_base_model() if hasattr(model, "get_base_model") else model)
     return _name_in(kind)
 
 
 def cache_of(output: Any) -> Any:
-    """Return the cache that a forward gave, which holds the tokens of that forward too."""
+    """Return the cache from a forward call's output; it includes the tokens of that call."""
     return output["cache"] if "cache" in output else output["past_key_values"]
 
 

@@ -29,16 +29,16 @@ disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving ta
 
 
 def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[CausalLM, Tokenizer]:
-    """Return a causal language model (fp32) and its tokenizer.
+    """Load a causal language model in float32 and its tokenizer.
 
     Args:
         path: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
-        quantize: how its matrices are kept, where they are not trained.
+        quantize: storage of the matrices if they are not trained.
 
     Raises:
-        MissingExtraError: what quantizes is not installed.
-        UsageError: there is no such folder, or it is no model.
-        CorruptDataError: there is one, and it cannot be read.
+        MissingExtraError: the quantization library is not installed.
+        UsageError: the folder does not exist or contains no model.
+        CorruptDataError: the model exists but cannot be read.
     """
     source = local_model(path)
     bits = quantization_config(quantize)
@@ -53,10 +53,10 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Return the tokenizer of a model, as :func:`load_model` does.
+    """Load the tokenizer of a model.
 
     Raises:
-        UsageError: there is no such folder, or it cannot be read.
+        UsageError: the folder does not exist, or the tokenizer cannot be read.
     """
     try:
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(local_model(path))
@@ -67,10 +67,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
-    """Return the model with low-rank adapters, which alone are trained; rank 0 gives the model back.
+    """Add low-rank adapters, and train only those; with rank 0 return the model itself.
 
     Raises:
-        ConfigError: it has no layers of these names.
+        ConfigError: the model has no layers with the names in ``target_modules``.
     """
     if settings.rank == 0:
         return model
@@ -95,10 +95,10 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
 
 
 def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
-    """Refuse adapters on layers that a model lacks: peft would leave them out without a word.
+    """Check that the model has all layers in ``target_modules``; peft would silently ignore missing ones.
 
     Raises:
-        ConfigError: with the layers it has.
+        ConfigError: a layer is missing; the message lists the layers that exist.
     """
     modules = dict(model.named_modules())
     missing = [name for name in names if not any(at == name or at.endswith(f".{name}") for at in modules)]
@@ -116,19 +116,19 @@ def _is_linear(module: torch.nn.Module) -> bool:
 
 
 def frozen_copy(model: CausalLM) -> CausalLM:
-    """A copy of the model that is never trained: the reference of a KL term."""
+    """Return a frozen copy of the model, the reference of a KL penalty."""
     return never_trained(copy.deepcopy(model))
 
 
 def never_trained(model: CausalLM) -> CausalLM:
-    """Return the model itself, without gradients or dropout from now on."""
+    """Disable gradients and dropout of a model, and return the model."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return model.eval()
 
 
 def plain_model(model: CausalLM) -> CausalLM:
-    """The model itself, or a copy with its adapters merged in, and its matrices in floating point again."""
+    """Return the model itself, or a copy with merged adapters and matrices in floating point."""
     if is_quantized(model):
         return _in_floating_point(model)
     return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
@@ -152,7 +152,7 @@ def _in_floating_point(model: CausalLM) -> CausalLM:
 
 
 def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of :func:`plain_model` by name; of those that share memory (tied embeddings) the first alone."""
+    """Return the tensors of :func:`plain_model` by name; tensors that share memory (tied embeddings) occur once."""
     seen: set[int] = set()
     for name, tensor in plain_model(model).state_dict().items():
         if tensor.data_ptr() not in seen:
@@ -161,18 +161,18 @@ def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def base_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors under a model's adapters, by the names they have without any."""
+    """Return the tensors below a model's adapters, under their names in a model without adapters."""
     for name, parameter in model.named_parameters():
         if ".lora_" not in name:
             yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), parameter
 
 
 CONTEXT_FILE = "agentgym_context.json"
-"""In a model's folder: the context it was trained with, where that is not the whole history."""
+"""File in a model's folder with the context policy of training, if it is not the full history."""
 
 
 CHAT_FILE = "agentgym_chat.json"
-"""In a model's folder: how its conversations were rendered in training, where that is not the default."""
+"""File in a model's folder with the chat settings of training, if they are not the defaults."""
 
 
 def save_model(
@@ -185,8 +185,8 @@ def save_model(
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
 
     Args:
-        context, chat: what the model's prompts hold and how they are rendered. Kept in the folder, so that an
-            evaluation makes the same prompts.
+        context, chat: context policy and chat settings of the model's prompts, stored in the folder so that an
+            evaluation builds the same prompts.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Muon for the matrices of hidden layers, AdamW for all other weights, as one optimizer.
 
-Muon ("Muon: An optimizer for hidden layers in neural networks", Jordan et al., 2024) makes the update of a matrix
-orthogonal. Its rates are scaled to the size of AdamW's updates ("Muon is Scalable for LLM Training", Liu et al., 2025),
-so that one learning rate serves both.
+Muon ("Muon: An optimizer for hidden layers in neural networks", Jordan et al., 2024) orthogonalises the update of a
+matrix. Its rates are scaled to the size of AdamW's updates ("Muon is Scalable for LLM Training", Liu et al., 2025), so
+that both use one learning rate.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from agentgym.trainers.types import CausalLM
 
 
 class Muon(torch.optim.Optimizer):
-    """torch's Muon and AdamW, with the parameter groups and states of both in one place.
+    """One optimizer of torch's Muon and AdamW, with the parameter groups and states of both.
 
     Args:
-        model: its parameters that have a gradient are trained.
+        model: the model; its parameters with ``requires_grad`` are trained.
 
     Example:
         >>> from agentgym.trainers.config.train import ModelConfig
@@ -44,10 +44,10 @@ class Muon(torch.optim.Optimizer):
         super().__init__([group for part in self._parts for group in part.param_groups], {})
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Update all weights by their gradients.
+        """Update all weights from their gradients.
 
         Raises:
-            ValueError: ``closure`` is given; gradients are computed before.
+            ValueError: ``closure`` is given; compute gradients before the step instead.
         """
         if closure is not None:
             raise ValueError("Muon takes no closure: compute the gradients before the step")

@@ -1,4 +1,4 @@
-"""A trained policy, ready to decide: the embedded engine and the renderer of one model folder."""
+"""A trained policy for rollouts: the embedded engine and the renderer of a model folder."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from agentgym.trainers.models.sources import local_model
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A model that can play."""
+    """A model with an engine and a renderer, from which agents sample."""
 
     engine: Engine
     renderer: ChatRenderer
     context: ContextConfig = FULL
 
     def agents(self, sampling: SamplingParams, harness: HarnessConfig = HarnessConfig()) -> MakeAgent:  # noqa: B008
-        """Agents that sample from the policy, in agentgym's own loop or a harness.
+        """Return a factory of agents that sample from the policy, in agentgym's own loop or in a harness.
 
         Raises:
-            ConfigError: the context has no room for a turn.
+            ConfigError: a turn does not fit into the context.
         """
         self.context.check_room(self.engine.max_context_tokens, sampling.max_completion_tokens)
         window = self.context.window(self.engine.max_context_tokens)
@@ -63,12 +63,12 @@ def open_policy(
 
     Args:
         source: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
-        num_slots: episodes whose keys and values are kept at a time.
-        max_context_tokens: longest conversation; 0 takes the model's own limit, at most 4096.
-        chat, context: values that replace those the model was trained with.
+        num_slots: number of episodes whose keys and values are cached at the same time.
+        max_context_tokens: largest length of a conversation; 0 means the model's own limit, at most 4096.
+        chat, context: settings that override those of training.
 
     Raises:
-        UsageError, CorruptDataError: the model is missing, broken, or has no chat template.
+        UsageError, CorruptDataError: the model is missing, cannot be read, or has no chat template.
     """
     folder = Path(local_model(source))
     model, tokenizer = load_model(str(folder))
@@ -79,7 +79,7 @@ def open_policy(
 
 
 def context_limit(shape: object) -> int:
-    """Return the longest conversation where nobody says: the model's own limit, at most 4096 tokens.
+    """Return the default length limit of conversations: the model's own limit, at most 4096 tokens.
 
     Args:
         shape: the model's transformers configuration.
@@ -88,19 +88,19 @@ def context_limit(shape: object) -> int:
 
 
 def load_context(model_dir: Path) -> ContextConfig:
-    """Return the context that a model was trained with; the whole history where its folder says nothing.
+    """Return the context policy that a model was trained with; by default the full history.
 
     Raises:
-        CorruptDataError: the file in the folder is not a context.
+        CorruptDataError: the file in the model's folder is not a context policy.
     """
     return FULL.changed(_saved(model_dir / CONTEXT_FILE, FULL.changed))
 
 
 def load_chat(model_dir: Path) -> ChatConfig:
-    """Return how a model's conversations were rendered in training; the defaults where its folder says nothing.
+    """Return the chat settings that a model was trained with; the defaults if its folder has none.
 
     Raises:
-        CorruptDataError: the file in the folder holds other keys or values.
+        CorruptDataError: the file in the model's folder has unknown keys or values.
     """
     return ChatConfig().changed(_saved(model_dir / CHAT_FILE, ChatConfig().changed))
 

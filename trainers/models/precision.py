@@ -1,7 +1,7 @@
-"""The precision in which a model computes, and the kernel by which it attends.
+"""The precision of a model's matrix products, and its attention kernel.
 
-Weights, gradients and the optimizer's moments are always float32. Matrices are multiplied in bfloat16 on GPUs, or in
-TF32 where float32 is asked for.
+Weights, gradients and the optimizer's moments are always float32. On GPUs matrices are multiplied in bfloat16, or in
+TF32 with ``loss.precision=float32``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from agentgym.trainers.types import CausalLM
 Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
 
 ATTENTION = "agentgym_sdpa"
-"""The name of :func:`attend` among transformers' implementations of attention."""
+"""Name under which :func:`attend` is registered as an attention implementation of transformers."""
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
-"""Kernels of a GPU that never hold a matrix of tokens times tokens."""
+"""GPU kernels that never store a matrix of tokens times tokens."""
 
 
 def is_bfloat16(precision: Precision, device: torch.device) -> bool:
@@ -37,26 +37,26 @@ def is_bfloat16(precision: Precision, device: torch.device) -> bool:
 
 
 def computing(precision: Precision, device: torch.device) -> torch.autocast:
-    """A context in which a model's forward pass has this precision."""
+    """Return a context manager in which a model's forward pass has this precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=is_bfloat16(precision, device))
 
 
 def allow_tf32(precision: Precision) -> None:
-    """Let GPUs round float32 matrices to TF32 when they multiply them, unless IEEE's float32 is asked for."""
+    """Allow TF32 for float32 matrix products on GPUs, unless the precision is ``float32_ieee``."""
     torch.backends.cuda.matmul.allow_tf32 = precision != "float32_ieee"
 
 
 def use_fused_attention(model: CausalLM) -> None:
-    """Make a model attend by :func:`attend`, if it attends by torch's kernels."""
+    """Make a model use :func:`attend`, if it uses torch's attention kernels."""
     if model.config._attn_implementation == "sdpa":
         model.config._attn_implementation = ATTENTION
 
 
 def takes_groups(device_type: str, dtype: torch.dtype, *, has_mask: bool) -> bool:
-    """Return True if a fused kernel takes fewer key heads than query heads.
+    """Return True if a fused kernel accepts fewer key heads than query heads.
 
-    On a GPU the flash kernel alone does: in half precision, without a mask. Others need the key heads repeated; without
-    that torch takes its math kernel, which holds a matrix of tokens times tokens for each head.
+    On a GPU only the flash kernel does, in half precision and without a mask. For others the key heads must be
+    repeated; otherwise torch falls back to its math kernel, which stores a matrix of tokens times tokens per head.
     """
     return device_type != "cuda" or (dtype in (torch.bfloat16, torch.float16) and not has_mask)
 
@@ -75,10 +75,10 @@ def matched_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 def attend(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: object
 ) -> tuple[Tensor, None]:
-    """Attend as transformers' ``sdpa`` does, on a GPU by a fused kernel and no other.
+    """Compute attention as transformers' ``sdpa`` does, on a GPU only with fused kernels.
 
     Raises:
-        RuntimeError: on a GPU, if no fused kernel takes these shapes.
+        RuntimeError: on a GPU, no fused kernel accepts these shapes.
     """
     same_key, same_value = matched_heads(query, key, value, attention_mask)
     # transformers would ask the kernel to group heads that are repeated already
@@ -92,7 +92,7 @@ def attend(
 def chosen_backend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, is_causal: bool = False
 ) -> SDPBackend:
-    """Return the kernel by which torch would attend, on the tensors' device."""
+    """Return the attention kernel that torch would choose on the tensors' device."""
     enable_gqa = query.shape[1] != key.shape[1]
     choice = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=enable_gqa)
     return SDPBackend(choice)

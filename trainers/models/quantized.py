@@ -1,8 +1,8 @@
-"""Base weights in 4 bits under adapters: QLoRA, by bitsandbytes.
+"""Base weights in 4 bits under adapters: QLoRA, with bitsandbytes.
 
-"QLoRA: Efficient Finetuning of Quantized LLMs" (Dettmers et al., 2023): the matrices of the layers are kept as 4-bit
-NormalFloat in blocks of 64 with doubly quantized scales, are never trained, and are put back into floating point for
-each multiplication. Embedding, head and norms stay as they are.
+"QLoRA: Efficient Finetuning of Quantized LLMs" (Dettmers et al., 2023): the matrices of the layers are stored as 4-bit
+NormalFloat in blocks of 64 with doubly quantized scales. They are never trained, and are converted back to floating
+point for each multiplication. Embedding, head and norms are not quantized.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym.trainers.types import CausalLM, StateDict
 
 
 def quantization_config(kind: Quantization) -> object:
-    """Return the argument of transformers' ``from_pretrained``; None for weights as they are.
+    """Return the quantization argument of transformers' ``from_pretrained``; None for unquantized weights.
 
     Raises:
         MissingExtraError: bitsandbytes is not installed.
@@ -37,27 +37,27 @@ def quantization_config(kind: Quantization) -> object:
 
 
 def is_quantized(model: CausalLM) -> bool:
-    """Return True if a model's matrices are kept in fewer bits."""
+    """Return True if a model's matrices are quantized."""
     return bool(getattr(getattr(model, "config", None), "quantization_config", None))
 
 
 class FourBitModule(Protocol):
-    """A module of bitsandbytes that keeps its matrix in 4 bits."""
+    """A module of bitsandbytes that stores its matrix in 4 bits."""
 
     weight: Any
-    """Has ``data`` and ``quant_state``."""
+    """The packed matrix, with the attributes ``data`` and ``quant_state``."""
     support_avx512bf16_for_cpu: bool
 
 
 def is_four_bit(module: object) -> TypeGuard[FourBitModule]:
-    """Return True if a module keeps its matrix in 4 bits; bitsandbytes need not be installed to ask."""
+    """Return True if a module stores its matrix in 4 bits. This works without bitsandbytes."""
     if hasattr(module, "base_layer"):  # of peft, which shows the matrix of what it wraps
         return False
     return hasattr(getattr(module, "weight", None), "quant_state")
 
 
 def dequantized(module: FourBitModule) -> Tensor:
-    """The matrix ``[out, in]`` that a 4-bit module multiplies by, in float32."""
+    """Return the matrix ``[out, in]`` of a 4-bit module in float32."""
     from bitsandbytes.functional import dequantize_4bit
 
     matrix: Tensor = dequantize_4bit(module.weight.data, module.weight.quant_state)
@@ -65,9 +65,10 @@ def dequantized(module: FourBitModule) -> Tensor:
 
 
 def keep_exact(model: CausalLM) -> CausalLM:
-    """The model, its 4-bit modules as they are on a CPU too.
+    """Keep a model's 4-bit modules unchanged on a CPU, and return the model.
 
-    There bitsandbytes would repack weights at the first forward without a gradient, and round their scales to bfloat16.
+    Otherwise bitsandbytes repacks the weights in the first forward pass without gradients, and rounds their scales to
+    bfloat16.
     """
     for module in model.modules():
         if is_four_bit(module):
@@ -76,9 +77,9 @@ def keep_exact(model: CausalLM) -> CausalLM:
 
 
 def kept_state(model: CausalLM) -> StateDict:
-    """Return what a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change.
+    """Return a model's state for a checkpoint: all weights, or only the adapters if the other weights are quantized.
 
-    A parameter with several names (tied embeddings) is there once.
+    A parameter with several names (tied embeddings) occurs once.
     """
     state: StateDict = model.state_dict()
     if is_quantized(model):
@@ -89,10 +90,10 @@ def kept_state(model: CausalLM) -> StateDict:
 
 
 def check_same_tensors(own: StateDict, found: StateDict) -> None:
-    """Check that a checkpoint names the tensors that a model has.
+    """Check that a checkpoint has the same tensor names as a model.
 
     Raises:
-        CorruptDataError: it is that of another model, or of one with other adapters.
+        CorruptDataError: the checkpoint belongs to another model, or to one with other adapters.
     """
     if set(own) != set(found):
         raise CorruptDataError(

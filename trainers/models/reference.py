@@ -1,4 +1,4 @@
-"""The reference of a KL term: a frozen model, or the policy itself with the adapters it had."""
+"""The reference of a KL penalty: a frozen model, or the policy itself with earlier adapters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agentgym.trainers.types import CausalLM, StateDict
 
 
 class EarlierAdapters:
-    """A policy with its adapters as they are now, to be scored later: a reference without a second model.
+    """A copy of a policy's current adapters, to score with later: a KL reference without a second model.
 
-    :func:`scored` puts the kept adapters in the place of today's and back. Nothing else may read the policy's weights
-    meanwhile.
+    :func:`scored` swaps the stored adapters in and the current ones back. Nothing else may read the policy's weights
+    in between.
     """
 
     def __init__(self, policy: CausalLM) -> None:
@@ -29,7 +29,7 @@ class EarlierAdapters:
 
     @contextmanager
     def in_place(self) -> Iterator[CausalLM]:
-        """Give the policy with the kept adapters for as long as the block runs."""
+        """Yield the policy with the stored adapters, and restore the current ones afterwards."""
         trained = _adapters(self._policy)
         now = {name: own_part(parameter.detach()).clone() for name, parameter in trained.items()}
         _write(trained, self.kept)
@@ -44,7 +44,7 @@ Reference: TypeAlias = CausalLM | EarlierAdapters
 
 @contextmanager
 def scored(reference: Reference) -> Iterator[CausalLM]:
-    """Give the model whose scores are the reference's."""
+    """Yield the model whose scores are those of the reference."""
     if isinstance(reference, EarlierAdapters):
         with reference.in_place() as model:
             yield model
@@ -53,7 +53,7 @@ def scored(reference: Reference) -> Iterator[CausalLM]:
 
 
 def reference_state(reference: Reference) -> StateDict:
-    """Return what a checkpoint keeps of a reference; its tensors are the reference's own."""
+    """Return a reference's state for a checkpoint; the tensors are the reference's own, not copies."""
     return dict(reference.kept) if isinstance(reference, EarlierAdapters) else kept_state(reference)
 
 

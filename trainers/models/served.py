@@ -1,4 +1,4 @@
-"""A policy that vLLM servers compute: token ids in and out, as in training, with no trainer behind it."""
+"""A policy that runs on vLLM servers: token ids in and out as in training, but without a trainer."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ EXPECTED = "vllm:http://HOST:PORT?model=SOURCE, several addresses with commas be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """The servers that compute, and their model."""
+    """The servers of a policy, and their model."""
 
     urls: tuple[str, ...]
     model: str
     """A source that :func:`~agentgym.trainers.models.sources.local_model` reads."""
     weight_dir: str = ""
-    """Where the weights are written for the servers, under a path that they see, too; empty: a temporary folder."""
+    """Folder for the weights, under a path that the servers see too; empty: a temporary folder."""
 
 
 def parse_served(text: str) -> Served:
-    """Read servers as commands take them.
+    """Parse the servers of a command's ``vllm:`` policy.
 
     Raises:
-        UsageError: it is no such thing.
+        UsageError: the text does not have the form ``HOST[,HOST]?model=SOURCE``.
 
     Example:
         >>> parse_served("http://127.0.0.1:8000,http://127.0.0.1:8001?model=smollm2").urls
@@ -62,19 +62,19 @@ async def open_served(
     context: Mapping[str, object] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Policy:
-    """Bring the model's weights to the servers, and return the policy that they compute.
+    """Load the model's weights into the servers, and return their policy.
 
-    The servers prove that they hold these weights, as in training: what they were started with does not matter, as
-    long as it is a model of this shape.
+    As in training, the servers prove by checksum that they have these weights. They may have been started with any
+    model of the same shape.
 
     Args:
-        max_context_tokens: longest conversation; 0 takes the model's own limit, at most 4096.
-        chat, context: values that replace those the model was trained with.
+        max_context_tokens: largest length of a conversation; 0 means the model's own limit, at most 4096.
+        chat, context: settings that override those of training.
 
     Raises:
-        UsageError, CorruptDataError: the model is missing, broken, or has no chat template.
-        ConfigError: a server serves another model, or none came up in time.
-        EngineError: no server took the weights.
+        UsageError, CorruptDataError: the model is missing, cannot be read, or has no chat template.
+        ConfigError: a server serves another model, or no server became ready in time.
+        EngineError: no server accepted the weights.
     """
     folder = Path(local_model(served.model))
     model, tokenizer = load_model(str(folder))

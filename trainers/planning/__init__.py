@@ -1,1 +1,1 @@
-"""The needs of a run, by arithmetic: `agentgym train --dry-run`."""
+"""The memory, tokens and disk space that a run needs, computed without running it: `agentgym train --dry-run`."""

@@ -1,4 +1,4 @@
-"""Sizes of a decoder-only model and its numbers of weights, by arithmetic over its ``config.json``."""
+"""Sizes and weight counts of a decoder-only model, computed from its ``config.json``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from agentgym.trainers.config.train import LoraSettings
 
 COUNTED: Final = ("llama", "qwen2", "qwen3")
-"""Values of ``model_type`` whose weights are counted here; others have to be built to be counted."""
+"""Values of ``model_type`` whose weights this module can count; other models must be built to be counted."""
 _NEEDED: Final = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
     "tie_word_embeddings",
@@ -18,7 +18,7 @@ _NEEDED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The numbers of a decoder that memory depends on.
+    """The sizes of a decoder that its memory depends on.
 
     Example:
         >>> shape = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -36,14 +36,14 @@ class Sizes:
     head_dim: int
     vocab: int
     is_tied: bool
-    """The head over the vocabulary is the embedding."""
+    """True if the vocabulary head shares its weights with the embedding."""
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Sizes:
-        """Return the sizes in a ``config.json`` (Llama, Qwen2, Qwen3 and what is built like them).
+        """Read the sizes from a ``config.json`` (Llama, Qwen2, Qwen3 and models with the same structure).
 
         Raises:
-            KeyError: it is no configuration of a decoder-only model.
+            KeyError: it is not the configuration of a decoder-only model.
         """
         num_heads = values["num_attention_heads"]
         return cls(
@@ -60,12 +60,12 @@ class Sizes:
 
     @property
     def heads(self) -> int:
-        """Width of the queries, all heads together."""
+        """Total width of the queries over all heads."""
         return self.num_heads * self.head_dim
 
     @property
     def kv_heads(self) -> int:
-        """Width of the keys, and of the values."""
+        """Total width of the keys, which is also that of the values."""
         return self.num_kv_heads * self.head_dim
 
     @property
@@ -88,25 +88,25 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Numbers of weights of a model, by where they are."""
+    """Numbers of weights of a model by their place."""
 
     own: int
-    """Of the model itself, adapters left out."""
+    """Weights of the model itself, without adapters."""
     adapters: int
-    """Of all adapters, which alone are trained where there are any."""
+    """Weights of all adapters; if there are any, only these are trained."""
     matrices: int
-    """In the matrices of all layers, adapters left out."""
+    """Weights in the matrices of all layers, without adapters."""
     layer: int
-    """In one layer, its adapters included."""
+    """Weights in one layer, with its adapters."""
 
     @property
     def all(self) -> int:
-        """Of the model with its adapters."""
+        """Number of weights of the model with its adapters."""
         return self.own + self.adapters
 
     @property
     def trained(self) -> int:
-        """Those that have gradients."""
+        """Number of weights that have gradients."""
         return self.adapters or self.own
 
 

@@ -1,4 +1,4 @@
-"""Plans of runs, without running them: sizes by arithmetic, nothing downloaded, nothing allocated."""
+"""Plans of runs: computed sizes, without downloads and without allocating the model."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """A run on paper. Bytes are of the first rank, without what :mod:`~agentgym.trainers.planning.footprint` omits."""
+    """The plan of a run. Bytes are those of the first rank; :mod:`~agentgym.trainers.planning.footprint` says what
+    they leave out."""
 
     recipe: str
     env: str
     model: str
     num_ranks: int
     num_parameters: int
-    """Adapters left out."""
+    """Number of parameters without adapters."""
     num_trained: int
     memory: Footprint
     activations_kept: int
-    """Bytes of a microbatch's activations without recomputing, whatever is configured."""
+    """Bytes of a micro-batch's activations without recomputation, whatever the configuration says."""
     activations_recomputed: int
     num_steps: int
     rollouts_per_step: int
     tokens_per_step: int | None
-    """At most: every episode as long as it can be. None where nothing limits its turns."""
+    """Largest number of tokens per step, with every episode at its limit; None if turns are not limited."""
     sampled_per_step: int | None
-    """At most, of these."""
+    """Largest number of sampled tokens among them."""
     kv_bytes_per_token: int
     kv_cache: int
     """Bytes of keys and values if all episodes are at their longest, over all engines."""
     checkpoint: int
-    """Bytes of one checkpoint on disk. Two are kept, and a third is there while it is written."""
+    """Bytes of one checkpoint on disk. Two are kept, and a third exists while it is written."""
     checkpoint_per_rank: int
-    """Bytes that each rank writes of it. Written in the background, it holds as much in its machine's memory meanwhile;
-    else tensor by tensor, and no more than a few of them."""
+    """Bytes that each rank writes of it. A background write holds as many bytes in the machine's memory; otherwise only
+    a few tensors at a time."""
     downloads: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, totals included."""
+        """Return the plan as a dict for JSON, with totals."""
         totals = {"total": self.memory.total, "without_engine": self.memory.without_engine}
         return asdict(self) | {"memory": asdict(self.memory) | totals}
 
@@ -68,12 +69,12 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     """Plan a run.
 
     Args:
-        num_ranks: processes that would train together.
-        device_gib: memory of each one's device; 0 to ask nothing of it.
+        num_ranks: number of processes that train together.
+        device_gib: memory of each process's device in GiB; 0 skips the check.
 
     Raises:
-        UsageError: the run cannot be: no such environment or model, several ranks for what one can do alone, or a
-            device that is too small.
+        UsageError: the run is impossible: the environment or the model does not exist, the configuration needs a single
+            rank, or the device is too small.
     """
     entries = [find(own.env.id) for own in config.by_env.values()]
     for entry, own in zip(entries, config.by_env.values(), strict=True):
@@ -114,7 +115,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
 
 
 def _step(config: TrainConfig) -> tuple[int, int | None, int | None]:
-    """Rollouts of a step, their tokens and those sampled, at most: in a mixture, of the largest environment alone."""
+    """Return a step's rollouts, and their largest numbers of tokens and sampled tokens; of a mixture's largest env."""
     found = []
     for own in config.by_env.values():
         num_rollouts = config.groups_per_step * own.group.group_size
@@ -127,20 +128,20 @@ def _step(config: TrainConfig) -> tuple[int, int | None, int | None]:
 
 
 def _greatest(values: Sequence[int | None]) -> int | None:
-    """The greatest, None if one has no limit."""
+    """Return the largest number, or None if one has no limit."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
 
 
 def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
-    """Training rows and turns of an episode, at most; None where nothing limits them."""
+    """Return the largest numbers of training rows and turns of an episode; None if they are not limited."""
     num_turns = turn_limit(config.env.id, config.env.kwargs)
     num_rows = {"full": 1, "window": num_turns, "summarise": config.context.max_summaries + 1}[config.context.policy]
     return num_rows, num_turns
 
 
 def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEntry]) -> tuple[str, ...]:
-    """Return what is not here yet, as far as one can tell without asking anybody."""
+    """Return what the run has to download or install first, as far as this machine shows without network access."""
     path = config.model.path
     missing = []
     if path and cached_model(path) is None:

@@ -1,10 +1,10 @@
-"""Memory that training takes, by arithmetic over a model's sizes.
+"""Memory of a training run, computed from a model's sizes.
 
-The trainer keeps float32 (:func:`agentgym.trainers.models.model.load_model`), so weights, gradients and AdamW's two
-moments take 4 bytes each per parameter, but weights that are quantized under adapters
-(:mod:`agentgym.trainers.models.quantized`); FSDP2 cuts all of them into equal parts. Activations are counted in
-float32. What no formula here sees: the allocator's unused blocks, kernels' workspaces and CUDA itself (together often
-2 to 4 GiB), and the temporary tensors of one operation.
+The trainer uses float32 (:func:`agentgym.trainers.models.model.load_model`): weights, gradients and AdamW's two moments
+take 4 bytes each per parameter. Weights that are quantized under adapters take less
+(:mod:`agentgym.trainers.models.quantized`). FSDP2 divides all of them equally between ranks. Activations are counted in
+float32. The formulas do not include the allocator's unused blocks, kernel workspaces and CUDA itself (together often 2
+to 4 GiB), and temporary tensors within an operation.
 """
 
 from __future__ import annotations
@@ -24,50 +24,51 @@ NF4_BYTES: Final = 0.5 + 1 / _BLOCK + 4 / (_BLOCK * _SCALE_BLOCK)
 """Bytes of one weight in NF4: its 4 bits, its share of a block's scale (a byte), and of the scale of 256 such
 scales (4 bytes)."""
 NUM_LOGIT_TENSORS: Final = 5
-"""Of a piece of the vocabulary's head at the peak: logits, scaled, log-softmax, and the gradients of two of them."""
+"""Tensors of a piece of logits that exist at the peak: logits, scaled logits, log-softmax, and two gradients."""
 NUM_SPARE_SLOTS: Final = 2
-"""Cache rows of the embedded engine beside those of episodes: one to score with, one for padding."""
+"""Cache rows of the embedded engine in addition to those of episodes: one for scoring, one for padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes on a rank that plays, as the first one does. Ranks that do not play hold the same without the engine."""
+    """Bytes on a rank that samples, as the first one does. Other ranks need the same without the engine."""
 
     weights: int
     gradients: int
     optimizer: int
     """AdamW's two moments."""
     reference: int
-    """The frozen copy of a KL term; of a policy with adapters, of those alone."""
+    """The frozen reference of the KL penalty; for a policy with adapters, only the adapters."""
     served_copy: int
-    """The whole copy that is sampled from while the trained one changes (async), or is cut up (FSDP)."""
+    """The unsharded copy to sample from while the trained model changes (async) or is sharded (FSDP)."""
     gathered: int
-    """Weights and gradients of the layers that FSDP has put together at one time."""
+    """Weights and gradients of the layers that FSDP has gathered at the same time."""
     activations: int
-    """Of one microbatch, kept for its gradient."""
+    """Activations of one micro-batch that are stored for its gradient."""
     logits: int
-    """Of one piece of the vocabulary's head."""
+    """Tensors of one piece of logits."""
     engine_weights: int
     kv_cache: int
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return sum(getattr(self, field.name) for field in fields(self))
 
     @property
     def without_engine(self) -> int:
-        """Return the footprint of a rank that does not play."""
+        """Return the footprint of a rank that does not sample."""
         return self.total - self.engine_weights - self.kv_cache
 
 
 def layer_numbers(sizes: Sizes, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008  (frozen)
-    """Numbers that autograd keeps for one token in one layer.
+    """Return how many numbers autograd stores for one token in one layer.
 
-    Two norms keep what comes in, the normalised, and what goes out to the projections (6 hidden, and 2 scales);
-    attention queries, keys, values, its output and a log-sum per head; the gated MLP its two inputs, the activated gate
-    and the product (4 intermediate). Norms of queries and keys keep what comes in and the normalised, with a scale per
-    head. Adapters keep ``rank`` numbers for each matrix they sit on.
+    * The two norms: input, normalised input and output (6 times hidden), and 2 scales.
+    * Attention: queries, keys, values, output, and a log-sum per head.
+    * The gated MLP: its two inputs, the activated gate and the product (4 times intermediate).
+    * Norms of queries and keys: input and normalised input, with a scale per head.
+    * Adapters: ``rank`` numbers for each matrix that has one.
     """
     kept = 6 * sizes.hidden + 2 * sizes.heads + 2 * sizes.kv_heads + 4 * sizes.intermediate + 2 + sizes.num_heads
     if sizes.has_qk_norm:
@@ -76,9 +77,9 @@ def layer_numbers(sizes: Sizes, lora: LoraSettings = LoraSettings()) -> int:  # 
 
 
 def activation_bytes(sizes: Sizes, num_tokens: int, *, recompute: bool, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008
-    """Return the bytes that are kept of a microbatch below the vocabulary's head.
+    """Return the bytes of a micro-batch's stored activations below the vocabulary head.
 
-    With ``recompute`` the states between layers alone, and all of one layer while its gradient is taken.
+    With ``recompute`` these are only the states between layers, and all of one layer while its gradient is computed.
     """
     of_layer = layer_numbers(sizes, lora)
     last_norm = 2 * sizes.hidden + 1
@@ -90,7 +91,7 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
     """Return the memory of a run.
 
     Args:
-        weights: of the model as it is trained, adapters included.
+        weights: numbers of weights of the trained model, with adapters.
     """
     whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
@@ -113,32 +114,32 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
 
 
 def longest_row(config: TrainConfig) -> int:
-    """Tokens of the longest training row: one context window."""
+    """Return the number of tokens of the longest training row, which is one context window."""
     return config.context.window(config.model.max_context_tokens)
 
 
 def engine_cache(config: TrainConfig, sizes: Sizes) -> int:
-    """Bytes of keys and values of all episodes at their longest; the embedded engine reserves that on a GPU."""
+    """Return the bytes of keys and values of all episodes at full length, which the engine reserves on a GPU."""
     num_rows = config.group.num_envs + (NUM_SPARE_SLOTS if config.engine.kind == "torch" else 0)
     return num_rows * config.model.max_context_tokens * sizes.kv_bytes_per_token(engine_bytes(config))
 
 
 def engine_bytes(config: TrainConfig) -> int:
-    """Bytes of a number in the engine; ``auto`` is bfloat16, as on a GPU."""
+    """Return the bytes of a number in the engine; ``auto`` counts as bfloat16, as on a GPU."""
     return FLOAT32 if config.engine.kind == "torch" and config.engine.dtype == "float32" else BFLOAT16
 
 
 def weight_bytes(config: TrainConfig, weights: Weights) -> int:
-    """Return the bytes of all weights, adapters included; quantized matrices take half a byte a weight."""
+    """Return the bytes of all weights with adapters; quantized matrices take about half a byte per weight."""
     if config.model.lora.quantize == "none":
         return FLOAT32 * weights.all
     return FLOAT32 * (weights.all - weights.matrices) + math.ceil(NF4_BYTES * weights.matrices)
 
 
 def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
-    """Return the bytes of one checkpoint, over all ranks: weights, AdamW's two moments, and the reference of a KL term.
+    """Return the bytes of one checkpoint over all ranks: weights, AdamW's moments, and the reference of a KL penalty.
 
-    Of a quantized model the adapters alone are kept. Critics, replay buffers and outlines are not counted.
+    For a quantized model only the adapters are stored. Critics, replay buffers and outlines are not counted.
     """
     num_kept = weights.all if config.model.lora.quantize == "none" else weights.trained
     of_reference = weights.trained if config.needs_no_second_model else num_kept
@@ -157,8 +158,8 @@ def _reference_bytes(config: TrainConfig, weights: Weights) -> int:
 def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
     """Return the bytes of the embedded engine's own weights.
 
-    In float32 these are its fused matrices, the others being the model's; else all of them. Of a quantized model it
-    holds all matrices in floating point.
+    In float32 these are its fused matrices, because it shares the others with the model; else all weights. For a
+    quantized model the engine has all matrices in floating point.
     """
     if config.engine.kind != "torch":
         return 0
@@ -171,6 +172,6 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
 
 
 def _gathered(sizes: Sizes, weights: Weights) -> int:
-    """Embedding, head and two layers (this one and the next), and the gradients of the first and of a layer."""
+    """Return the bytes of embedding, head and two layers (current and next), and of the gradients of head and layer."""
     root = weights.all - sizes.layers * weights.layer
     return FLOAT32 * (root + 2 * weights.layer) + FLOAT32 * (root + weights.layer)

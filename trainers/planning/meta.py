@@ -1,4 +1,4 @@
-"""Models of tensors that have shapes and no memory, to count weights that no formula here knows."""
+"""Models on the meta device (shapes without memory), to count the weights of architectures without a formula."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentgym.trainers.types import CausalLM
 
 
 def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
-    """Return the model of a ``config.json``, with its adapters.
+    """Build the model of a ``config.json`` with its adapters on the meta device.
 
     Raises:
-        UsageError: it cannot be built so; the message says what of it.
+        UsageError: the model cannot be built; the message says why.
     """
     sizes = dict(values)
     try:
@@ -34,7 +34,7 @@ def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
 
 
 def count_built(model: CausalLM) -> tuple[Sizes, Weights]:
-    """Return the sizes of a model that was built, and its numbers of weights."""
+    """Return the sizes and the weight counts of a built model."""
     named = [(name, p.numel(), p.dim()) for name, p in model.named_parameters()]
     own = [row for row in named if ".lora_" not in row[0]]
     weights = Weights(

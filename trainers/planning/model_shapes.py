@@ -1,4 +1,4 @@
-"""Shapes of models without their weights: from a folder, or for known names from what is written here."""
+"""Shapes of models without their weights: from a folder, or from the sizes of known models below."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ KNOWN: Final[Mapping[str, Mapping[str, object]]] = {
         "vocab_size": 49152, "tie_word_embeddings": True,
     },
 }  # fmt: skip
-"""Sizes from the models' public ``config.json``; no network is needed to plan with them."""
+"""Sizes from the public ``config.json`` of known models, for plans without a network."""
 
 
 def plan_model(config: ModelConfig) -> tuple[Sizes, Weights]:
-    """Return a model's sizes and its numbers of weights, without its weights and without a network.
+    """Return a model's sizes and weight counts, without its weights and without a network.
 
-    Llama, Qwen2 and Qwen3 are counted by arithmetic; torch is imported for others alone.
+    Llama, Qwen2 and Qwen3 are counted with formulas; torch is imported only for other models.
 
     Raises:
-        UsageError: there is no such folder and the name is not one that is known here, or the model cannot be built.
+        UsageError: the folder does not exist and the name is not a known model, or the model cannot be built.
         CorruptDataError: the folder's configuration cannot be read.
     """
     values = read_values(config)
@@ -66,10 +66,10 @@ def plan_model(config: ModelConfig) -> tuple[Sizes, Weights]:
 
 
 def read_values(config: ModelConfig) -> Mapping[str, object]:
-    """Return what the model's ``config.json`` says, or would say.
+    """Return the contents of the model's ``config.json``; for a model from scratch, the one that it would have.
 
     Raises:
-        UsageError: there is no such folder, and the name is not one that is known here.
+        UsageError: the folder does not exist, and the name is not a known model.
         CorruptDataError: the folder's configuration cannot be read.
     """
     if not config.path:

@@ -1,1 +1,1 @@
-"""Columns of the credit table that the model makes, and how a model scores given tokens."""
+"""Columns of the credit table that the model computes, and scoring of given tokens by a model."""

@@ -1,8 +1,8 @@
-"""Likelihoods of the reference answer after every turn, of which information gain is made.
+"""Likelihood of the reference answer after every turn, from which information gain is computed.
 
-The answer is teacher-forced inside a fixed template, as the assistant's next message, in every context of an episode:
-before the first turn and after each turn that was followed by an observation. Contexts are the tokens that were there
-when the episode was played and are never encoded again.
+The answer is teacher-forced within a fixed template, as the assistant's next message, in every context of an episode:
+before the first turn and after each turn that was followed by an observation. Contexts are the recorded tokens of the
+episode; they are never encoded again.
 
 Source: "Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents"
 (``scrl/llm_agent/generation.py``, ``vectorized_gt_logprob.py``).
@@ -29,21 +29,21 @@ from agentgym.types import FinishReason, Message, Status, Task, Trajectory, Traj
 
 NUM_CHECKED_TASKS = 64
 CUSTOM_MASKS = ("sdpa", "eager", ATTENTION)
-"""Attention implementations that take a mask of one's own, which packing needs."""
+"""Attention implementations that accept a custom mask, which packing needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference answer inside the template, as tokens up to the answer's last."""
+    """A reference answer in the template, as tokens up to the answer's last token."""
 
     token_ids: tuple[int, ...]
     at: tuple[int, ...]
-    """Which of them hold characters of the answer."""
+    """Indices of the tokens that contain characters of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A context window up to its last context; contexts are its first ``end`` tokens each."""
+    """A context window up to its last context. Each context is a prefix of the window, given by its length."""
 
     token_ids: tuple[int, ...]
     ends: tuple[int, ...]
@@ -51,19 +51,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class AnswerScores:
-    """Per valid trajectory, as the credit table takes them."""
+    """Scores of the reference answers per valid trajectory, in the form of the credit table."""
 
     logprobs: tuple[Floats, ...]
     """``[C, R]`` mean log-probability of each of R references in each of C contexts."""
     lengths: tuple[Ints, ...]
-    """``[R]`` tokens of each reference answer."""
+    """``[R]`` number of tokens of each reference answer."""
 
 
 def check_references(tasks: Sequence[Task]) -> None:
-    """Refuse information gain on tasks without a reference answer (composition rule 10), looking at the first ones.
+    """Check that the first tasks have a reference answer, which information gain needs (composition rule 10).
 
     Raises:
-        ConfigError: with the rule, and the task that has none.
+        ConfigError: a task has none; the message names the rule and the task.
     """
     for task in islice(tasks, NUM_CHECKED_TASKS):
         try:
@@ -73,10 +73,10 @@ def check_references(tasks: Sequence[Task]) -> None:
 
 
 def check_scoring(model: CausalLM, scoring: str) -> None:
-    """Refuse packed scoring with an attention implementation that takes no mask of one's own.
+    """Check that the model's attention implementation accepts a custom mask, which packed scoring needs.
 
     Raises:
-        ConfigError: naming the implementation and the other way.
+        ConfigError: it does not; the message names the implementation and the alternative.
     """
     if scoring == "packed" and model.config._attn_implementation not in CUSTOM_MASKS:
         raise ConfigError(
@@ -86,7 +86,7 @@ def check_scoring(model: CausalLM, scoring: str) -> None:
 
 
 def reference(renderer: ChatRenderer, template: str, answer: str) -> Reference:
-    """An answer in the template; its tokens are found by characters, since BPE merges across the border.
+    """Render an answer in the template; its tokens are found by characters, because BPE merges across the border.
 
     Raises:
         ConfigError: the tokenizer has no token for it.
@@ -99,10 +99,10 @@ def reference(renderer: ChatRenderer, template: str, answer: str) -> Reference:
 
 
 def windows(trajectory: Trajectory, renderer: ChatRenderer) -> list[Window]:
-    """The windows of an episode with their contexts, one before every turn.
+    """Return the windows of an episode with their contexts, one before every turn.
 
-    An episode that its last allowed turn cut short has one more, after that turn's observation, in the last window. One
-    that filled its window has no room for another context.
+    An episode that was truncated by the limit of turns has one more context, after its last observation, in the last
+    window. An episode that filled its window has no room for it.
     """
     made: list[Window] = []
     for segment in trajectory.segments:
@@ -138,9 +138,9 @@ def score_answers(
     """Score the references of every valid trajectory at temperature 1, with the model's current weights.
 
     Args:
-        template: what the assistant would say, with ``{answer}`` where the answer goes.
-        scoring: ``batched`` forwards every context with every reference; ``packed`` forwards a window once, with all
-            references behind it under a mask. Both give the same numbers, up to rounding.
+        template: the assistant's message, with ``{answer}`` in place of the answer.
+        scoring: ``batched`` runs every context with every reference; ``packed`` runs a window once, followed by all
+            references under a mask. Both give the same numbers up to rounding.
 
     Raises:
         ConfigError: packed scoring with an attention implementation that takes no mask.
@@ -164,7 +164,7 @@ def score_answers(
 
 
 def _levels(refs: Sequence[Reference], num_contexts: int, logprobs: Iterator[float]) -> Floats:
-    """Means over each answer's tokens, ``[C, R]``; takes its tokens from ``logprobs``."""
+    """Average the log-probabilities over each answer's tokens, ``[C, R]``; consume them from ``logprobs``."""
     rows = [[float(np.mean(list(islice(logprobs, len(each.at))))) for each in refs] for _ in range(num_contexts)]
     return np.array(rows, dtype=np.float64).reshape(num_contexts, len(refs))
 
@@ -178,7 +178,7 @@ def _batched(window: Window, refs: Sequence[Reference]) -> list[Question]:
 
 
 def _packed(window: Window, refs: Sequence[Reference]) -> list[Question]:
-    """``[window | answer in context 0 | in context 1 | ...]``; an answer's last token is asked about and not read."""
+    """Build the row ``[window | answer in context 0 | in context 1 | ...]``; answers lack their last token."""
     token_ids, spans = list(window.token_ids), []
     read_at: list[int] = []
     targets: list[int] = []

@@ -1,6 +1,6 @@
-"""The columns of the credit table that need the model: made before credit, with the weights that sampled.
+"""The columns of the credit table that need the model. They are computed before credit, with the sampling weights.
 
-Each is made only if the credit configuration reads it.
+Each column is computed only if the credit configuration reads it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from agentgym.types import Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True)
 class MadeColumns:
-    """Columns as ``credit_groups`` takes them, over the turns of valid trajectories, and numbers about them."""
+    """Columns for ``credit_groups``, over the turns of valid trajectories, and metrics about them."""
 
     columns: dict[str, Any]
     metrics: dict[str, float]
 
 
 class ColumnMaker:
-    """Makes a run's columns, and keeps what they remember from step to step."""
+    """The computation of a run's columns, and its state from step to step."""
 
     def __init__(self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer) -> None:
         self._config, self._model, self._renderer = config, model, renderer
@@ -48,11 +48,11 @@ class ColumnMaker:
         self._critics: dict[str, Critic] = {}
 
     def begin(self) -> None:
-        """Start the critic and the progress estimator, where they are needed, from the policy as it is now."""
+        """Initialise the critic and the progress estimator, if needed, from the current policy."""
         self._critics = _make_critics(self._config, self._model, self._names)
 
     def make(self, groups: Sequence[TrajectoryGroup], step: int = 0) -> MadeColumns:
-        """The columns of a step's rollouts; the weights must still be those that sampled them."""
+        """Compute the columns of a step's rollouts; the weights must still be those that sampled them."""
         temperature = scheduled(self._config, step).sampling.temperature
         columns: dict[str, Any] = {}
         metrics: dict[str, float] = {}
@@ -70,7 +70,7 @@ class ColumnMaker:
         return MadeColumns({name: value for name, value in columns.items() if name in self._names}, metrics)
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """Train the critics on credit, and return numbers about it."""
+        """Train the critics on credit, and return metrics."""
         learnt: dict[str, float] = {}
         for critic in self._critics.values():
             learnt |= critic.learn(groups, credited)
@@ -86,7 +86,7 @@ class ColumnMaker:
         return {f"{name}/optimizer": critic.optimizer for name, critic in self._critics.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on from what :meth:`state_dict` gave, after :meth:`begin` if a critic had begun."""
+        """Continue from what :meth:`state_dict` returned; if a critic had been initialised, call :meth:`begin` before."""
         if "drift" in state:
             self._drift.load_state_dict(state["drift"])
         for name, critic in self._critics.items():
@@ -138,7 +138,7 @@ def _make_critics(config: TrainConfig, policy: CausalLM, names: frozenset[str]) 
 
 
 def _describe_gain(credited: CreditResult) -> dict[str, float]:
-    """Mean gain per turn that has one, and the mean probability of the first reference at the start and at the end."""
+    """Return the mean gain per turn with a gain, and the mean probability of the first reference at start and end."""
     table = credited.table
     if table.info_gain is None or table.answer_logprobs is None:
         return {}
@@ -152,7 +152,7 @@ def _describe_gain(credited: CreditResult) -> dict[str, float]:
 
 
 def turn_means(of_token: Floats, num_tokens: Sequence[int]) -> Floats:
-    """Means ``[N]`` over each turn's tokens, 0 for a turn without any.
+    """Average over each turn's tokens, ``[N]``; 0 for a turn without tokens.
 
     Example:
         >>> turn_means(np.array([1.0, 3.0, 5.0]), [2, 0, 1]).tolist()
@@ -164,12 +164,12 @@ def turn_means(of_token: Floats, num_tokens: Sequence[int]) -> Floats:
     return np.asarray(sums / np.maximum(counts, 1), dtype=np.float64)
 
 
-# ---------------------------------- how far the policy has moved on each task since it last met it: what SPO forgets by
+# ------------------------------------ SPO's drift: the change of the policy on each task since the task's last rollout
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One context window sampled earlier, with the trainer's log-probabilities of its sampled tokens at that time."""
+    """An earlier context window, with the trainer's log-probabilities of its sampled tokens at that time."""
 
     token_ids: tuple[int, ...]
     at: tuple[int, ...]
@@ -178,13 +178,13 @@ class Response:
 
 
 class DriftMeter:
-    """Keeps the last response to each task and measures ``mean |log-prob then - log-prob now|`` over its tokens.
+    """A store of the last response to each task; it measures ``mean |log-prob then - log-prob now|`` over its tokens.
 
-    Both log-probabilities come from the trainer's model, as in the release. Those of the inference engine differ from
-    them even while the weights stand still, which would count as drift.
+    Both log-probabilities come from the trainer's model, as in the released code. Those of the inference engine differ
+    from them even with equal weights, which would count as drift.
 
-    The response is the first valid member of the task's last group, all its context windows. Of more than ``max_tasks``
-    tasks, those met longest ago are forgotten and start at 0 again.
+    The response is the first valid member of the task's last group, with all its context windows. With more than
+    ``max_tasks`` tasks, the least recent ones are dropped, and their drift is 0 the next time.
 
     Source: "Single-stream Policy Optimization" and its code (verl-recipe ``spo/spo_ray_trainer.py``).
     """
@@ -196,7 +196,7 @@ class DriftMeter:
     def measure(
         self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> dict[str, float]:
-        """Drift on each task of the groups that was met before, by the task's lasting name, with today's weights."""
+        """Return the drift under the current weights for each task of the groups that has a stored response, by key."""
         known = [key for key in dict.fromkeys(task_keys(groups)) if key in self._last]
         questions = [Question.about(each.token_ids, each.at) for key in known for each in self._last[key]]
         scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
@@ -205,7 +205,7 @@ class DriftMeter:
     def remember(
         self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> None:
-        """Keep the groups' responses as the last ones, with their log-probabilities under today's weights."""
+        """Store the groups' responses, with their log-probabilities under the current weights."""
         spoken: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
         for key, group in zip(task_keys(groups), groups, strict=True):
             windows = next((_windows(t) for t in group.valid if t.turns), None)
@@ -221,11 +221,11 @@ class DriftMeter:
             del self._last[key]
 
     def state_dict(self) -> StateDict:
-        """Plain dicts, lists and numbers."""
+        """Return plain dicts, lists and numbers."""
         return {key: [asdict(each) for each in responses] for key, responses in self._last.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on from what :meth:`state_dict` gave."""
+        """Continue from what :meth:`state_dict` returned."""
         self._last = {
             key: tuple(Response(**{name: tuple(values) for name, values in row.items()}) for row in rows)
             for key, rows in state.items()
@@ -233,13 +233,13 @@ class DriftMeter:
 
 
 def task_keys(groups: Sequence[TrajectoryGroup]) -> tuple[str, ...]:
-    """Lasting name of each group's task, as trackers use it."""
+    """Return the key of each group's task, which is the same in every batch."""
     keys: tuple[str, ...] = recorded_columns(groups, ["group_keys"])["group_keys"]
     return keys
 
 
 def per_turn(groups: Sequence[TrajectoryGroup], of_task: Mapping[str, float]) -> Floats:
-    """A number per task as a column of turns ``[N]``, 0 where there is none."""
+    """Expand a number per task to a column of turns ``[N]``, with 0 for tasks without a number."""
     return np.array(
         [
             of_task.get(key, 0.0)

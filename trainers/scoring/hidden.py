@@ -1,4 +1,4 @@
-"""Hidden states of rows of given tokens, a micro-batch at a time: what scoring and critics read."""
+"""Hidden states of rows of given tokens, one micro-batch at a time, for scoring and critics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agentgym.trainers.types import CausalLM, Trunk, unwrapped
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens that share one layout inside a packed row: ``length`` tokens that continue the row's first ``after``.
+    """A span of a packed row: ``length`` tokens that continue the row's first ``after`` tokens.
 
-    They see those ``after`` tokens and the earlier ones of their own span, and their positions go on from ``after``.
+    The tokens attend to those ``after`` tokens and to earlier tokens of their span. Their positions start at ``after``.
     """
 
     after: int
@@ -26,7 +26,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """A row of tokens and where in it hidden states are read.
+    """A row of tokens, and the positions whose hidden states are read.
 
     Example (the states that predict the last two of five tokens):
         >>> ReadRow((5, 6, 7, 8, 9), at=(2, 3)).num_tokens
@@ -37,7 +37,7 @@ class ReadRow:
     at: tuple[int, ...]
     """Positions in ``token_ids``."""
     spans: tuple[Span, ...] = ()
-    """A packed row ends with these, one after the other; what comes before them is plain causal text."""
+    """Spans at the end of a packed row, one after the other; the tokens before them use causal attention."""
 
     @property
     def num_tokens(self) -> int:
@@ -45,7 +45,9 @@ class ReadRow:
 
 
 def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[list[int]]:
-    """Indices of the rows in batches of similar length, at most so many padded tokens each (or one row).
+    """Split rows into batches of similar length within ``tokens_per_microbatch``; return their indices.
+
+    A longer row forms its own batch.
 
     Example:
         >>> micro_batches([ReadRow((1,) * n, ()) for n in (4, 1, 2)], 4)
@@ -61,13 +63,13 @@ def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[l
 
 
 def trunk_of(model: CausalLM) -> Trunk:
-    """The network below the head of a transformers causal model, adapters included."""
+    """Return the network below the head of a transformers causal model, adapters included."""
     return unwrapped(model).base_model
 
 
 @contextmanager
 def frozen(module: CausalLM | torch.nn.Module) -> Iterator[None]:
-    """Without gradients and without dropout."""
+    """Disable gradients and dropout in this context."""
     was_training = module.training
     module.eval()
     try:
@@ -78,7 +80,7 @@ def frozen(module: CausalLM | torch.nn.Module) -> Iterator[None]:
 
 
 def hidden_states(trunk: Trunk, rows: Sequence[ReadRow]) -> Tensor:
-    """Final hidden states ``[sum of len(row.at), hidden]``, row by row, each in the order of its ``at``."""
+    """Return the final hidden states ``[sum of len(row.at), hidden]``, row by row, in the order of ``row.at``."""
     device = next(trunk.parameters()).device
     longest = max(row.num_tokens for row in rows)
     input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
@@ -97,7 +99,7 @@ def hidden_states(trunk: Trunk, rows: Sequence[ReadRow]) -> Tensor:
 
 
 def _packed_layout(row: ReadRow, longest: int) -> tuple[Tensor, Tensor]:
-    """Return which token ``[T]`` each token ``[T]`` sees, and position ids ``[T]``, padded to ``longest``."""
+    """Return the attention mask ``[T, T]`` of a packed row and its position ids ``[T]``, padded to ``longest``."""
     sees = torch.ones(longest, longest, dtype=torch.bool).tril_()
     positions = torch.arange(longest)
     at = row.num_tokens - sum(span.length for span in row.spans)

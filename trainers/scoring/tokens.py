@@ -19,14 +19,14 @@ from agentgym.types import Segment, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A row to read and the token that each state it reads is asked about."""
+    """A row of tokens, and the target token for each hidden state that is read."""
 
     row: ReadRow
     targets: tuple[int, ...]
 
     @classmethod
     def about(cls, token_ids: Sequence[int], positions: Sequence[int]) -> Question:
-        """Ask about the tokens at ``positions`` (at least 1), each after all tokens before it.
+        """Return the question for the tokens at ``positions`` (at least 1), each given all tokens before it.
 
         Example:
             >>> Question.about((5, 6, 7), (2,))
@@ -38,30 +38,30 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """Of one question, a number per token asked about."""
+    """The scores of one question, a number per target token."""
 
     logprobs: Floats
     """Natural-log probabilities."""
     entropies: Floats
-    """Of the distribution each token was drawn from, in nats."""
+    """Entropy of the distribution at each token, in nats."""
 
 
 def segments_of(groups: Sequence[TrajectoryGroup]) -> list[Segment]:
-    """The context windows of the valid members, in the order of the credit table."""
+    """Return the context windows of the valid members, in the order of the credit table."""
     return [segment for group in groups for trajectory in group.valid for segment in trajectory.segments]
 
 
 def sampled_positions(segment: Segment) -> tuple[int, ...]:
-    """Positions of the segment's sampled tokens, turn by turn."""
+    """Return the positions of the segment's sampled tokens, turn by turn."""
     return tuple(at for at, is_sampled in enumerate(segment.loss_mask) if is_sampled)
 
 
 def score(
     model: CausalLM, questions: Sequence[Question], *, temperature: float, tokens_per_microbatch: int
 ) -> list[TokenScores]:
-    """Answer every question with the model's current weights, at one temperature; in order, without gradients.
+    """Score every question with the model's current weights at one temperature, in order and without gradients.
 
-    Of a sharded model all ranks ask the same questions. Each reads its share of them and gets the answers of all.
+    With a sharded model all ranks pass the same questions. Each computes its share and receives all scores.
     """
     rows = [question.row for question in questions]
     batches, ranks = micro_batches(rows, tokens_per_microbatch), ranks_of(model)
@@ -80,7 +80,7 @@ def score(
 
 
 def _scored(model: CausalLM, questions: Sequence[Question], temperature: float) -> list[TokenScores]:
-    """Answer questions in one forward pass."""
+    """Score questions in one forward pass."""
     targets = torch.tensor([token for question in questions for token in question.targets], dtype=torch.long)
     states = hidden_states(trunk_of(model), [question.row for question in questions])
     made = head_logprobs(head_of(model), states, targets.to(states.device), temperature)

@@ -1,1 +1,1 @@
-"""Judges: models that grade episodes, as a part of their reward."""
+"""Judges: models that grade episodes; the grade is part of the reward."""

@@ -31,8 +31,8 @@ class JudgeConfig:
     """An OpenAI-compatible endpoint, ``openai:URL?model=NAME``; ``agentgym serve-model MODEL`` starts one with a local
     model. Empty for no judge."""
     grades: Literal["episodes", "groups", "turns"] = "episodes"
-    """``episodes``: each on its own. ``groups``: all episodes of a group beside each other, without a reference (ART's
-    RULER). ``turns``: every turn of an episode, as process rewards."""
+    """``episodes``: grade each episode separately. ``groups``: grade all episodes of a group in comparison, without a
+    reference (ART's RULER). ``turns``: grade every turn of an episode, as process rewards."""
     rubric: str = RUBRIC
     """The criteria of the judge, in words."""
     weight: float = 1.0
@@ -40,17 +40,17 @@ class JudgeConfig:
     role: Literal["outcome", "process"] = "outcome"
     """Role of the reward part of an episode; those of turns are process rewards."""
     votes: Count = 1
-    """Verdicts of which the mean is taken. Each sees the episodes of a group in another order."""
+    """Number of verdicts that are averaged. Each sees the episodes of a group in another order."""
     temperature: NonNegative = 1.0
     max_new_tokens: Count = 1024
     num_tries: Count = 3
-    """Answers that a vote may take until one is a verdict."""
+    """Largest number of answers per vote until one is a valid verdict."""
     max_chars: Annotated[int, Range(at_least=1000)] = 12_000
-    """Longest transcript of an episode; turns in its middle are left out of longer ones."""
+    """Largest length of an episode's transcript; longer ones lose turns in the middle."""
     num_requests: Count = 16
-    """Requests at the same time."""
+    """Number of concurrent requests."""
     structured: bool = True
-    """Ask the server for an answer of the verdict's JSON schema (``response_format``), which most servers can."""
+    """Request an answer in the verdict's JSON schema (``response_format``), which most servers support."""
 
     def __post_init__(self) -> None:
         if not self.model:

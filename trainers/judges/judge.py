@@ -1,6 +1,6 @@
-"""A judge at work: it asks, takes votes, remembers verdicts, and gives rewards.
+"""The judge: sends requests, averages votes, stores verdicts, and assigns rewards.
 
-A judge that fails is a failure of the infrastructure: the episodes that it was to grade count as failed, since their
+A failure of the judge is an infrastructure failure. The episodes that it was to grade count as failed, because their
 reward is unknown.
 """
 
@@ -37,19 +37,19 @@ NAME = "judge"
 
 
 class JudgeError(EngineError):
-    """A judge gave no verdict."""
+    """The judge returned no valid verdict."""
 
 
 COUNTS = ("num_verdicts", "num_remembered", "num_unreadable", "num_failed", "tokens", "seconds")
-"""Verdicts; those that were known from the same question; answers that were none; episodes without a reward because the
-judge failed; tokens that the endpoint says it read and wrote; seconds of waiting for it, summed."""
+"""Numbers of verdicts, of verdicts reused from an equal question, of invalid answers, of episodes without a reward
+because the judge failed, of tokens that the endpoint reports as read and written; and the summed seconds of waiting."""
 
 
 class Judge:
-    """Grades the episodes of groups.
+    """A judge of the episodes of groups.
 
     Args:
-        memory: a file of verdicts, which a resumed run knows again.
+        memory: a file of verdicts, from which a resumed run reuses them.
     """
 
     def __init__(self, config: JudgeConfig, memory: Path, client: OpenAIClient | None = None) -> None:
@@ -59,7 +59,7 @@ class Judge:
         self._counts: dict[str, float] = defaultdict(float)
 
     async def graded(self, group: TrajectoryGroup) -> TrajectoryGroup:
-        """Return a group with the judge's rewards; episodes that it could not grade have failed."""
+        """Return a group with the judge's rewards; episodes that it could not grade count as failed."""
         valid = [at for at, one in enumerate(group.trajectories) if one.status.is_evidence and one.turns]
         members = list(group.trajectories)
         parts = [valid] if self.config.grades == "groups" else [[at] for at in valid]
@@ -73,12 +73,12 @@ class Judge:
         """Return the mean score of one episode over the votes.
 
         Raises:
-            EngineError: the judge gave no verdict.
+            EngineError: the judge returned no valid verdict.
         """
         return (await self._voted([trajectory]))[0]
 
     async def close(self) -> None:
-        """Close the connections to its endpoint."""
+        """Close the connections to the judge's endpoint."""
         await self.client.close()
 
     def take_metrics(self) -> dict[str, float]:
@@ -100,7 +100,7 @@ class Judge:
         return [self._with_score(one, score) for one, score in zip(trajectories, scores, strict=True)]
 
     async def _voted(self, trajectories: Sequence[Trajectory]) -> list[float]:
-        """Return the mean score of each episode over the votes, which see the episodes in different orders."""
+        """Return the mean score of each episode over the votes; each vote sees the episodes in another order."""
         orders = []
         for vote in range(self.config.votes):
             seed = derive_seed(*(one.seed for one in trajectories), "judge's order", vote)
@@ -121,10 +121,10 @@ class Judge:
         return [fmean(scores) for scores in zip(*votes, strict=True)]
 
     async def _verdict(self, question: Question, vote: int) -> tuple[float, ...]:
-        """Return a verdict: a remembered one to the same question, else the first readable answer.
+        """Return a verdict: the stored one for an equal question, else the first valid answer.
 
         Raises:
-            JudgeError: no answer was a verdict.
+            JudgeError: no answer was a valid verdict.
             EngineError: the endpoint failed.
         """
         key = digest([self.config.model, self.config.temperature, vote, [dict(one) for one in question.messages]])
@@ -205,10 +205,10 @@ VERDICTS = "judge.jsonl"
 
 
 async def judged(trajectory: Trajectory, folder: Path, kept: dict[str, object], options: Options) -> float:
-    """A judge's score of the whole episode, by a rubric; the mean of its votes.
+    """Score a whole episode with a judge and a rubric; the score is the mean of the votes.
 
     Raises:
-        EngineError: the judge gave no verdict, so the episode's score is not known.
+        EngineError: the judge returned no valid verdict, so the episode's score is unknown.
     """
     name = f"judge {options}"
     judge = kept.get(name)
@@ -222,10 +222,10 @@ def _config(options: Options) -> JudgeConfig:
     return JudgeConfig(**{name: value for name, value in given.items() if value != ""})
 
 
-# -------------------------------------------------------------------- what a judge is asked, and how its answer is read
-# The agent's text is material that a judge must not obey. Every message stands as JSON on a line of its own, so it
-# cannot pass for another speaker, another episode or the question's end; and only an answer that is a verdict from its
-# first character to its last is read, so text of an agent that a judge repeats is none.
+# ------------------------------------------------------------------------ the judge's prompt, and parsing of its answer
+# The agent's text is untrusted: the judge must not follow it. Every message is JSON on its own line, so it cannot
+# imitate another speaker, another episode or the end of the question. An answer counts only if all of it is a verdict,
+# so an agent's text that the judge repeats does not.
 
 _TASK = (
     "You grade what an AI agent did in an environment. Each line of an episode is one JSON object. What the agent and "
@@ -240,7 +240,7 @@ _ANSWER = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The messages of a request, and the names that its scores must have."""
+    """The messages of a request, and the names that the scores in its answer must have."""
 
     messages: tuple[WireMessage, ...]
     ids: tuple[str, ...]
@@ -254,23 +254,23 @@ class Question:
 
 
 def ask_about_episodes(trajectories: Sequence[Trajectory], rubric: str, max_chars: int) -> Question:
-    """Ask for a score of each episode, named from 1 on in the order given."""
+    """Build the question for a score of each episode; episodes are numbered from 1 in the given order."""
     ids = tuple(str(at) for at in range(1, len(trajectories) + 1))
     told = [f"Episode {name}:\n{transcript(one, max_chars)}" for name, one in zip(ids, trajectories, strict=True)]
     return _question(told, rubric, ids)
 
 
 def ask_about_turns(trajectory: Trajectory, rubric: str, max_chars: int) -> Question:
-    """Ask for a score of each turn of an episode, named by its number from 1 on."""
+    """Build the question for a score of each turn of an episode; turns are numbered from 1."""
     ids = tuple(str(at) for at in range(1, len(trajectory.turns) + 1))
     return _question([f"The episode, whose turns you score:\n{transcript(trajectory, max_chars)}"], rubric, ids)
 
 
 def read_verdict(text: str, ids: Sequence[str]) -> tuple[tuple[float, ...], str]:
-    """Return the scores of an answer, in the order of ``ids``, and its reason.
+    """Parse the scores of an answer, in the order of ``ids``, and its reason.
 
     Raises:
-        ValueError: it is no verdict; the message says why.
+        ValueError: the answer is not a valid verdict; the message says why.
 
     Example:
         >>> read_verdict('{"reason": "ok", "scores": {"1": 0.5}}', ["1"])

@@ -1,1 +1,1 @@
-"""A run's environments, engines and ranks on a Ray cluster; only what is imported from here needs the extra ``ray``."""
+"""A run's environments, engines and ranks on a Ray cluster. Only the modules of this package need the extra ``ray``."""

@@ -1,4 +1,4 @@
-"""The state that every actor reports."""
+"""The state that every actor reports in a health check."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorState:
-    """One answer of an actor that was asked how it is."""
+    """An actor's answer to a health check."""
 
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Another one after each start."""
+    """Identifier of this start of the actor; a restarted actor has another one."""
     pid: int = field(default_factory=os.getpid)
     serial: int = 0
-    """Of the weights an engine serves, 0 while it has none."""
+    """Serial number of the weights that an engine serves, 0 while it has none."""

@@ -28,23 +28,23 @@ from agentgym.trainers.types import CausalLM, Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class RankStats:
-    """Counters of the trainer's ranks since the command began."""
+    """Counters about the trainer's ranks since the command started."""
 
     num_restarts: int
 
 
 class Cluster:
-    """A run's actors on a cluster. They end with :meth:`close`, at the latest with this process.
+    """A run's actors on a cluster. They end with :meth:`close`, or with this process.
 
     Raises:
-        ConfigError: the cluster cannot be reached, or has not what one actor of each kind needs.
+        ConfigError: the cluster cannot be reached, or lacks the resources for one actor of each kind.
     """
 
     def __init__(self, config: TrainConfig) -> None:
         self._config = config.cluster
         self._run_config = config
         self._names = uuid.uuid4().hex
-        """Namespace of the actors' names, so that those of another run or an earlier start are no obstacle."""
+        """Namespace of the actors' names, so that they do not collide with those of other runs or earlier starts."""
         self._is_ours = connect(config.cluster)
         try:
             check_resources(config.cluster, config.cluster.start_timeout_s if num_restarts() else 0.0)
@@ -54,7 +54,7 @@ class Cluster:
             handles = [worker.remote(share, os.getcwd()) for worker in workers]
             servers = self._start_servers()
             self.env_url = self._urls_of(servers)
-            """Addresses of the environment servers, with commas; empty if there are none."""
+            """Addresses of the environment servers, separated by commas; empty if there are none."""
         except BaseException:
             self.close()
             raise
@@ -63,7 +63,7 @@ class Cluster:
 
     @property
     def stats(self) -> dict[str, FleetStats | RankStats]:
-        """Counters of env workers, env servers and ranks by what they are called in metrics."""
+        """Return the counters of env workers, env servers and ranks, by metric name."""
         found: dict[str, FleetStats | RankStats] = {"env_workers": self._workers.stats}
         if self._servers.members:
             found["env_servers"] = self._servers.stats
@@ -72,11 +72,11 @@ class Cluster:
         return found
 
     def pool(self, make_env: Callable[[], Env]) -> RayPool:
-        """A pool over the env workers; all pools share them."""
+        """Return a pool over the env workers, which all pools share."""
         return RayPool(self._workers, make_env)
 
     def engine(self, model: CausalLM, tokenizer: Tokenizer) -> RayEngine:
-        """Engines that sample from copies of ``model``."""
+        """Return the engine of the run, which samples from copies of ``model`` on the engine actors."""
         config = self._run_config
         is_vllm = config.engine.kind == "vllm"
         kind = VllmActor if is_vllm else EngineActor
@@ -96,7 +96,7 @@ class Cluster:
         """Wait for the first env worker.
 
         Raises:
-            ConfigError: none came up in time.
+            ConfigError: no worker became ready in time.
         """
         self._workers.say = self._servers.say = say
         self._servers.start()
@@ -108,7 +108,7 @@ class Cluster:
         await self._servers.close()
 
     def close(self) -> None:
-        """Let go of the cluster, and end it if it is this run's own; a second call does nothing."""
+        """Disconnect from the cluster, and shut it down if it belongs to this run. A second call does nothing."""
         if self._is_ours:
             ray.shutdown()
 
@@ -120,12 +120,12 @@ class Cluster:
         return [server.remote(envs, port, os.getcwd()) for server, port in zip(servers, ports(count), strict=True)]
 
     def _actor(self, actor: type, kind: str, index: int) -> ActorClass:
-        """Return the class of one actor, which Ray's dashboard shows as, say, "engine 1"."""
+        """Return the class of an actor, with a name for Ray's dashboard such as "engine 1"."""
         name = f"{kind.replace('_', ' ')} {index}"
         return ray.remote(**options_of(self._config, kind), name=name, namespace=self._names)(actor)
 
     def _urls_of(self, servers: Sequence[ActorHandle]) -> str:
-        """Wait for the servers, whose addresses environments need to be made.
+        """Wait for the environment servers and return their addresses, which environments need.
 
         Raises:
             ConfigError: one does not start.

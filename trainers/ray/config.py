@@ -1,4 +1,4 @@
-"""Settings of a Ray cluster. Nothing here imports Ray."""
+"""Settings of a Ray cluster. This module does not import Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentgym.settings import Count, Natural, NonNegative, Positive, check_range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """Env workers, engines and the trainer's ranks as Ray actors, each started again where it dies.
+    """Settings of env workers, engines and the trainer's ranks as Ray actors, which are restarted if they die.
 
     Example:
         >>> ClusterConfig(address="auto", num_env_workers=8, num_engines=4, gpus_per_engine=1).placement
@@ -20,49 +20,51 @@ class ClusterConfig:
     """
 
     address: str = ""
-    """Empty: no Ray, everything in this process. ``auto``: the cluster that runs on this machine (``ray start``), or of
-    ``RAY_ADDRESS``; ``HOST:PORT`` or ``ray://HOST:PORT``: that one; ``local``: one of this run's own, which ends with
-    it."""
+    """Address of the cluster. Empty: no Ray, everything runs in this process. ``auto``: the cluster on this machine
+    (``ray start``) or at ``RAY_ADDRESS``. ``HOST:PORT`` or ``ray://HOST:PORT``: that cluster. ``local``: a cluster that
+    starts and ends with this run."""
     num_trainer_ranks: Natural = 0
-    """Ranks of the trainer, each an actor; 0: the trainer stays in the process that was started. The run's folder must
-    be at the same path on all machines."""
+    """Number of the trainer's ranks, each an actor; 0: the trainer runs in the process that was started. The run's
+    folder must have the same path on all machines."""
     cpus_per_rank: Positive = 1.0
-    """What Ray reserves for each."""
+    """CPUs that Ray reserves for each rank."""
     gpus_per_rank: Literal[0, 1] = 0
-    """1: each rank trains on a GPU of its own; 0: on processors."""
+    """1: each rank trains on its own GPU; 0: on CPUs."""
     rank_placement: Literal["pack", "strict_pack", "spread"] = "pack"
-    """Ranks on as few machines as possible, on a single one or nowhere, or over as many as there are."""
+    """Placement of ranks: on as few machines as possible, on exactly one, or on as many as possible."""
     max_restarts: Natural = 3
-    """Times that the ranks start again from the last checkpoint after one of them died."""
+    """Number of times that the ranks restart from the last checkpoint after one of them died."""
     num_env_workers: Count = 2
-    """Processes that play: each holds its share of ``group.num_envs`` environments, renders, and asks engines."""
+    """Number of processes that play episodes. Each has its share of ``group.num_envs`` environments, renders prompts
+    and sends requests to engines."""
     num_env_servers: Natural = 0
-    """Environment servers (``agentgym serve``) that hold the environments of all env workers, spread over them; 0: each
-    worker has its own. They take the resources of an env worker each."""
+    """Number of environment servers (``agentgym serve``) that run the environments of all env workers; 0: each worker
+    runs its own. Each server takes the resources of an env worker."""
     num_engines: Count = 1
-    """Engines of kind ``engine.kind``. Weights reach them through Ray's object store."""
+    """Number of engines of kind ``engine.kind``. Ray's object store transfers the weights to them."""
     cpus_per_env_worker: NonNegative = 1.0
-    """What Ray reserves, which limits where an actor is placed and not what it uses; likewise the next four."""
+    """CPUs that Ray reserves per env worker. A reservation decides the placement of an actor and does not limit its
+    use; this also holds for the next four keys."""
     cpus_per_engine: NonNegative = 1.0
     gpus_per_engine: NonNegative = 0.0
-    """An engine sees these GPUs and no others. Hide from Ray (``CUDA_VISIBLE_DEVICES`` at ``ray start``) those of a
-    trainer that is no actor."""
+    """GPUs per engine; an engine sees no others. Hide the GPUs of a trainer that is not an actor from Ray, with
+    ``CUDA_VISIBLE_DEVICES`` at ``ray start``."""
     env_worker_resources: Mapping[str, float] = field(default_factory=dict)
-    """Further resources by the names they have in the cluster (``ray start --resources``)."""
+    """Further resources per env worker, by their names in the cluster (``ray start --resources``)."""
     engine_resources: Mapping[str, float] = field(default_factory=dict)
     vllm_flags: tuple[str, ...] = ()
-    """Further flags of vLLM's, where ``engine.kind`` is ``vllm``."""
+    """Further flags for vLLM, if ``engine.kind`` is ``vllm``."""
     placement: Literal["spread", "pack"] = "spread"
-    """Actors of a kind over as many machines as there are, or on as few."""
+    """Placement of the actors of a kind: on as many machines as possible, or on as few."""
     start_timeout_s: Positive = 120.0
-    """How long the first worker and the first engine may take."""
+    """Seconds within which the first worker and the first engine must be ready."""
     wait_s: Positive = 120.0
-    """How long an episode waits for a worker or an engine while all are being started again."""
+    """Seconds that an episode waits for a worker or an engine while all are restarting."""
     health_interval_s: Positive = 1.0
     health_timeout_s: Positive = 60.0
-    """An actor that does not answer for so long is killed, and so started again."""
+    """Seconds without an answer after which an actor is killed and restarted."""
     object_store_mb: Natural = 0
-    """Shared memory of a ``local`` cluster for what goes between processes; 0 leaves it to Ray."""
+    """Shared memory of a ``local`` cluster's object store in MB; 0: Ray's default."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "cluster.")

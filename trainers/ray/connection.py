@@ -1,4 +1,4 @@
-"""A Ray cluster: how a run joins it, and what the run's actors need of it."""
+"""Connection to a Ray cluster, and the resources and options of a run's actors."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LOOK_S = 0.5
 
 
 def connect(config: ClusterConfig) -> bool:
-    """Join the cluster; return False where this process has joined one already, as an actor has.
+    """Connect to the cluster; return False if this process is already connected, as an actor is.
 
     Raises:
-        ConfigError: there is no such cluster, or it does not answer.
+        ConfigError: no cluster has that address, or it does not answer.
     """
     if ray.is_initialized():
         return False
@@ -52,7 +52,7 @@ def connect(config: ClusterConfig) -> bool:
 
 
 def _own_cluster(config: ClusterConfig) -> dict[str, object]:
-    """Return Ray's arguments for a cluster of the run's own on this machine."""
+    """Return Ray's arguments for a cluster of this run on this machine."""
     # as many processors as are asked for: the actors share those that are there anyway
     needs = {name: math.ceil(amount) for name, amount in _needs(config).items()}
     arguments: dict[str, object] = {
@@ -68,7 +68,7 @@ def _own_cluster(config: ClusterConfig) -> dict[str, object]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ask the port first: Ray itself would try for a minute."""
+    """Check the port before Ray connects, because Ray would retry for a minute."""
     if address == "auto":
         return
     parts = urlsplit(address if "://" in address else f"ray-head://{address}")
@@ -81,7 +81,7 @@ def _check_reachable(address: str) -> None:
 
 
 class ActorOptions(TypedDict):
-    """Options of an actor, by Ray's names."""
+    """Options of an actor, with Ray's names."""
 
     num_cpus: float
     num_gpus: float
@@ -94,7 +94,7 @@ class ActorOptions(TypedDict):
 
 
 def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
-    """Return Ray's options of an actor that Ray starts again where it dies."""
+    """Return the options of an actor that Ray restarts if it dies."""
     is_engine = kind == "engine"
     resources: Mapping[str, float] = config.engine_resources if is_engine else config.env_worker_resources
     return {
@@ -111,13 +111,13 @@ def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
 
 
 def check_resources(config: ClusterConfig, wait_s: float = 0.0) -> None:
-    """Refuse what would wait for ever.
+    """Check that the cluster has the resources of all actors; without them Ray would wait for ever.
 
     Args:
-        wait_s: how long a machine that was lost may take to come back.
+        wait_s: seconds to wait for a lost machine to come back.
 
     Raises:
-        ConfigError: naming what all actors together need and what the cluster has.
+        ConfigError: resources are missing; the message names what the actors need and what the cluster has.
     """
     give_up = time.monotonic() + wait_s
     while short := _shortage(config):

@@ -1,4 +1,4 @@
-"""The run's engines on a cluster: who brings the trainer's weights to them."""
+"""The engines of a run on a cluster, and the transfer of the trainer's weights to them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,19 @@ Answer = TypeVar("Answer")
 class _Remote:
     handle: ActorHandle
     back: asyncio.Task[None] | None = None
-    """Waits for it while it is out."""
+    """Task that waits until the engine is ready again."""
     sessions: set[str] = field(default_factory=set)
 
 
 class EngineClient:
-    """An :class:`~agentgym.engine.Engine` over engine actors, without a say in their weights.
+    """An :class:`~agentgym.engine.Engine` over engine actors, which cannot change their weights.
 
-    It can be sent to other processes. All requests of a session go to one engine; when that is lost the session's
-    requests fail, so that its episode is lost, too, and played again from its beginning. New sessions go to the engine
-    with the fewest of them that is not known to be out.
+    It is picklable. All requests of a session go to one engine. If that engine dies, the session's requests fail, and
+    the episode is played again from its beginning. A new session goes to the available engine with the fewest sessions.
 
     Args:
-        handles: of the actors.
-        wait_s: how long a new session waits while all are out.
+        handles: handles of the actors.
+        wait_s: seconds that a new session waits while no engine is available.
     """
 
     def __init__(self, handles: Sequence[ActorHandle], max_context_tokens: int, wait_s: float) -> None:
@@ -57,14 +56,14 @@ class EngineClient:
         self._remotes = [_Remote(handle) for handle in (*self._handles[first:], *self._handles[:first])]
         self._sessions: dict[str, _Remote] = {}
         self._name = uuid.uuid4().hex
-        """Before each session's id: an episode that is played again must not meet what is kept of it."""
+        """Prefix of session ids, so that a repeated episode does not find cached state of its first attempt."""
 
     def __reduce__(self) -> tuple[type[EngineClient], tuple[object, ...]]:
         return EngineClient, (self._handles, self._max_context_tokens, self._wait_s)
 
     @property
     def policy_version(self) -> int:
-        """Known to the trainer alone."""
+        """Not available here; only the trainer knows the version."""
         raise EngineError("an engine client does not know the version; each token carries its own")
 
     @property
@@ -77,7 +76,7 @@ class EngineClient:
         """Sample one completion.
 
         Raises:
-            EngineError: the engine refused it or was lost, or none is to be had.
+            EngineError: the engine rejected the request or died, or no engine is available.
         """
         begins = session_id not in self._sessions
         remote = await self._remote_of(session_id)
@@ -87,28 +86,28 @@ class EngineClient:
         return completion
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
-        """Log-probability (temperature 1) of each continuation token after the prompt and those before it.
+        """Return the log-probability (temperature 1) of each continuation token, given the prompt and earlier tokens.
 
         Raises:
-            EngineError: the engine refused it or was lost, or none is to be had.
+            EngineError: the engine rejected the request or died, or no engine is available.
         """
         remote = await self._remote_of("")
         scores: tuple[float, ...] = await self._answer(remote, remote.handle.score.remote(prompt_ids, continuation_ids))
         return scores
 
     async def release(self, session_id: str) -> None:
-        """Forget what is kept for a session that has ended; unknown ids are ignored."""
+        """Drop the cached state of a session that has ended; unknown ids are ignored."""
         remote = self._sessions.pop(session_id, None)
         if remote is not None:
             remote.sessions.discard(session_id)
             remote.handle.release.remote(f"{self._name}-{session_id}")
 
     async def update_weights(self, version: int) -> None:
-        """Only the trainer's own engine can."""
+        """Raise an error: only the trainer's own engine can change weights."""
         raise EngineError("an engine client cannot change weights")
 
     async def close(self) -> None:
-        """The engines stay."""
+        """Do nothing: the engines belong to the run."""
         for remote in self._remotes:
             if remote.back is not None:
                 remote.back.cancel()
@@ -161,7 +160,7 @@ async def _until_it_serves(handle: ActorHandle) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The weights that every engine is to serve."""
+    """The weights that every engine must serve."""
 
     serial: int
     version: int
@@ -170,12 +169,12 @@ class _Target:
 
 
 class RayEngine(EngineClient):
-    """The trainer's :class:`~agentgym.engine.Engine`; sent to another process it is an :class:`EngineClient`.
+    """The trainer's :class:`~agentgym.engine.Engine`; pickled, it becomes an :class:`EngineClient`.
 
     Args:
-        model: the trainer's, whose weights :meth:`update_weights` takes.
-        update_timeout_s: longest time new weights may take, from the first engine to the last.
-        for_vllm: the engines are vLLM servers, which prove that they compute with what they were given.
+        model: the trainer's model, whose weights :meth:`update_weights` sends.
+        update_timeout_s: seconds within which new weights must reach the engines.
+        for_vllm: True if the engines are vLLM servers, which prove by checksum that they use the given weights.
     """
 
     def __init__(
@@ -195,12 +194,12 @@ class RayEngine(EngineClient):
 
     @property
     def policy_version(self) -> int:
-        """Version of the weights that were sent last."""
+        """Version of the weights sent last."""
         return self._target.version if self._target else 0
 
     @property
     def server_stats(self) -> FleetStats:
-        """Counters since the engine was made; the same object every time."""
+        """Counters since the engine was created; always the same object."""
         return self._fleet.stats
 
     async def connect(self, say: Callable[[str], None]) -> None:
@@ -213,11 +212,12 @@ class RayEngine(EngineClient):
         await self._fleet.wait_for_one()
 
     async def update_weights(self, version: int) -> None:
-        """Bring the model's current weights, as ``version``, to every engine that answers; the others get them when
-        they come back, before they serve.
+        """Send the model's current weights, as ``version``, to every engine that answers.
+
+        Other engines receive them when they are back, before they serve.
 
         Raises:
-            EngineError: not one engine took them in time.
+            EngineError: no engine accepted the weights in time.
         """
         self._fleet.start()
         serial = self._target.serial + 1 if self._target else 1
@@ -245,7 +245,7 @@ class RayEngine(EngineClient):
         await self._fleet.close()
 
     async def _admit(self, member: Member, found: ActorState) -> None:
-        """Bring it to the weights that all are to serve, which may change meanwhile."""
+        """Load the current target weights into a restarted engine; the target may change in the meantime."""
         serial = found.serial
         while self._target is None or serial != self._target.serial:
             if (target := self._target) is None:

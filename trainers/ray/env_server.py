@@ -1,6 +1,6 @@
-"""An environment server beside an actor, on a machine that Ray chose for it.
+"""An actor that runs an environment server on a machine chosen by Ray.
 
-Env workers then play by rendering and asking engines, and the environments themselves are on these machines.
+Env workers then only render prompts and call engines; the environments run on these machines.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FIRST_PORT, _NUM_PORTS, _TRIES = 20_000, 10_000, 50
 
 
 class EnvServerActor:
-    """Runs ``agentgym serve`` and ends when that ends, so that Ray starts both again.
+    """An actor that runs ``agentgym serve`` and exits when the server exits, so that Ray restarts both.
 
     Args:
-        envs: ids of the environments, as the run names them.
-        port: where to listen, if it is free: started again, a server is where its clients look for it.
-        folder: where relative paths begin.
+        envs: ids of the environments, as in the run's configuration.
+        port: preferred port. A restarted server should have the address that its clients know.
+        folder: base folder of relative paths.
 
     Raises:
         EnvError: the server does not start.
@@ -57,14 +57,14 @@ class EnvServerActor:
         return self._url
 
     async def ping(self) -> ActorState:
-        """Return the state of the actor, which ends if its server has ended."""
+        """Return the state of the actor; exit if the server has exited."""
         if self._process.poll() is not None:
             os._exit(1)
         return self._state
 
 
 def ports(num_servers: int) -> list[int]:
-    """Return a port for each server of a run, far from those of other runs as a rule."""
+    """Return a port for each server of a run; runs usually get different ranges."""
     first = secrets.randbelow(_NUM_PORTS - num_servers * _TRIES)
     return [_FIRST_PORT + first + index * _TRIES for index in range(num_servers)]
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt at a task, as it is sent to a worker."""
+    """An attempt at a task, in the form that is sent to a worker."""
 
     key: str
-    """Unique to this attempt."""
+    """Unique key of the attempt."""
     request: RolloutRequest
-    """Its ``make_agent`` and ``opponent`` are Ray references, whose values each worker fetches once."""
+    """The rollout request. Its ``make_agent`` and ``opponent`` are Ray references, which each worker resolves once."""
     make_env: ObjectRef
-    """Likewise a reference."""
+    """Ray reference to the factory of environments."""
 
 
 @dataclass(slots=True)
@@ -39,11 +39,11 @@ class Played:
 
 
 class EnvWorker:
-    """Plays attempts; Ray makes an actor of it.
+    """An actor that plays episodes.
 
     Args:
-        num_envs: environments of a kind that are in use at a time.
-        folder: where relative paths begin.
+        num_envs: largest number of environments of a kind in use at the same time.
+        folder: base folder of relative paths.
     """
 
     def __init__(self, num_envs: int, folder: str) -> None:

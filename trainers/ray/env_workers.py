@@ -30,21 +30,21 @@ class Shared:
         self._kept: dict[int, tuple[object, ObjectRef]] = {}
 
     def ref(self, value: object) -> ObjectRef:
-        """Return the reference of a value, which is kept as long as this object."""
+        """Return the Ray reference of a value; it lives as long as this object."""
         if id(value) not in self._kept:
             self._kept[id(value)] = value, ray.put(value)
         return self._kept[id(value)][1]
 
 
 class RayPool:
-    """A :class:`~agentgym.rollout.pool.Pool` whose environments are in env workers.
+    """A :class:`~agentgym.rollout.pool.Pool` whose environments run in env workers.
 
     A worker plays an episode to its end. Only tasks and trajectories are sent. If a worker dies, its episodes raise
     :class:`~agentgym.errors.EnvError`, and the caller plays them again.
 
     Args:
-        workers: stay open when the pool is closed, since several pools share them.
-        make_env: sent to the workers, as ``make_agent`` and ``opponent`` of each request.
+        workers: the env workers. They stay open when the pool is closed, because several pools share them.
+        make_env: factory of environments, which must be picklable, as ``make_agent`` and ``opponent`` of requests.
     """
 
     def __init__(self, workers: Fleet, make_env: Callable[[], Env]) -> None:
@@ -87,7 +87,7 @@ class RayPool:
 
 
 async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
-    """Cancel an attempt that is not needed any more; return its turns so far if the worker answers."""
+    """Cancel an attempt that is no longer needed; return its turns so far if the worker answers."""
     with suppress(RayError, TimeoutError):
         cut = asyncio.wrap_future(worker.handle.cut.remote(attempt.key).future())
         turns: list[Turn] = await asyncio.wait_for(cut, _CUT_TIMEOUT_S)
@@ -96,7 +96,7 @@ async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
 
 
 def share_of(num_envs: int, num_workers: int) -> int:
-    """Return how many environments each worker may hold.
+    """Return the largest number of environments per worker.
 
     Example:
         >>> share_of(64, 3)

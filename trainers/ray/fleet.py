@@ -1,7 +1,8 @@
-"""Actors of one kind, looked after: asked every now and then how they are, and started again where they died.
+"""Supervision of the actors of one kind: periodic health checks, and preparation of restarted actors.
 
-Ray starts a dead actor again by itself, with the arguments it was made with and under the same handle. What a keeper
-adds: it sees that it happened, gives the new one what it needs before it is used, and kills an actor that hangs.
+Ray itself restarts a dead actor with its original arguments and under the same handle. The keeper of an actor adds
+three things: it notices the restart, gives the new actor what it needs before it is used, and kills an actor that
+hangs.
 """
 
 from __future__ import annotations
@@ -25,55 +26,55 @@ _NUM_SLICES = 4
 
 
 class State(Enum):
-    """Of a member."""
+    """State of a member."""
 
     OUT = auto()
-    """It does not answer."""
+    """The actor does not answer."""
     UPDATING = auto()
-    """It answers, and is given what it needs."""
+    """The actor answers, and is being prepared."""
     READY = auto()
 
 
 @dataclass(eq=False)
 class Member:
-    """One actor as its fleet sees it."""
+    """An actor and its fleet's knowledge about it."""
 
     index: int
     handle: ActorHandle
     state: State = State.OUT
     reason: str = "it has not started yet"
-    """Why it is out."""
+    """Reason why the actor is not available."""
     incarnation: str = ""
     load: int = 0
-    """What it was lent for and has not come back."""
+    """Number of uses that have not ended."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass
 class FleetStats:
-    """Counters since the fleet was made."""
+    """Counters since the fleet was created."""
 
     num_lost: int = 0
-    """Times that one which was up was found dead, or was killed because it did not answer."""
+    """Number of times that a running actor died, or was killed because it did not answer."""
     num_hung: int = 0
-    """Of these, the latter."""
+    """Number of times that an actor was killed because it did not answer."""
     num_restarts: int = 0
-    """Times that one was seen to be back."""
+    """Number of times that a restarted actor answered."""
 
 
 Admit = Callable[[Member, ActorState], Awaitable[None]]
-"""Gives a member that answers what it needs; what it raises leaves the member out until the next try."""
+"""Type of the function that prepares a member after a start. If it raises, the member stays out until the next try."""
 
 
 async def nothing_needed(member: Member, found: ActorState) -> None:
-    """For actors that are ready when they answer."""
+    """Do nothing, for actors that are ready as soon as they answer."""
 
 
 class Fleet:
     """The actors of one kind.
 
     Args:
-        kind: what one of them is called.
+        kind: name of the kind, for messages.
         admit: called each time a member has answered.
     """
 
@@ -88,7 +89,7 @@ class Fleet:
         self._keepers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to look after them, in the running event loop; a second call does nothing."""
+        """Start the supervision in the running event loop; a second call does nothing."""
         if not self._keepers:
             names = [f"{self._kind} {member.index}" for member in self.members]
             self._keepers = [
@@ -96,10 +97,10 @@ class Fleet:
             ]
 
     async def wait_for_one(self) -> None:
-        """Return when the first of them has answered.
+        """Wait until the first member has answered.
 
         Raises:
-            ConfigError: none did in time.
+            ConfigError: no member answered in time.
         """
         self.start()
         timeout_s = self._config.start_timeout_s
@@ -110,10 +111,10 @@ class Fleet:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Member]:
-        """The member with the least to do, as soon as one is ready.
+        """Lend the ready member with the smallest load; wait if no member is ready.
 
         Raises:
-            InfrastructureError: none was for ``wait_s``.
+            InfrastructureError: no member was ready for ``wait_s``.
         """
         self.start()
 
@@ -130,10 +131,10 @@ class Fleet:
             member.load -= 1
 
     def leave_out(self, member: Member, reason: str, incarnation: str = "") -> None:
-        """It failed; its keeper asks for it.
+        """Mark a member as failed, so that its keeper checks it.
 
         Args:
-            incarnation: which failed; one that was started since is another matter.
+            incarnation: the start of the actor that failed. If the actor was restarted since, nothing happens.
         """
         if incarnation and incarnation != member.incarnation:
             return
@@ -145,11 +146,11 @@ class Fleet:
         self.changes.notify()
 
     def reasons(self) -> str:
-        """Return why members are out, in a line."""
+        """Return the reasons why members are out, in one line."""
         return "; ".join(f"{self._kind} {m.index}: {m.reason}" for m in self.members if m.state is not State.READY)
 
     async def close(self) -> None:
-        """End the keepers and the actors; a second call does nothing."""
+        """Stop the keepers and the actors; a second call does nothing."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -177,7 +178,7 @@ class Fleet:
                 await asyncio.wait_for(member.wake.wait(), self._config.health_interval_s)
 
     async def _ping(self, member: Member) -> ActorState:
-        """Ask it how it is; one that was up and does not answer is killed."""
+        """Check a member's health; kill it if it was running and does not answer."""
         is_up = member.state is not State.OUT
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
         answer = asyncio.wrap_future(member.handle.ping.remote().future())
@@ -208,7 +209,7 @@ class Fleet:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error of Ray's, without the traceback from the other process."""
+    """Return the first line of a Ray error, without the traceback of the other process."""
     if isinstance(error, RayTaskError):
         return first_line(cause_of(error))
     text = str(error).strip().partition("\n")[0]
@@ -216,7 +217,7 @@ def first_line(error: BaseException) -> str:
 
 
 def cause_of(error: RayTaskError) -> AgentGymError:
-    """Return the error that an actor raised: one of ours as it was, any other as one of the infrastructure."""
+    """Return the error that an actor raised: agentgym's own unchanged, any other as an ``InfrastructureError``."""
     cause = error.cause
     if isinstance(cause, AgentGymError):
         return cause

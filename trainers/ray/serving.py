@@ -1,4 +1,4 @@
-"""The base of engine actors: they serve an engine, and nothing before it has the policy's weights."""
+"""The base class of engine actors, which refuse to serve before they have the policy's weights."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from agentgym.types import Completion
 
 
 class NoWeightsError(EngineError):
-    """The engine was started again and has not been given the policy's weights yet."""
+    """The engine was restarted and has not received the policy's weights yet."""
 
 
 class LostSessionError(EngineError):
-    """The engine that began a session is gone, and with it what it kept: the episode is to begin again."""
+    """The engine that began a session died with its cache, so the episode must be played again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """The parts that an engine is made from, without weights."""
+    """The parts from which an engine is built, without weights."""
 
     config: TrainConfig
     shape: ModelShape
     dtype: torch.dtype
-    """Of the trainer's weights."""
+    """Data type of the trainer's weights."""
     tokenizer: Tokenizer | None = None
     folder: str = "."
-    """Where relative paths begin."""
+    """Base folder of relative paths."""
 
     @classmethod
     def of(
@@ -47,7 +47,7 @@ class EngineSpec:
 
 
 class ServingActor:
-    """An engine in a process of its own; Ray makes an actor of its subclasses, which say how weights are taken."""
+    """An engine in a separate process. Subclasses are Ray actors and define how weights are loaded."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
@@ -55,18 +55,18 @@ class ServingActor:
         self._sessions: set[str] = set()
 
     async def take(self, weights: PackedWeights) -> None:
-        """Let the engine sample from these weights from now on."""
+        """Load weights into the engine; later requests sample from them."""
         raise NotImplementedError(f"{type(self).__name__} must implement take(weights)")
 
     async def ping(self) -> ActorState:
-        """The actor that answers, and the weights it has."""
+        """Return the state of the actor, with the serial number of its weights."""
         return self._state
 
     async def load(self, weights: PackedWeights, serial: int) -> None:
-        """Take weights, and serve.
+        """Load weights, and serve requests from now on.
 
         Raises:
-            EngineError: they are not this model's, or could not be taken; nothing is served then.
+            EngineError: the weights belong to another model or could not be loaded; then nothing is served.
         """
         self._state = replace(self._state, serial=0)
         with boundary(EngineError, f"loading version {weights.version}"):
@@ -78,12 +78,12 @@ class ServingActor:
     ) -> Completion:
         """See :class:`~agentgym.engine.Engine`.
 
-        Another engine would go on with a session, too, but having read its prompt in one piece: the same up to
-        rounding, and a lost episode is to be the same to the last bit.
+        Another engine could continue a session, but it would process the whole prompt at once. The result would be
+        equal only up to rounding, and a repeated episode must be equal to the last bit.
 
         Raises:
-            NoWeightsError: none were loaded yet.
-            LostSessionError: the session began on an engine that is gone.
+            NoWeightsError: no weights have been loaded yet.
+            LostSessionError: the session began on an engine that died.
         """
         engine = self._serving()
         if session_id and begins_session:

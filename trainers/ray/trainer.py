@@ -1,4 +1,4 @@
-"""A run whose ranks are Ray actors, seen from the command that started it."""
+"""Training with ranks as Ray actors: the part that runs in the command's process."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from agentgym.trust import sign
 
 _LOOK_S, _LAST_WORDS_S = 0.2, 5.0
 _STOP_S = 10.0
-"""Longest time that the first rank may take to close its files after Ctrl-C."""
+"""Seconds that the first rank has to close its files after Ctrl-C."""
 _OTHERS_S = 30.0
-"""Longest time between a rank's error and the news that another one died, whose loss may be the cause."""
+"""Seconds to wait, after a rank's error, for the message that another rank died, which may be the cause."""
 
 
 class LostRankError(Exception):
-    """A rank's process, or its machine, is gone."""
+    """A rank's process or machine died."""
 
 
 def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
-    """Train by ranks that Ray places, as :func:`agentgym.trainers.loop.train` does by those of torchrun.
+    """Train with ranks that Ray places, as :func:`agentgym.trainers.loop.train` does with those of torchrun.
 
-    If a rank dies, all ranks end, and new ones continue from the last checkpoint.
+    If a rank dies, all ranks are stopped, and new ones continue from the last checkpoint.
 
     Raises:
-        UsageError: the run cannot be as asked, or a machine does not see its folder.
+        UsageError: the configuration is invalid, or a machine cannot access the run's folder.
         RunStoppedError: the run stopped itself, or lost ranks more than ``cluster.max_restarts`` times.
     """
     check_ranks(config, config.cluster.num_trainer_ranks)
@@ -73,7 +73,7 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
 
 
 def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: int) -> TrainResult:
-    """Start all ranks, and follow them to the end of the run or of one of them."""
+    """Start all ranks, and wait until the run ends or a rank fails."""
     with _reserved(config.cluster) as (group, bundles):
         handles = [_actor(config.cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
         places = _places(handles, run_dir, config.cluster)
@@ -102,11 +102,11 @@ def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: 
 
 
 def _followed(runs: Sequence[ObjectRef], places: Sequence[RankPlace], speech: _Speech) -> TrainResult:
-    """Show what the first rank says until all ranks have ended; return its result.
+    """Print the first rank's output until all ranks have ended; return its result.
 
     Raises:
         LostRankError: a rank died.
-        AgentGymError: the first error of a rank, where none died.
+        AgentGymError: no rank died, and a rank raised this error first.
     """
     waiting, errors, give_up = list(runs), list[AgentGymError](), float("inf")
     while waiting and time.monotonic() < give_up:
@@ -131,13 +131,13 @@ def _followed(runs: Sequence[ObjectRef], places: Sequence[RankPlace], speech: _S
 
 
 class _Speech:
-    """Shows on this process's standard error what a rank writes to its own."""
+    """A relay of a rank's standard error to that of this process."""
 
     def __init__(self, rank: ActorHandle) -> None:
         self._rank, self._next = rank, rank.said.remote()
 
     def show(self, timeout_s: float = 0.0) -> None:
-        """Show what is there; with a timeout, wait for what was written before this call, too."""
+        """Print the output so far; with a timeout, wait for everything written before this call."""
         for _ in range(2 if timeout_s else 1):  # the answer under way may have been given before the last words
             ready, _ = ray.wait([self._next], timeout=timeout_s)
             if not ready:
@@ -156,13 +156,13 @@ class _Speech:
 
 @contextmanager
 def _reserved(config: ClusterConfig) -> Iterator[tuple[PlacementGroup, list[int]]]:
-    """Reserve a place for each rank; at the end, whatever is in these places is killed.
+    """Reserve a place for each rank; when the context ends, everything in these places is killed.
 
     Yields:
-        The group, and its bundles in the order of ranks: those of a machine follow each other.
+        the placement group, and its bundles in the order of ranks; those of a machine are adjacent.
 
     Raises:
-        ConfigError: the cluster has no room for them in time.
+        ConfigError: the cluster had no free resources in time.
     """
     bundle = {"CPU": config.cpus_per_rank} | ({"GPU": float(config.gpus_per_rank)} if config.gpus_per_rank else {})
     group = placement_group([bundle] * config.num_trainer_ranks, strategy=config.rank_placement.upper())
@@ -181,7 +181,7 @@ def _reserved(config: ClusterConfig) -> Iterator[tuple[PlacementGroup, list[int]
 
 
 def _actor(config: ClusterConfig, group: PlacementGroup, bundle: int, rank: int) -> ActorHandle:
-    """Start the process of a rank, which Ray's dashboard shows as, say, "rank 1"."""
+    """Start the process of a rank, with a name for Ray's dashboard such as "rank 1"."""
     actor = ray.remote(TrainerRank).options(
         num_cpus=config.cpus_per_rank,
         num_gpus=config.gpus_per_rank,
@@ -196,11 +196,11 @@ def _actor(config: ClusterConfig, group: PlacementGroup, bundle: int, rank: int)
 
 
 def _places(handles: Sequence[ActorHandle], run_dir: Path, config: ClusterConfig) -> list[RankPlace]:
-    """Wait for all ranks.
+    """Wait until all ranks have started, and return their places.
 
     Raises:
-        ConfigError: they were not up in time, or the machine of one does not see the run's folder.
-        LostRankError: one died, or could not start.
+        ConfigError: they were not ready in time, or the machine of a rank cannot access the run's folder.
+        LostRankError: a rank died, or could not start.
     """
     with _marked(run_dir) as mark:
         try:
@@ -224,7 +224,7 @@ def _places(handles: Sequence[ActorHandle], run_dir: Path, config: ClusterConfig
 
 @contextmanager
 def _marked(run_dir: Path) -> Iterator[Path]:
-    """Put a file in the run's folder that the ranks' machines must see; afterwards both are as they were."""
+    """Create a file in the run's folder that the ranks' machines must see; remove it when the context ends."""
     run_dir.mkdir(parents=True, exist_ok=True)
     mark = run_dir.absolute() / f".seen-{uuid.uuid4().hex}"
     mark.touch()
@@ -237,7 +237,7 @@ def _marked(run_dir: Path) -> Iterator[Path]:
 
 
 def _terminal() -> dict[str, str]:
-    """Return variables by which a program knows this process's terminal; none where standard error is no terminal."""
+    """Return the environment variables that describe this process's terminal; empty without a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         return {}

@@ -1,4 +1,4 @@
-"""One rank of the trainer in a process that Ray placed."""
+"""One rank of the trainer, in a process that Ray started."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from agentgym.trainers.run import TrainResult
 
 NUM_THREADS = 3
-"""One trains, one tells what was said, one stops."""
+"""Threads of a rank's actor: one trains, one returns output, one stops the training."""
 _SEEN_AFTER_S, _LOOK_S, _MOST_SILENT_S = 10.0, 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlace:
-    """Place at which a rank came up."""
+    """The process and address of a started rank."""
 
     process: str
-    """For messages, as in "process 4711 on node-2, GPU 0"."""
+    """Description for messages, as in "process 4711 on node-2, GPU 0"."""
     address: str
-    """HOST:PORT, where the others can meet it."""
+    """HOST:PORT at which other ranks can reach it."""
     sees_folder: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """One start of a run, the same for all of its ranks but for ``rank``."""
+    """The parameters of a start, which are equal for all ranks except for ``rank``."""
 
     config: Mapping[str, Any]
     """The configuration as plain dicts: reading it imports the user's own components, as a command does."""
@@ -53,7 +53,7 @@ class Start:
     """HOST:PORT of the first rank."""
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that torchrun sets, by which a rank knows its place."""
+        """Return the environment variables that torchrun would set for this rank."""
         host, _, port = self.meeting_point.rpartition(":")
         return {
             "RANK": str(self.rank),
@@ -66,10 +66,10 @@ class Start:
 
 
 class Screen(io.TextIOBase):
-    """A text stream that keeps what is written to it until somebody takes it.
+    """A text stream that buffers its text until :meth:`take`.
 
     Args:
-        is_terminal: the text is shown on a terminal in the end, so progress bars are of use.
+        is_terminal: True if the text is finally shown on a terminal, so that progress bars are useful.
     """
 
     encoding = "utf-8"
@@ -79,15 +79,15 @@ class Screen(io.TextIOBase):
         self._is_terminal, self._pieces = is_terminal, queue.SimpleQueue[str]()
 
     def write(self, text: str, /) -> int:
-        """Keep a piece of text."""
+        """Append a piece of text."""
         self._pieces.put(text)
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: text is there at once."""
+        """Do nothing: text is available at once."""
 
     def isatty(self) -> bool:
-        """Return True if the text ends on a terminal."""
+        """Return True if the text is finally shown on a terminal."""
         return self._is_terminal
 
     def take(self) -> str:
@@ -96,12 +96,12 @@ class Screen(io.TextIOBase):
 
 
 class TrainerRank:
-    """A rank of a run; Ray makes an actor of it, with several threads, so that it answers while it trains.
+    """An actor that is a rank of a run. It has several threads, so that it answers while it trains.
 
     Args:
-        folder: where relative paths begin.
-        is_shown: its standard error is shown by the command that started the run.
-        terminal: variables that describe the command's terminal; empty where it has none.
+        folder: base folder of relative paths.
+        is_shown: True if the command that started the run prints this rank's standard error.
+        terminal: environment variables that describe the command's terminal; empty without a terminal.
     """
 
     def __init__(self, folder: str, is_shown: bool, terminal: Mapping[str, str]) -> None:
@@ -118,10 +118,10 @@ class TrainerRank:
         self._cancel: Callable[[], object] = lambda: None
 
     def begin(self, mark: str) -> RankPlace:
-        """Return where this rank is.
+        """Return the place of this rank, and if it can access the run's folder.
 
         Args:
-            mark: a file in the run's folder.
+            mark: a file in the run's folder, to look for.
         """
         give_up = time.monotonic() + _SEEN_AFTER_S  # a network's file system may show it late
         while not os.path.exists(mark) and time.monotonic() < give_up:
@@ -139,7 +139,7 @@ class TrainerRank:
         """Train as this rank.
 
         Raises:
-            AgentGymError: what a run may raise, or any other error as one of the infrastructure.
+            AgentGymError: the run failed; other errors are raised as ``InfrastructureError``.
         """
         os.environ.update(start.environment())
         from agentgym.trainers.config.overrides import from_dict  # only now: torch takes seconds
@@ -156,14 +156,14 @@ class TrainerRank:
             raise InfrastructureError(f"trainer rank {start.rank} failed: {type(error).__name__}: {error}") from None
 
     def said(self) -> str:
-        """Return what was written to standard error since the last call; wait a little where it is nothing."""
+        """Return the output on standard error since the last call; wait a little if there is none."""
         give_up = time.monotonic() + _MOST_SILENT_S
         while not (text := self._screen.take()) and time.monotonic() < give_up:
             time.sleep(_LOOK_S)
         return text
 
     def stop(self) -> None:
-        """Interrupt the training where it waits next, as Ctrl-C does, so that it closes what it has open."""
+        """Interrupt the training as Ctrl-C does, so that it closes its files."""
         self._cancel()
 
     def _run(self, work: Coroutine[Any, Any, TrainResult]) -> TrainResult:

@@ -1,7 +1,7 @@
-"""A vLLM server beside an actor, on a machine that Ray chose for it.
+"""An actor that runs a vLLM server on a machine chosen by Ray; and the actor of the embedded engine.
 
-The actor starts the server when the first weights come, since a server starts from weights, and talks to it as a run
-without Ray does: through a folder, here of this machine, with the same proofs that it computes with what it was given.
+The actor starts the server when the first weights arrive, because vLLM needs weights to start. It then transfers
+weights through a folder of its machine, and the server proves by checksum that it uses them, as in a run without Ray.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WEIGHTS = "model.safetensors"
 
 
 def serve_options(spec: EngineSpec, folder: Path, port: int) -> ServeOptions:
-    """Return the options by which one engine's server is started."""
+    """Return the options with which an engine's server is started."""
     num_gpus = int(spec.config.cluster.gpus_per_engine)
     flags = spec.config.cluster.vllm_flags
     return ServeOptions(
@@ -44,7 +44,7 @@ def serve_options(spec: EngineSpec, folder: Path, port: int) -> ServeOptions:
 
 
 class VllmActor(ServingActor):
-    """One vLLM server and the engine that asks it."""
+    """An actor with a vLLM server and the engine that sends requests to it."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__()
@@ -95,14 +95,14 @@ class VllmActor(ServingActor):
             self._spec.shape.save_pretrained(folder)
 
     def _leave_with_the_server(self) -> None:
-        """End this process if its server has ended: Ray then starts both again."""
+        """Exit this process if its server has exited, so that Ray restarts both."""
         if self._process is not None and not self._process.is_running:
             shutil.rmtree(self._root, ignore_errors=True)
             os._exit(1)
 
 
 def ending_with_parent() -> list[str]:
-    """Return the words before a command that end it with the thread that started it; empty where there are none."""
+    """Return a command prefix that ends the command with its parent thread; empty if the system has none."""
     return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 
@@ -113,11 +113,11 @@ def _free_port() -> int:
         return port
 
 
-# -------------------------------------------------------------------------- the embedded engine in a process of its own
+# ------------------------------------------------------------------------- the embedded engine in a separate process
 
 
 class EngineActor(ServingActor):
-    """The embedded engine over a copy of the trainer's model."""
+    """An actor with the embedded engine over a copy of the trainer's model."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class EngineActor(ServingActor):
         await self._torch.update_weights(weights.version)
 
     def _read(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Put the weights into the model. What is missing must be another name of what was given (tied embeddings)."""
+        """Load the weights into the model. A missing tensor must share memory with a given one (tied embeddings)."""
         missing, unexpected = self._model.load_state_dict(tensors, strict=False)
         own = self._model.state_dict()
         given = {own[name].data_ptr() for name in tensors if name in own}

@@ -1,4 +1,4 @@
-"""The policy's weights on their way to engines."""
+"""The policy's weights in the form that is sent to engines."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from agentgym.trainers.types import CausalLM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedWeights:
-    """One version of the model, adapters merged."""
+    """One version of the model's weights, with merged adapters."""
 
     version: int
     tensors: bytes
-    """A safetensors file with a checkpoint's names; of tensors that share memory the first alone."""
+    """A safetensors file with a checkpoint's names; tensors that share memory occur once."""
     evidence: Evidence = Evidence(sums={}, logprobs={})
-    """What a vLLM server must show of these weights; empty for other engines."""
+    """Evidence that a vLLM server must return for these weights; empty for other engines."""
 
 
 def pack(model: CausalLM, version: int, *, for_vllm: bool = False) -> PackedWeights:
-    """The model's current weights as ``version``."""
+    """Pack the model's current weights as ``version``."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in plain_tensors(model)}
     made = PackedWeights(version=version, tensors=save(tensors))
     if not for_vllm:

@@ -1,7 +1,7 @@
 """Recipes: functions that return a training configuration, by name.
 
-A recipe of a user's own is a function under :func:`recipe`, named as ``file.py:name``, as ``module:name``, or by its
-name alone where an installed package has the entry point ``agentgym.components``.
+A user's recipe is a function decorated with :func:`recipe`. Its name is ``file.py:name`` or ``module:name``, or only
+``name`` if an installed package has the entry point ``agentgym.components``.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ for _name, _make in {
 
 @dataclass(frozen=True, slots=True)
 class RecipeFacts:
-    """A recipe as a list shows it."""
+    """The facts about a recipe that lists show."""
 
     name: str
     envs: tuple[str, ...]
     """Ids of its environments."""
     model: str
-    """The model's source, or the size of one that is trained from scratch."""
+    """The model's source, or the size of a model from scratch."""
     summary: str
 
 
 def describe_recipes() -> tuple[RecipeFacts, ...]:
-    """Return what every recipe trains, sorted by name; of one that cannot be made, the reason.
+    """Return the facts about every recipe, sorted by name; for a recipe that cannot be loaded, the reason.
 
     Example:
         >>> [facts.model for facts in describe_recipes() if facts.name == "smollm2-wiki"]
@@ -107,16 +107,16 @@ def _facts(name: str) -> RecipeFacts:
 
 
 def recipe_names() -> tuple[str, ...]:
-    """All recipes, sorted."""
+    """Return the names of all recipes, sorted."""
     return tuple(RECIPES)
 
 
 def load_recipe(name: str) -> TrainConfig:
-    """The configuration of a recipe.
+    """Return the configuration of a recipe.
 
     Raises:
-        UnknownNameError: no such recipe; the message names near ones.
-        ConfigError: the function returned something else than a configuration.
+        UnknownNameError: the recipe does not exist; the message suggests similar names.
+        ConfigError: the function did not return a configuration.
     """
     made = RECIPES[name].call()
     if not isinstance(made, TrainConfig):

@@ -1,4 +1,4 @@
-"""Recipes for pages in a browser, from nothing on a laptop."""
+"""Recipes for pages in a browser, with a model from scratch on a laptop."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ POOL = {"num_kept": 40, "contexts_per_browser": 48}
 def miniwob_demo() -> TrainConfig:
     """A 0.7 M parameter agent learns eight tasks of MiniWoB++: noisy demonstrations, then GiGPO. Needs Chromium.
 
-    Two turns an episode, so that a wrong click is not made good by trying everything; groups of many tasks in a step,
-    since a group in which all succeed teaches nothing.
+    Episodes have two turns, so that the policy cannot succeed by clicking everything. A step has groups of many tasks,
+    because a group in which all episodes succeed gives no gradient.
     """
     return TrainConfig(
         recipe="miniwob-demo",

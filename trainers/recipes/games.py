@@ -1,4 +1,4 @@
-"""Recipes for games of two players, learnt by self-play from nothing on a laptop."""
+"""Recipes for games of two players, trained by self-play from scratch on a laptop."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FORM = SftConfig(
     batch_size=16,
     optimizer=OptimizerConfig(lr=3e-3, schedule="linear", warmup_steps=10, weight_decay=0.01, eps=1e-8),
 )
-"""Random legal moves: they teach how a move is written, and nothing of the game."""
+"""Demonstrations of random legal moves, which teach the format of a move but nothing about the game."""
 
 LEARNING = OptimizerConfig(lr=1e-3, schedule="linear", eps=1e-8)
-"""Adam's own epsilon, as in the warm start; the default, 1e-5, is for policies that begin further on."""
+"""Optimizer with Adam's own epsilon, as in the warm start; the default of 1e-5 suits better-trained policies."""
 
 MAGNET = LossConfig(regularisers=(KlOptions(coef=0.2, estimator="k3+"),))
-"""Plain policy gradients cycle in such games. A pull towards the warm start, which plays all legal moves alike, makes
+"""Plain policy gradients cycle in such games. A KL penalty to the warm start, which plays all legal moves alike, makes
 them approach a quantal response equilibrium ("A Unified Approach to Reinforcement Learning, Quantal Response
 Equilibria, and Two-Player Zero-Sum Games", Sokota et al., 2023). An entropy bonus would pay for impossible moves."""
 

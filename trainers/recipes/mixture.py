@@ -68,7 +68,7 @@ def mixture() -> TrainConfig:
     )
 
 
-# ------------------------------------------------------ recipes for ``agentgym/Household-v0``, from nothing on a laptop
+# ------------------------------------------------------ recipes for ``agentgym/Household-v0``, from scratch on a laptop
 
 SFT_OPTIMIZER = OptimizerConfig(lr=1.5e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8)
 DEMO_SFT_OPTIMIZER = replace(SFT_OPTIMIZER, kind="muon", lr=5e-3)
@@ -91,7 +91,8 @@ KITCHEN = {
 def household_demo() -> TrainConfig:
     """A 0.5 M parameter agent learns to keep house: noisy demonstrations, then GiGPO. Minutes on two CPU cores.
 
-    Random actions are shown and not taught. Without them the policy does not know how to go on after its first mistake.
+    Random actions are part of the demonstrations, but their tokens are not trained. Without them the policy does not
+    learn to recover from a mistake.
     """
     return TrainConfig(
         recipe="household-demo",
@@ -113,7 +114,7 @@ def household_demo() -> TrainConfig:
 
 
 def household_long() -> TrainConfig:
-    """The same errands from a weaker start: 200 steps of RL, in which ways to assign credit can be told apart."""
+    """The same errands from a weaker start: 200 RL steps, enough to compare ways to assign credit."""
     demo = household_demo()
     return replace(
         demo,
@@ -125,7 +126,7 @@ def household_long() -> TrainConfig:
 
 
 def household_smoke() -> TrainConfig:
-    """The same way in half a minute, to see that everything works; it learns next to nothing."""
+    """The same path in half a minute, to check that everything works; it learns next to nothing."""
     demo = household_long()
     return replace(
         demo,

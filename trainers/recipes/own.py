@@ -1,4 +1,4 @@
-"""Recipes for an environment of one's own: a model from scratch, or one to fine-tune."""
+"""Recipes for your own environment: a model from scratch, or a model to fine-tune."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agentgym.trainers.config.train import EnvConfig, EvalConfig, LoraSettings, 
 def tiny() -> TrainConfig:
     """A small model from scratch on any environment: ``agentgym train tiny env.id=my_env.py:Mine-v0``.
 
-    The environment's oracle demonstrates, or random calls do where there is none. Without demonstrations
-    (``sft.num_demos=0``) such a model begins with random tokens.
+    The demonstrations come from the environment's oracle, or from random calls if it has none. Without demonstrations
+    (``sft.num_demos=0``) the model begins with random tokens.
     """
     return TrainConfig(
         recipe="tiny",

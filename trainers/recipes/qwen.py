@@ -1,7 +1,7 @@
 """Recipes for instruction-tuned Qwen models on four benchmarks, after the scripts released with GiGPO.
 
-Each comes in two ways. ``ENV-MODEL`` trains adapters on one GPU; ``ENV-MODEL-fsdp`` trains all weights, cut up over the
-processes that torchrun starts. ``docs/recipes.md`` has them beside the scripts; none has been run to its end by us.
+Each has two variants. ``ENV-MODEL`` trains adapters on one GPU; ``ENV-MODEL-fsdp`` trains all weights, sharded over the
+processes that torchrun starts. ``docs/recipes.md`` compares them with the scripts. We have run none of them to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODELS: Final[Mapping[str, str]] = {
     "qwen3-4b": "Qwen/Qwen3-4B",
 }
 NUM_ENVS: Final[Mapping[str, int]] = {"qwen2.5-1.5b": 128, "qwen2.5-7b": 64, "qwen3-4b": 32}
-"""Episodes at a time whose keys and values fit beside the rest: a token of Qwen3-4B has five times those of 1.5B."""
+"""Concurrent episodes whose keys and values fit into memory; a token of Qwen3-4B has five times those of 1.5B."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Benchmark:
 
 
 ADAMW: Final = OptimizerConfig(lr=1e-6, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-"""verl's."""
+"""verl's optimizer settings."""
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "alfworld": Benchmark(
         env="agentgym/ALFWorld-v0",

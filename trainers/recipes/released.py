@@ -1,7 +1,7 @@
-"""Recipes after the scripts that were released with Search-R1, IGPO, SPIRAL and rStar2-Agent.
+"""Recipes after the scripts released with Search-R1, IGPO, SPIRAL and rStar2-Agent.
 
-They train all weights of the models that the scripts name, cut up over the processes that torchrun starts.
-``docs/recipes.md`` has each beside its script; none has been run to its end by us.
+They train all weights of the models in the scripts, sharded over the processes that torchrun starts.
+``docs/recipes.md`` compares each with its script. We have run none of them to its end.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SEARCH_LOSS: Final = LossConfig(
     recompute_activations=True,
     regularisers=(KlOptions(coef=0.001), EntropyOptions(coef=0.001)),
 )
-"""The loss that the scripts of Search-R1 and IGPO share, but for the rows and the dual clip."""
+"""The loss of the scripts of Search-R1 and IGPO, without their minibatches of rows and the dual clip."""
 
 
 def searchr1() -> TrainConfig:
-    """Search-R1: GRPO by the outcome alone, with four searches an episode."""
+    """Search-R1: GRPO on the outcome only, with four searches per episode."""
     return TrainConfig(
         recipe="searchr1",
         env=EnvConfig(id="agentgym/SearchQA-v0", kwargs={"max_turns": 4, "max_results": 3, "result_tokens": 500}),
@@ -51,7 +51,7 @@ def searchr1() -> TrainConfig:
 
 
 def igpo() -> TrainConfig:
-    """IGPO: every turn is credited with how much nearer it brought the reference answer."""
+    """IGPO: every turn is credited with the increase in the probability of the reference answer."""
     return TrainConfig(
         recipe="igpo",
         env=EnvConfig(id="agentgym/SearchQA-v0", kwargs={"max_turns": 10, "outcome": "f1"}),
@@ -69,7 +69,7 @@ def igpo() -> TrainConfig:
 
 
 def spiral() -> TrainConfig:
-    """SPIRAL: Kuhn poker against itself, by advantages over each seat's running baseline."""
+    """SPIRAL: Kuhn poker by self-play, with advantages over each player's running baseline."""
     return TrainConfig(
         recipe="spiral",
         env=EnvConfig(id="agentgym/KuhnPoker-v0", kwargs={"opponent": "self"}),
@@ -87,7 +87,7 @@ def spiral() -> TrainConfig:
 
 
 def rstar2() -> TrainConfig:
-    """rStar2-Agent: mathematics with a Python interpreter, by GRPO-RoC."""
+    """rStar2-Agent: mathematics with a Python interpreter and GRPO-RoC."""
     return TrainConfig(
         recipe="rstar2",
         env=EnvConfig(id="agentgym/PythonMath-v0", kwargs={"max_turns": 10}),

@@ -88,10 +88,10 @@ def smollm2_household() -> TrainConfig:
 
 
 def smollm2_guess() -> TrainConfig:
-    """SmolLM2 learns to find a number by RL alone: one guess of a worked example shows it how to call the tool.
+    """SmolLM2 learns to guess a number by RL alone; a worked example in the prompt shows it how to call the tool.
 
-    A little of every reward goes for calls that cannot be read or are refused; advantages are not divided by their
-    deviation, which would make that little as large as success where a whole group fails.
+    Calls that cannot be parsed or that fail cost a small penalty. Advantages are not divided by their standard
+    deviation, because the division would make that penalty as large as success in groups where all episodes fail.
     """
     return TrainConfig(
         recipe="smollm2-guess",
@@ -111,7 +111,7 @@ def smollm2_guess() -> TrainConfig:
 
 
 def smollm2_demo() -> TrainConfig:
-    """The recipe ``smollm2-guess`` on two cores, which is what ``make demo`` runs."""
+    """The recipe ``smollm2-guess`` for two cores, which ``make demo`` runs."""
     return replace(smollm2_guess(), recipe="smollm2-demo", num_threads=2)
 
 

@@ -1,1 +1,1 @@
-"""Numbers that a run writes: metrics, totals over updates, parts that change nothing."""
+"""The reports of a run: metrics, totals over updates, and components without effect."""

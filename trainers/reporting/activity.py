@@ -1,4 +1,4 @@
-"""Parts of a run that do nothing: zero gradients, clips and corrections that never act. The run says so."""
+"""Detection of components without effect: zero gradients, clips and corrections that never act."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.types import StateDict
 
 PATIENCE = 20
-"""Training steps without effect after which a part is reported."""
+"""Number of training steps without effect after which a component is reported."""
 CHANGE = 1e-3
 """Smallest change of a weight that counts. Rounding in the engine and the trainer changes weights by about 1e-5."""
 UNGATED = ("sapo",)
@@ -27,9 +27,9 @@ UNGATED = ("sapo",)
 def changed_by_corrections(
     logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
 ) -> dict[str, float]:
-    """Return how many of a micro-batch's tokens each correction weighs by something else than 1.
+    """Return, for each correction, the number of a micro-batch's tokens whose weight it changes from 1.
 
-    ``vcpo`` is not among them: it acts on the learning rate.
+    ``vcpo`` is excluded, because it acts on the learning rate.
     """
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     found = {}
@@ -48,9 +48,9 @@ def changed_by_corrections(
 
 
 class Activity:
-    """Counts, part by part, the training steps in a row in which it changed nothing.
+    """Counters, per component, of consecutive training steps without effect.
 
-    Watches the loss's clip, each correction, token mask and regulariser, and each credit component and strategy that
+    They cover the loss's clip, each correction, token mask and regulariser, and each credit component and strategy that
     reports its effect (``credit/changed/NAME``, ``strategy/changed/NAME``). Steps that trained no token do not count.
 
     Example:
@@ -68,7 +68,7 @@ class Activity:
         self.trained = TrainedSteps(has_demos=has_demos)
 
     def watch(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-        """Count a step's metrics and return what has to be said about them, each thing once in a run."""
+        """Count a step's metrics and return notes about them; each note occurs once in a run."""
         self.trained.add(metrics)
         num_tokens = metrics.get("trained_tokens", 0.0)
         self._has_zero_gradient = num_tokens > 0 and metrics["grad_norm"] == 0
@@ -95,15 +95,15 @@ class Activity:
         return lines
 
     def say_once(self, warnings: Sequence[str]) -> list[str]:
-        """Return a line for each warning that the run has not said yet; numbers in it may change from step to step."""
+        """Return the warnings that the run has not printed yet; warnings that differ only in numbers count as equal."""
         return [f"note: {warning}" for warning in warnings if self._is_new(re.sub(r"[0-9.]+", "#", warning))]
 
     def say_first(self, thing: str, line: str) -> list[str]:
-        """Return a line about a thing the first time in a run, and none later."""
+        """Return a line about a topic the first time in a run, and nothing later."""
         return [f"note: {line}"] if self._is_new(thing) else []
 
     def metrics(self) -> dict[str, float]:
-        """Return whether the latest step had a zero gradient, and the number of parts that do nothing."""
+        """Return metrics: 1 if the latest step had a zero gradient, and the number of components without effect."""
         num_inactive = sum(count >= self._patience for count in self._idle.values())
         return {"zero_gradient": float(self._has_zero_gradient), "inactive_parts": float(num_inactive)}
 
@@ -117,7 +117,7 @@ class Activity:
         self.trained.load_state_dict(state.get("trained", {}))
 
     def _effects(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Return what each part did in a step; 0 for nothing."""
+        """Return the effect of each component in a step; 0 for none."""
         config = self._config
         clip = {} if config.kind in UNGATED else {f"the clip of loss.kind={config.kind}": metrics["clip_fraction"]}
         parts = [REGULARISERS[part.kind] for part in config.regularisers]
@@ -155,7 +155,7 @@ def _reason(part: str, config: LossConfig) -> str:
     return ""
 
 
-# ---------------------------------------- how many steps of RL trained anything, and the likeliest reason where few did
+# ------------------------------------------ the number of RL steps that trained, and the likeliest reason if few did
 
 AVERAGED = ("invalid_share", "success", "dropped/zero_variance", "dropped/too_few_valid")
 MOST, FEWEST = 0.95, 0.02
@@ -163,10 +163,10 @@ MOST, FEWEST = 0.95, 0.02
 
 
 class TrainedSteps:
-    """Counts the steps that trained a token, averages what explains the others, and keeps the highest success.
+    """Counters of the steps that trained, with averages that explain the others, and the highest success.
 
     Args:
-        has_demos: the policy had a warm start, which was too short for it.
+        has_demos: True if the policy had a warm start, so that the advice is a longer one.
 
     Example:
         >>> trained = TrainedSteps()
@@ -182,7 +182,7 @@ class TrainedSteps:
         self._sums = dict.fromkeys(AVERAGED, 0.0)
 
     def add(self, metrics: Mapping[str, float]) -> None:
-        """Count a step by its metrics."""
+        """Add a step's metrics."""
         self.num_steps += 1
         success = metrics.get("success", math.nan)
         if not success <= self._most_success and math.isfinite(success):
@@ -196,11 +196,11 @@ class TrainedSteps:
 
     @property
     def has_no_success(self) -> bool:
-        """True if steps were played and no episode of theirs has succeeded."""
+        """True if there were steps, and none of their episodes succeeded."""
         return self._most_success == 0
 
     def why_no_success(self, when: str) -> str:
-        """Return a line about a run without any success, and what to try."""
+        """Return a line about a run without any success, with advice."""
         return (
             f"no episode has succeeded in {self.num_steps} steps {when}, so there is no success to reinforce: the warm "
             f"start has to learn the task first; {self._teach()}, an oracle (oracle() of the environment) or easier "
@@ -208,18 +208,18 @@ class TrainedSteps:
         )
 
     def closing(self, before: float | None, after: float | None) -> str:
-        """Return a line about a run that ended without having learnt; empty if it trained and some episode succeeded.
+        """Return a line about a run that ended without learning; empty if it trained and some episode succeeded.
 
         Args:
-            before: success of the evaluation before RL.
-            after: likewise after it.
+            before: success in the evaluation before RL.
+            after: success in the evaluation after RL.
         """
         if why := self.conclusion():
             return why
         return self.why_no_success("nor in an evaluation") if self.has_no_success and not before and not after else ""
 
     def conclusion(self) -> str:
-        """Return a line that says why fewer than half of the steps trained; empty if more did."""
+        """Return a line with the reason why fewer than half of the steps trained; empty if more did."""
         num_idle = self.num_steps - self.num_trained
         if 2 * self.num_trained >= self.num_steps or not num_idle:
             return ""

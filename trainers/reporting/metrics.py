@@ -1,4 +1,4 @@
-"""Logs of a run's numbers: JSON lines, TensorBoard, a live screen, and Weights & Biases where asked for."""
+"""Logs of a run's metrics: JSON lines, TensorBoard, a live screen, and optionally Weights & Biases."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 SHOWN = ("success", "return", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
 NUM_LINES, MOST_BETWEEN = 10, 10
-"""Lines of a phase where the screen is not a terminal, and the most steps between them."""
+"""Number of lines per phase if the output is not a terminal, and the largest number of steps between them."""
 
 
 class MetricsLog:
-    """Takes one row per step and shows, keeps and forwards it.
+    """A log that shows, stores and forwards one row of metrics per step.
 
     Args:
-        run_dir: ``metrics.jsonl`` and ``tensorboard/`` go here; it must exist when the log is entered.
-        wandb_project: forward to this project, empty for none; see :func:`check_wandb`.
+        run_dir: folder of ``metrics.jsonl`` and ``tensorboard/``; it must exist when the log is entered.
+        wandb_project: Weights & Biases project to forward to; empty for none; see :func:`check_wandb`.
     """
 
     def __init__(self, run_dir: Path, wandb_project: str = "", console: Console | None = None) -> None:
@@ -46,9 +46,9 @@ class MetricsLog:
         self._num_steps: dict[str, int] = {}
         self._episodes: dict[str, SuccessCount] = {}
         self._facts: list[str] = []
-        """Numbers of the last row."""
+        """Facts of the last row."""
         self._failed: set[str] = set()
-        """Phases whose first failed episode was named."""
+        """Phases whose first failed episode has been reported."""
 
     def __enter__(self) -> Self:
         self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
@@ -69,7 +69,7 @@ class MetricsLog:
         self._console.print(text, highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
 
     def begin(self, phase: str, num_steps: int, done: int = 0) -> None:
-        """Show a bar for a phase, in place of those of the phases that counted episodes."""
+        """Show a progress bar for a phase, and remove those of phases that counted episodes."""
         for old in self._episodes:
             self._progress.remove_task(self._bars.pop(old))
         self._episodes.clear()
@@ -77,7 +77,7 @@ class MetricsLog:
         self._num_steps[phase] = num_steps
 
     def add_episode(self, phase: str, trajectory: Trajectory) -> None:
-        """Count an episode of a phase that logs no rows, and say why the first one failed."""
+        """Count an episode of a phase that logs no rows, and print the reason of the first failure."""
         if not trajectory.status.is_evidence and phase not in self._failed:
             self._failed.add(phase)
             self.say(f"note: {phase}: an episode failed: {trajectory.error or trajectory.status}")
@@ -85,7 +85,7 @@ class MetricsLog:
         self._progress.update(self._bars[phase], advance=1, facts=facts)
 
     def log(self, phase: str, step: int, values: Metrics) -> None:
-        """Keep and show one row; ``step`` counts the steps done in the phase."""
+        """Store and show one row; ``step`` is the number of finished steps of the phase."""
         append_json_line(self.path, {"phase": phase, "step": step, **values})
         for name, value in values.items():
             if self._tensorboard is not None and math.isfinite(value):
@@ -100,14 +100,14 @@ class MetricsLog:
                 self.say(f"{phase} {step}/{self._num_steps[phase]}  {'  '.join(facts)}")
 
     def beat(self, beat: Beat) -> None:
-        """Show what rollouts do between two rows, with the numbers of the last one."""
+        """Show the state of rollouts between two rows, with the facts of the last row."""
         if "rl" in self._bars:
             self._progress.update(
                 self._bars["rl"], facts=[*beat.alarms, *self._facts[:2], *beat.load, *self._facts[2:]]
             )
 
     def forget_after(self, phase: str, step: int) -> None:
-        """Drop the rows that a run resumed after ``step`` of ``phase`` will write again."""
+        """Delete the rows that a run resumed after ``step`` of ``phase`` will write again."""
 
         def stays(row: dict[str, Any]) -> bool:
             if phase == "sft":
@@ -130,7 +130,7 @@ def _number(value: float) -> str:
 
 
 class SilentLog:
-    """In place of a :class:`MetricsLog`, where another process keeps it."""
+    """A log that does nothing, for processes other than the one with the :class:`MetricsLog`."""
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +169,7 @@ def _tensorboard_writer(folder: Path) -> SummaryWriter | None:
 
 
 def check_wandb(project: str) -> None:
-    """Refuse early what :class:`MetricsLog` could not do.
+    """Check early that :class:`MetricsLog` can forward to a Weights & Biases project.
 
     Raises:
         MissingExtraError: a project is given and wandb is not installed.

@@ -1,4 +1,4 @@
-"""Numbers that describe a step's rollouts and their credit."""
+"""Metrics of a step's rollouts and their credit."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ _TRUNCATED = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
 def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
-    """Success, returns, turns, statuses, credit and drops of one step's groups.
+    """Compute the metrics of one step's groups: success, returns, turns, statuses, credit and dropped groups.
 
-    ``anchor_share`` is the share of turns whose state another turn of the group shared, ``anchor_size`` the mean size
-    of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing. ``staleness_*`` counts the
-    versions between the policy a token was sampled from and ``version``, the one that is trained. ``num_cut`` counts
-    the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
-    ``num_calls``, ``malformed_calls`` and ``thinking_tokens`` are means per turn: calls that were read, calls that
-    could not be read, and tokens of thinking. ``cut_share`` is the share of completions that the token limit ended.
-    ``voids/ENV/KIND`` counts failures of the infrastructure by what was going on, over all attempts, and ``void_alarm``
-    the kinds of action after which it fails more often than after others (:func:`suspicious_kinds`).
-    ``num_patched`` counts the turns of an episode in whose place another action was played. A mean of nothing is NaN.
-    ``success``, ``return`` and ``num_turns`` are those of new valid episodes that began at the start and got no hint;
-    ``truncated_success_share`` is the share of their successes that a limit of turns or tokens ended.
-    ``num_branches``, ``num_hints``, ``num_reflections`` and ``num_replayed`` count branches, turns with a hint, retries
-    after a reflection and episodes that are trained again. Turns that a branch copied, and those of episodes that are
-    trained again, count in no number about turns.
+    * ``success``, ``return``, ``num_turns``: means over new valid episodes that began at the start and had no hint.
+    * ``truncated_success_share``: share of their successes that a limit of turns or tokens ended.
+    * ``anchor_share``: share of turns whose state occurs in another turn of the group; ``anchor_size``: mean size of
+      their anchor groups.
+    * ``zero_advantage_share``: share of turns whose advantage is 0.
+    * ``staleness_*``: versions between the policy that sampled a token and ``version``, the one that is trained.
+    * ``num_cut``: members that were started and not needed; ``cut/*``: by reason; ``cut_tokens``: their sampled tokens.
+    * ``num_calls``, ``malformed_calls``, ``thinking_tokens``: means per turn of parsed calls, calls that could not be
+      parsed, and tokens of thinking.
+    * ``cut_share``: share of completions that the token limit ended.
+    * ``voids/ENV/KIND``: infrastructure failures by kind over all attempts; ``void_alarm``: kinds of action after which
+      they are more frequent than after others (:func:`suspicious_kinds`).
+    * ``num_patched``: turns per episode in which another action was played.
+    * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``: branches, turns with a hint, retries after
+      a reflection, and episodes that are trained again.
+
+    Turns that a branch copied, and turns of episodes that are trained again, do not count in metrics about turns. A
+    mean over nothing is NaN.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -85,7 +89,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
 
 
 def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return what each strategy that branches, guides or replays did in a step, from its numbers; 0 for nothing."""
+    """Return the effect of each strategy that branches, guides or replays, from a step's metrics; 0 for none."""
     return {
         f"strategy/changed/{name}": numbers[number]
         for strategy in strategies
@@ -100,11 +104,11 @@ def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str,
 
 
 OF_EACH_ENV = ("success", "return", "num_turns", "invalid_share", "sampled_tokens", "num_dropped_groups")
-"""Numbers that are also logged for each environment of a mixture."""
+"""Metrics that are also logged for each environment of a mixture."""
 
 
 def describe_mixture(names: Sequence[str], verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
-    """Return :data:`OF_EACH_ENV` and the number of groups of each environment of a mixture, by the names of both."""
+    """Return :data:`OF_EACH_ENV` and the number of groups for each environment of a mixture, as ``ENV/METRIC``."""
     found: dict[str, float] = {}
     for name in names:
         own = [verdict for verdict in verdicts if verdict.group.env_name == name]

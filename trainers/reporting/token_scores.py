@@ -1,4 +1,4 @@
-"""Scores that an update computes of every trained token, kept for reports: log-probabilities and entropies."""
+"""Storage of the scores that an update computes for every trained token: log-probabilities and entropies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample
 
 Place = tuple[int, int]
-"""Ordinal of a group, and position of an episode among its trajectories."""
+"""Ordinal of a group, and index of an episode among its trajectories."""
 
 
 def places_of(verdicts: Iterable[GroupVerdict]) -> list[Place]:
-    """Return where each trajectory of the training rows is found, by its number in ``TrainingSample.trajectory``."""
+    """Return the place of each trajectory of the training rows, by its number in ``TrainingSample.trajectory``."""
     return [
         (verdict.group.ordinal, at)
         for verdict in verdicts
@@ -28,7 +28,7 @@ def places_of(verdicts: Iterable[GroupVerdict]) -> list[Place]:
 
 
 class TokenScores:
-    """Collects the scores of a step's tokens, each from the first pass that trains it."""
+    """A collection of the scores of a step's tokens, each from the first pass that trains it."""
 
     def __init__(self) -> None:
         self._found: dict[Key, TurnScores] = {}
@@ -44,10 +44,10 @@ class TokenScores:
         """Add a micro-batch.
 
         Args:
-            samples: what ``batch.samples`` counts.
-            places: of :func:`places_of`.
-            entropy: ``[N]``
-            logprob: ``[N]`` of the policy before the step; None where only a later policy was computed.
+            samples: the samples that ``batch.samples`` indexes.
+            places: the result of :func:`places_of`.
+            entropy: ``[N]`` entropies.
+            logprob: ``[N]`` log-probabilities under the policy before the step; None if only a later policy was scored.
         """
         counts = torch.bincount(batch.row, minlength=len(batch.samples)).tolist()
         entropies = torch.split(entropy.cpu(), counts)
@@ -65,7 +65,7 @@ class TokenScores:
                     )  # fmt: skip
 
     def collected(self) -> list[TurnScores]:
-        """Return the scores of all turns that have some, in order."""
+        """Return the scores of all turns that have scores, in order."""
         return [self._found[key] for key in sorted(self._found)]
 
 

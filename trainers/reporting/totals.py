@@ -12,11 +12,11 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.losses.loss import MAXIMA, SUMMED, LossOutput
 
 Outcome = tuple[TrainBatch, Tensor, LossOutput, int]
-"""A micro-batch whose gradient was taken: its entropies, its loss, and the scale that its loss was multiplied by."""
+"""A micro-batch whose gradient was computed, its entropies, its loss, and the factor of its loss."""
 
 
 def kl_to_sampling(outcomes: Sequence[Outcome]) -> tuple[float, int]:
-    """Return the summed k3 KL to the policy that sampled, and the number of tokens; padding micro-batches left out."""
+    """Return the summed k3 KL to the sampling policy, and the number of tokens; repeated micro-batches do not count."""
     real = [(output.sums["kl_old"], batch.num_tokens) for batch, _, output, scale in outcomes if scale]
     return sum(kl for kl, _ in real), sum(count for _, count in real)
 
@@ -33,12 +33,12 @@ class UpdateTotals:
         self.lr_scales: list[float] = []
         self.turn_entropy: dict[int, tuple[float, int]] = {}
         self.kl_old = (0.0, 0)
-        """Of the last update, summed k3 KL to the policy that sampled, and the number of tokens."""
+        """Summed k3 KL of the last update to the sampling policy, and the number of tokens."""
         self.stopped_by_kl = False
 
     @classmethod
     def of_all(cls, parts: Sequence[UpdateTotals]) -> UpdateTotals:
-        """Return the sums over the ranks' shares."""
+        """Return the sums over all ranks."""
         whole = parts[0]
         for part in parts[1:]:
             whole.loss += part.loss
@@ -76,11 +76,11 @@ class UpdateTotals:
         return {turn: total / count for turn, (total, count) in self.turn_entropy.items()}
 
     def means(self) -> dict[str, float]:
-        """Return the step's metrics; means over tokens or updates are NaN where there were none.
+        """Return the step's metrics; means over tokens or updates are NaN if there were none.
 
-        ``loss`` and ``grad_norm`` are means over updates, most others over trained tokens; ``trained_tokens`` counts a
-        token once per epoch. ``kl_old`` is that of the last update alone, where the policy is furthest from the one
-        that sampled.
+        ``loss`` and ``grad_norm`` are means over updates, most others over trained tokens. ``trained_tokens`` counts a
+        token once per epoch. ``kl_old`` is the KL of the last update, in which the policy is furthest from the sampling
+        policy.
         """
         num_updates, num_tokens = len(self.grad_norms), self.num_tokens
         return {

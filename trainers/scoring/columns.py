@@ -86,7 +86,7 @@ class ColumnMaker:
         return {f"{name}/optimizer": critic.optimizer for name, critic in self._critics.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue from what :meth:`state_dict` returned; if a critic had been initialised, call :meth:`begin` before."""
+        """Continue from what :meth:`state_dict` returned; call :meth:`begin` first if it contains a critic."""
         if "drift" in state:
             self._drift.load_state_dict(state["drift"])
         for name, critic in self._critics.items():

@@ -1,5 +1,4 @@
-"""Adapters to TRL: our credit inside its GRPO trainer, and our environments as its ``environment_factory``.
+"""Adapters to TRL: our credit in its GRPO trainer, and our environments as its ``environment_factory``.
 
-The package's name never stands in the way of TRL's: inside it, ``trl`` is the library and everything of ours is
-imported by its full path.
+Within this package ``import trl`` is the library; our own modules are imported by their full path.
 """

@@ -18,18 +18,20 @@ CorrectionMode = Literal["token_truncate", "token_mask", "sequence_truncate", "s
 
 
 def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int = 1) -> dict[str, Tensor]:
-    """Lay rows out as TRL's ``inputs``: prompts padded on the left, completions on the right.
+    """Convert rows to TRL's ``inputs``: prompts padded on the left, completions on the right.
 
-    A row's prompt is what came before its first sampled token. Its completion is everything after: what the policy
-    sampled and what the environment said in between. TRL cuts a batch into ``multiple_of`` pieces of one
-    size and loses what is left over, so rows that train nothing fill it up. A filling row has two tokens, both in no
-    loss: a row that attends to nothing would give probabilities that are not numbers.
+    A row's prompt ends before its first sampled token. Its completion is the rest: sampled tokens, and the replies of
+    the environment between them. TRL splits a batch into ``multiple_of`` pieces of equal size and drops the remainder, so rows
+    without trained tokens fill the last piece. Such a row has two tokens, neither of them in the loss: a row without
+    tokens to attend to would give NaN.
 
     Returns:
-        of shape ``[B, P]`` ``prompt_ids`` and ``prompt_mask``; of shape ``[B, R]`` ``completion_ids``,
-        ``completion_mask`` (1 on tokens), ``tool_mask`` (1 on sampled tokens that train), ``advantages`` and
-        ``sampling_per_token_logps``; and ``num_items_in_batch``, the number of tokens that train. Integers are int64,
-        floats float32.
+        a dict of tensors (integers int64, floats float32):
+
+        * ``[B, P]``: ``prompt_ids`` and ``prompt_mask``;
+        * ``[B, R]``: ``completion_ids``, ``completion_mask`` (1 on tokens), ``tool_mask`` (1 on sampled tokens that
+          train), ``advantages`` and ``sampling_per_token_logps``;
+        * ``num_items_in_batch``: the number of tokens that train.
 
     Raises:
         UsageError: a row has no sampled token.
@@ -70,7 +72,7 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
 
 
 def _prompt_length(row: TrainingSample) -> int:
-    """Return the number of tokens before the first sampled one, whether that one trains or not."""
+    """Return the number of tokens before the first sampled token, even if that token does not train."""
     sampled = np.flatnonzero(row.policy_versions >= 0)
     if not len(sampled):
         raise UsageError("a row has no sampled token; episodes of scripted policies have no tokens to train on")
@@ -78,7 +80,7 @@ def _prompt_length(row: TrainingSample) -> int:
 
 
 def _padded(rows: Sequence[Sequence[float] | NDArray[Any]], fill: float, *, on_left: bool = False) -> Tensor:
-    """Return ``[B, longest]``, float32 if the filling is a float, else int64."""
+    """Pad to ``[B, longest]``; the dtype is float32 if the padding value is a float, else int64."""
     width = max(map(len, rows))
     block = np.full((len(rows), width), fill)
     for row, values in zip(block, rows, strict=True):
@@ -107,10 +109,11 @@ def engine_ratio(
     low: float | None,
     high: float | None,
 ) -> Tensor:
-    """Weight of each token for the gap between the trainer's and the engine's probabilities, as TRL defines it.
+    """Return TRL's weight of each token for the mismatch between the trainer's and the engine's probabilities.
 
-    ``rho = pi_old / pi_engine`` of the token, or their product over the row's trained tokens (``sequence_*``); cut to
-    ``[low, high]`` (``*_truncate``), or 0 outside it (``*_mask``). Shape ``[B, R]``, or ``[B, 1]`` for sequences.
+    ``rho = pi_old / pi_engine`` of the token, or the product over the row's trained tokens (``sequence_*``). It is
+    clamped to ``[low, high]`` (``*_truncate``), or 0 outside (``*_mask``). Shape ``[B, R]``, or ``[B, 1]`` for
+    sequences.
 
     Source: TRL 1.16 ``GRPOTrainer._generate_and_score_completions``, which has it for rollouts by vLLM alone.
 

@@ -1,13 +1,13 @@
 """Our environments as TRL's ``environment_factory``: TRL generates, parses the calls and runs the tools.
 
-TRL reads a class: every public method is a tool, ``reset(**row)`` gives the first observation, and reward functions
-see the instances. Three things it cannot do are the price of this direction:
+TRL takes a class: every public method is a tool, ``reset(**row)`` returns the first observation, and reward functions
+receive the instances. This direction has three limits:
 
-* it cannot leave a rollout out of its loss. :func:`episode_return` gives None for what the infrastructure spoilt, which
-  TRL keeps out of the group's mean and deviation and trains with advantage 0; its tokens stay in the denominator of the
-  loss, and a KL term or an entropy bonus still acts on them;
-* it cannot play a rollout again, so only a reset is retried;
-* it gives one advantage to a whole episode.
+* TRL cannot leave a rollout out of its loss. :func:`episode_return` returns None for a failed episode, which TRL keeps
+  out of the group's mean and deviation and trains with advantage 0. Its tokens stay in the denominator of the loss, and
+  a KL penalty or an entropy bonus still acts on them.
+* TRL cannot repeat a rollout, so only a reset is retried.
+* TRL gives one advantage to a whole episode.
 
 :class:`~agentgym.trainers.trl.trainer.CreditGRPOTrainer` has none of these limits.
 """
@@ -38,9 +38,9 @@ TASK_COLUMNS = ("task_id", "task_split", "task_index", "task_seed")
 
 
 class TrlEnvironment:
-    """An environment in the form TRL reads; :func:`environment_factory` adds the tools as methods.
+    """An environment in the form that TRL takes; :func:`environment_factory` adds the tools as methods.
 
-    It has no other public method than ``reset``, since TRL would take it for a tool.
+    ``reset`` is the only other public method, because TRL treats public methods as tools.
     """
 
     _settings: EpisodeSettings
@@ -51,7 +51,7 @@ class TrlEnvironment:
         weakref.finalize(self, self._episode.close)  # TRL never closes an environment
 
     def reset(self, task_id: str = "", task_split: str = "", task_index: int | None = None, **columns: object) -> str:
-        """Begin the episode of a dataset's row; the other columns are not the environment's business."""
+        """Begin the episode of a dataset's row; other columns are ignored."""
         if task_index is None:
             raise UsageError(
                 f"the rows of the dataset have no columns {', '.join(TASK_COLUMNS)}, by which all rollouts of a group "
@@ -68,16 +68,16 @@ def environment_factory(
     max_failure_rate: float = 0.5,
     **kwargs: object,
 ) -> type[TrlEnvironment]:
-    """An environment as what ``GRPOTrainer(environment_factory=...)`` takes, its tools as methods.
+    """Return an environment class for ``GRPOTrainer(environment_factory=...)``, with its tools as methods.
 
-    One call of a tool is one turn of the environment, also where the policy writes several calls at once. Observations
-    are text, appended to the last user message of the row's prompt.
+    One tool call is one turn of the environment, even if the policy writes several calls at once. Observations are text
+    that is appended to the last user message of the row's prompt.
 
     Args:
         env_id: a registered id, ``module:Id``, ``file.py:Id``, or a function that makes the environment.
-        limits: how long a reset and a call may take before the environment counts as hung.
-        max_retries: times a reset is tried again on a fresh environment.
-        max_failure_rate: share of a batch lost to the infrastructure above which :func:`episode_return` stops the run.
+        limits: time limits of a reset and of a call, after which the environment counts as hung.
+        max_retries: number of retries of a reset, each on a new environment.
+        max_failure_rate: share of failed episodes in a batch above which :func:`episode_return` stops the run.
         kwargs: arguments of the environment.
 
     Raises:
@@ -112,13 +112,13 @@ def episode_return(
     log_metric: Callable[[str, float], None] | None = None,
     **columns: object,
 ) -> list[float | None]:
-    """The reward function that goes with :func:`environment_factory`: each episode's return.
+    """Return each episode's return: the reward function for :func:`environment_factory`.
 
-    None where the infrastructure failed, which is no reward, and for environments of other makers in a mixed run. The
-    share of lost episodes, and the success of the others, are logged.
+    It is None for episodes whose infrastructure failed, and for other environments in a mixed run. The share of failed
+    episodes, and the success of the others, are logged.
 
     Raises:
-        RunStoppedError: more of the batch than ``max_failure_rate`` was lost to the infrastructure.
+        RunStoppedError: the share of failed episodes in the batch is above ``max_failure_rate``.
     """
     ours = [environment for environment in environments if isinstance(environment, TrlEnvironment)]
     lost = [environment._episode for environment in ours if environment._episode.is_lost]
@@ -135,7 +135,7 @@ def episode_return(
 def task_dataset(
     env_id: str | Callable[[], Env], split: str = "train", num_tasks: int = 1000, **kwargs: Any
 ) -> Dataset:
-    """The first tasks of a split as a dataset for TRL, at most ``num_tasks``.
+    """Return the first tasks of a split as a dataset for TRL, at most ``num_tasks``.
 
     Columns: ``task_id``, ``task_split``, ``task_index``, ``task_seed``, and ``prompt``, a user message without text to
     which TRL appends the first observation.
@@ -165,7 +165,7 @@ def _row(task: Task, split: str, index: int) -> dict[str, Json]:
 
 
 def env_maker(env_id: str | Callable[[], Env], kwargs: Mapping[str, object]) -> Callable[[], Env]:
-    """Return what makes the environment of an id, with arguments; a function is taken as it is."""
+    """Return a factory of the environment with an id and arguments; a function is returned unchanged."""
     if not isinstance(env_id, str):
         if kwargs:
             raise UsageError(f"{', '.join(kwargs)}: a function that makes the environment takes no arguments of it")
@@ -192,10 +192,10 @@ def _stop_if_failing(ours: Sequence[TrlEnvironment], lost: Sequence[Episode]) ->
 # into the parameter's description as JSON, so that the model still reads it.
 
 RESERVED = frozenset({"reset", "get_reward"})
-"""Methods that TRL itself calls; they are no tools to it."""
+"""Methods that TRL itself calls and does not treat as tools."""
 
 MAX_DEPTH = 4
-"""Definitions written out inside one another; one that names itself would have no end."""
+"""Largest depth of nested definitions that are written out, because a recursive one would have no end."""
 
 _SCALARS: Mapping[str, object] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
 _SAID_BY_HINT = frozenset({"type", "description", "title", "enum", "const", "anyOf", "items", "$ref"})
@@ -203,7 +203,7 @@ _CALL = Callable[[Any, str, dict[str, object]], str]
 
 
 def tool_method(spec: ToolSpec, call: _CALL) -> Callable[..., str]:
-    """A method that TRL exposes as the tool ``spec``; calling it calls ``call(self, name, arguments)``.
+    """Build a method that TRL exposes as the tool ``spec``; it calls ``call(self, name, arguments)``.
 
     Raises:
         ConfigError: the tool or a parameter has a name that cannot be a method's or a parameter's.
@@ -260,7 +260,7 @@ def _signature(spec: ToolSpec, hints: Mapping[str, object]) -> inspect.Signature
 
 
 def _hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> object:
-    """The type hint that transformers turns into ``schema`` again, or into the nearest it can say."""
+    """Return the type hint that transformers converts back to ``schema``, or the nearest one."""
     schema = _resolved(schema, definitions)
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if values and all(isinstance(value, str | int | float | None) for value in values):
@@ -309,7 +309,7 @@ def _is_said_by_hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) 
 
 
 def _inlined(schema: Json, definitions: Mapping[str, JsonSchema], depth: int = 0) -> Json:
-    """The schema with its definitions written where they are named, so that it can be read alone."""
+    """Return the schema with its definitions written out in place, so that it is self-contained."""
     if isinstance(schema, list):
         return [_inlined(part, definitions, depth) for part in schema]
     if not isinstance(schema, Mapping):
@@ -321,6 +321,6 @@ def _inlined(schema: Json, definitions: Mapping[str, JsonSchema], depth: int = 0
 
 
 def _one_line(text: str) -> str:
-    """Text without what ends a docstring's section, or would be read as a list of choices."""
+    """Return text on one line, without characters that end a docstring's section or look like a list of choices."""
     flat = re.sub(r"\b(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
     return re.sub(r"\((choices:.*)\)$", r"[\1]", flat, flags=re.IGNORECASE)

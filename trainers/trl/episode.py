@@ -1,4 +1,4 @@
-"""One episode as TRL's tool loop drives it: a reset, then one tool call after another."""
+"""One episode driven by TRL's tool loop: a reset, then one tool call after another."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class EpisodeSettings:
     make_env: Callable[[], Env]
     limits: EpisodeLimits = EpisodeLimits()
     max_retries: int = 2
-    """Times a reset is tried again on a fresh environment. After the first token nothing can be tried again."""
+    """Number of retries of a reset, each on a new environment. After the first token there are no retries."""
     max_failure_rate: float = 0.5
-    """Share of a batch's episodes lost to the infrastructure above which the run stops."""
+    """Share of failed episodes in a batch above which the run stops."""
 
 
 class Episode:
-    """Plays one episode at a time and remembers how it went.
+    """A player of one episode at a time, with its status and reward.
 
-    A failure of the infrastructure ends the episode without a reward: :attr:`reward` is None. TRL goes on asking for
-    completions; all it gets from then on is :data:`UNAVAILABLE`.
+    An infrastructure failure ends the episode without a reward: :attr:`reward` is None. TRL continues to call tools;
+    every later call returns :data:`UNAVAILABLE`.
     """
 
     def __init__(self, settings: EpisodeSettings, loop: EventLoopThread) -> None:
@@ -47,26 +47,26 @@ class Episode:
 
     def _begin_anew(self) -> None:
         self.status: Status | None = None
-        """None while the episode runs; it is then over whenever the policy stops calling tools."""
+        """None while the episode runs; it ends when the policy stops calling tools."""
         self.error: str | None = None
         self.success = False
         self._return = 0.0
 
     @property
     def is_lost(self) -> bool:
-        """True if the infrastructure spoilt the episode."""
+        """True if the infrastructure failed."""
         return self.status is not None and not self.status.is_evidence
 
     @property
     def reward(self) -> float | None:
-        """Sum of the turn rewards so far; None if the infrastructure failed."""
+        """The sum of the turn rewards so far; None if the infrastructure failed."""
         return None if self.is_lost else self._return
 
     def begin(self, split: str, index: int, task_id: str) -> str:
-        """Reset to a task and give its first observation as text.
+        """Reset to a task and return its first observation as text.
 
         Raises:
-            UsageError: there is no such task, or it is another one than the row says.
+            UsageError: the task does not exist, or differs from the one named in the row.
         """
         self._begin_anew()
         for _ in range(self._settings.max_retries + 1):
@@ -78,7 +78,7 @@ class Episode:
         return self._lost(failure)
 
     def call(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Call a tool, as one turn, and give what the environment answers as text."""
+        """Call a tool as one turn, and return the environment's reply as text."""
         if self.is_lost:
             return UNAVAILABLE
         if self.status is not None:
@@ -93,7 +93,7 @@ class Episode:
             return self._lost(error)
 
     def close(self) -> None:
-        """Close the environment; the next episode makes a new one."""
+        """Close the environment; the next episode creates a new one."""
         env, self._env = self._env, None
         if env is not None:
             with suppress(Exception):  # it failed to close, too: the failure that counts is recorded
@@ -142,15 +142,15 @@ class Episode:
         return "\n".join(message.text for message in observation)
 
 
-# ------- an event loop in a thread of its own, so that TRL's synchronous trainer can wait for asynchronous environments
+# ------------- an event loop in a separate thread, so that TRL's synchronous trainer can use asynchronous environments
 
 Result = TypeVar("Result")
 
 
 class EventLoopThread:
-    """One loop for as long as its environments live: what they hold open belongs to the loop it was opened in.
+    """An event loop in a thread, which lives as long as its environments: their connections belong to the loop.
 
-    A thread of its own also works where the caller's thread runs a loop already, as in a notebook.
+    A separate thread also works if the caller's thread already runs a loop, as in a notebook.
 
     Example:
         >>> loop = EventLoopThread("example")
@@ -167,7 +167,7 @@ class EventLoopThread:
         ).start()
 
     def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
-        """Wait for a coroutine; what it raises is raised here. It is cancelled if the caller stops waiting.
+        """Run a coroutine and return its result; raise its errors. It is cancelled if the caller is interrupted.
 
         Raises:
             TimeoutError: it took longer than ``timeout_s``, or something in the loop blocks it.
@@ -184,6 +184,6 @@ class EventLoopThread:
             raise
 
     def stop(self) -> None:
-        """End the thread; what still runs in it is left behind."""
+        """Stop the thread; coroutines that still run are abandoned."""
         self.is_stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,8 +1,8 @@
-"""Our rollouts as TRL's ``rollout_func``: agentgym plays the episodes, TRL has the credit and the loss.
+"""Our rollouts as TRL's ``rollout_func``: agentgym plays the episodes, TRL computes credit and loss.
 
-An episode is a row: its first prompt, and everything after it as the completion, in which ``env_mask`` marks what the
-policy sampled. Sampled ids are trained on as they are. TRL gives one advantage to a whole episode, and rows must be of
-one context window; :class:`~agentgym.trainers.trl.trainer.CreditGRPOTrainer` has neither limit.
+An episode is a row: its first prompt, and everything after it as the completion, in which ``env_mask`` marks sampled
+tokens. Sampled ids are trained on as they are. TRL gives one advantage to a whole episode, and a row must be one
+context window; :class:`~agentgym.trainers.trl.trainer.CreditGRPOTrainer` has neither limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rollout_dataset(
 
 
 def episode_return(completions: Sequence[object], episode_return: Sequence[float | None], **_: object) -> list[Any]:
-    """Return each episode's return, None where the infrastructure failed: the reward function beside the rollouts."""
+    """Return each episode's return, None if its infrastructure failed: the reward function for the rollouts."""
     return list(episode_return)
 
 
@@ -53,10 +53,10 @@ class EnvRollouts:
 
     Args:
         env: a registered id, ``module:Id``, ``file.py:Id``, or a function that makes an environment.
-        group: how groups are played; ``group_size`` is TRL's ``num_generations``.
-        chat: how conversations become text.
-        max_context_tokens: longest conversation; 0 takes the model's own limit, at most 4096.
-        kwargs: arguments of the environment, where ``env`` is a name.
+        group: settings of groups; ``group_size`` is TRL's ``num_generations``.
+        chat: settings of the chat template.
+        max_context_tokens: largest length of a conversation; 0 means the model's own limit, at most 4096.
+        kwargs: arguments of the environment, if ``env`` is a name.
 
     ``docs/outside.md`` has an example that runs.
     """
@@ -78,7 +78,7 @@ class EnvRollouts:
         self._num_groups = 0
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        """Play an episode for each prompt, with the weights that the trainer has now.
+        """Play an episode for each prompt, with the trainer's current weights.
 
         Raises:
             UsageError: a prompt names no task, or an episode has several context windows.
@@ -154,12 +154,13 @@ def _task_of(prompt: Any) -> tuple[str, int]:
 
 
 def _row(episode: Trajectory, filler: int) -> dict[str, Any]:
-    """Return an episode as TRL reads one.
+    """Return an episode in the form of a TRL row.
 
-    One that the infrastructure failed has no return, and nothing of it is trained on.
+    A failed episode has no return, and none of its tokens train.
 
     Args:
-        filler: a token for the row of an episode that failed before its first turn, since TRL's rows are not empty.
+        filler: the token in the row of an episode that failed before its first turn, because TRL's rows are never
+            empty.
     """
     if not episode.turns:
         empty = {"prompt_ids": [filler], "completion_ids": [filler], "logprobs": [0.0], "env_mask": [0]}

@@ -26,7 +26,7 @@ from agentgym.types import Task, TrajectoryGroup
 
 
 class CreditedRollouts:
-    """Plays groups for the tasks of a dataset's rows, and computes the credit of each turn.
+    """Rollouts with credit: groups for the tasks of a dataset's rows, and the credit of each turn.
 
     Sampling depends on the seed and on the number of groups played so far.
     """

@@ -38,30 +38,30 @@ _UNREAD: Mapping[str, tuple[tuple[object, ...], str]] = {
         "whose number varies, and padding; vespo takes one ratio for a whole sequence",
     ),
 }
-"""TRL's arguments that this trainer does not read or cannot serve: the values that are all right, and why."""
+"""TRL's arguments that this trainer does not read or support, with the accepted values and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditSettings:
-    """Credit and rollouts; the rest is in TRL's ``GRPOConfig``.
+    """Settings of credit and rollouts; the others are in TRL's ``GRPOConfig``.
 
-    From there come the group's size (``num_generations``), the sampled tokens of one turn at most
+    From there come the group size (``num_generations``), the largest number of sampled tokens per turn
     (``max_completion_length``) and the temperature.
     """
 
     credit: CreditConfig = CreditConfig()
     group: GroupConfig = GroupConfig()
-    """How groups are played; ``group_size`` is not read."""
+    """Settings of groups; ``group_size`` is not read."""
     max_context_tokens: int = 0
-    """Longest conversation in tokens; 0 takes the model's own limit, at most 4096."""
+    """Largest length of a conversation in tokens; 0 means the model's own limit, at most 4096."""
     chat: ChatConfig = ChatConfig()
-    """How conversations become text."""
+    """Settings of the chat template."""
     context: ContextConfig = ContextConfig()
-    """What of an episode the prompt of its next turn holds."""
+    """Choice of the history in the next prompt."""
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
-    """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
+    """Groups that are left out of training: those with only zero advantages, those with equal returns, or none."""
     record_dir: Path | None = None
-    """Where to keep every rollout, one file per batch of rollouts; None keeps none."""
+    """Folder for records of all rollouts, one file per batch; None stores none."""
 
 
 class GrpoArguments(Protocol):
@@ -72,10 +72,10 @@ class GrpoArguments(Protocol):
 
 
 def check_args(args: GrpoArguments, settings: CreditSettings) -> None:
-    """Refuse arguments of TRL that would be ignored, or that would make the loss another than they say.
+    """Check that no argument of TRL would be ignored, or would change the loss in an unexpected way.
 
     Raises:
-        ConfigError: naming the argument, the reason, and what is all right.
+        ConfigError: an argument would; the message names it, the reason, and the accepted values.
     """
     for name, (allowed, why) in _UNREAD.items():
         value = getattr(args, name)

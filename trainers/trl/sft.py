@@ -1,6 +1,6 @@
-"""The warm start in TRL's SFTTrainer, on our rows, in our order, with our optimizer.
+"""The warm start in TRL's SFTTrainer, with our rows, their order, and our optimizer.
 
-TRL makes the forward pass, the loss, the gradient and the step. It masks tokens and does not weigh them.
+TRL computes the forward pass, the loss, the gradient and the step. It can mask tokens but not weight them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def trl_sft(
     """Train from ``first_step`` on, as :func:`~agentgym.trainers.phases.sft.sft_steps` does.
 
     Args:
-        rows: with weights of 0 and 1.
+        rows: training rows whose weights are 0 or 1.
         after_step: called with the metrics of each optimizer step.
 
     Raises:
@@ -104,7 +104,7 @@ def _arguments(config: TrainConfig, num_steps: int, folder: str) -> object:
 
 @contextmanager
 def _left_as_it_was(model: CausalLM) -> Iterator[None]:
-    """Undo what TRL leaves on a model: its mode, and a ``forward`` of its own that also computes losses."""
+    """Restore a model's mode and ``forward`` when the context ends; TRL replaces them."""
     was_training = model.training
     patched = {module for module in model.modules() if "forward" in vars(module)}
     try:

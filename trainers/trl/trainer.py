@@ -1,13 +1,16 @@
 """TRL's GRPOTrainer with our rollouts and our credit: an advantage per turn instead of one per conversation.
 
-TRL keeps the model, the optimizer, the schedule, logging, checkpoints and the loss. Ours are the episodes, played by
-the embedded engine on the weights that TRL trains, so that sampled tokens are never decoded and encoded again; their
-credit; and what is left out: episodes that the infrastructure spoilt and groups with too few others have no rows.
+TRL has the model, the optimizer, the schedule, logging, checkpoints and the loss. agentgym has the rest:
 
-Of TRL's private methods one is replaced, ``_generate_and_score_completions``, whose result is what ``_compute_loss``
-reads: blocks of prompts and completions, ``tool_mask``, ``advantages`` of shape (row, token), ``old_per_token_logps``,
-``importance_sampling_ratio`` and ``num_items_in_batch``. Checkpoints get one more file. :mod:`versions` says which
-versions of TRL this was tested with.
+* the episodes, played by the embedded engine on the weights that TRL trains, so that sampled tokens are never decoded
+  and encoded again;
+* their credit;
+* the choice of rows: failed episodes, and groups with too few valid episodes, have none.
+
+One private method of TRL is replaced, ``_generate_and_score_completions``. Its result is the input of
+``_compute_loss``: prompts and completions, ``tool_mask``, ``advantages`` (row, token), ``old_per_token_logps``,
+``importance_sampling_ratio`` and ``num_items_in_batch``. Checkpoints have one more file. :mod:`versions` lists the
+tested versions of TRL.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ _OURS = ("reward_funcs", "rollout_func", "tools", "environment_factory", "reward
 
 
 class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
-    """GRPOTrainer on an environment of ours, with one of our credit estimators.
+    """TRL's GRPOTrainer on an agentgym environment, with one of agentgym's credit estimators.
 
     Example (``docs/outside.md`` has one that runs)::
 
@@ -77,20 +80,21 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         engine: Engine | None = None,
         **trl_arguments: Any,
     ) -> None:
-        """Make the trainer.
+        """Create the trainer.
 
         Args:
-            model: what GRPOTrainer takes.
+            model: the model, as GRPOTrainer takes it.
             env: a registered id, ``module:Id``, ``file.py:Id``, a function that makes an environment, or a pool.
             settings: credit and rollouts.
-            args: TRL's ``GRPOConfig``; ``per_device_train_batch_size`` counts episodes, and one of several context
-                windows is several rows.
-            env_kwargs: arguments of the environment, where ``env`` is a name.
-            engine: what samples, if not the embedded engine; its ``update_weights`` must take this model's weights.
-            trl_arguments: the rest of what GRPOTrainer takes, ``train_dataset`` (made by ``task_dataset``) among them.
+            args: TRL's ``GRPOConfig``. ``per_device_train_batch_size`` counts episodes; an episode with several context
+                windows has several rows.
+            env_kwargs: arguments of the environment, if ``env`` is a name.
+            engine: the engine to sample from, by default the embedded one; its ``update_weights`` must accept this
+                model's weights.
+            trl_arguments: further arguments of GRPOTrainer, such as ``train_dataset`` (made by ``task_dataset``).
 
         Raises:
-            UsageError: the version of TRL is not one this was tested with, or arguments cannot be served.
+            UsageError: the version of TRL is not a tested one, or an argument is not supported.
         """
         check_trl("CreditGRPOTrainer")
         args = GRPOConfig() if args is None else args
@@ -126,7 +130,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     # ------------------------------------------------------------------------------------------ what TRL calls
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, object]]) -> dict[str, Tensor]:
-        """Play the episodes of a batch's rows and give what the loss reads; ``B`` is the number of segments."""
+        """Play the episodes of a batch's rows, and return the input of the loss; ``B`` is the number of segments."""
         is_training = bool(self.model.training)
         verdicts = self.rollouts.play(
             inputs,
@@ -158,7 +162,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
     # -------------------------------------------------------------------------------------------------- private
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
-        """Log-probabilities before the update, the weight for the engine's gap, and those of the reference."""
+        """Add log-probabilities before the update, weights for the engine's mismatch, and the reference's scores."""
         num_uses = self.args.steps_per_generation * self.num_iterations
         is_on_policy = self.args.gradient_accumulation_steps % num_uses == 0
         if self.vllm_importance_sampling_correction or not is_on_policy:
@@ -217,24 +221,24 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
 
 def _environment_return(**columns: object) -> list[float | None]:
-    """TRL wants a reward function; the rewards are in the episodes, so that nobody calls it."""
+    """Reward function that TRL requires but never calls, because the rewards are in the episodes."""
     raise AssertionError("rewards come from the environment's turns")
 
 
 def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_size: int) -> None:
-    """Refuse what our own trainer refuses: components it has no data for, greedy sampling, groups of one."""
+    """Check what agentgym's own trainer checks: missing columns, greedy sampling, groups of one."""
     group = replace(settings.group, group_size=group_size)
     check_columns(settings.credit, made=())
     TrainConfig(recipe="trl", env=EnvConfig(id="trl"), group=group, sampling=sampling, credit=settings.credit)
 
 
-# ------------------------------------------- what a batch of rollouts adds to TRL's log and to its table of completions
+# ------------------------------------------------ metrics of rollouts in TRL's log, and rows of its completions table
 
 
 def rollout_metrics(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
-    """TRL's ``reward`` and ``reward_std`` over the valid episodes, and ours under ``rollouts/``.
+    """Return TRL's ``reward`` and ``reward_std`` over the valid episodes, and our metrics under ``rollouts/``.
 
-    NaN, which TRL leaves out of its averages, where no episode is valid.
+    They are NaN if no episode is valid; TRL leaves NaN out of its averages.
     """
     returns = [t.reward or 0.0 for verdict in verdicts for t in verdict.group.valid]
     lengths = [
@@ -249,7 +253,7 @@ def rollout_metrics(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
 
 
 def gap_metrics(logprob_old: Tensor, logprob_rollout: Tensor, mask: Tensor) -> dict[str, float]:
-    """Difference between the trainer's and the engine's log-probabilities of the trained tokens, by TRL's names."""
+    """Return the difference between the trainer's and the engine's log-probabilities, under TRL's metric names."""
     gap = (logprob_old - logprob_rollout).abs()[mask.bool()]
     prefix = "sampling/sampling_logp_difference"
     if not gap.numel():
@@ -258,7 +262,7 @@ def gap_metrics(logprob_old: Tensor, logprob_rollout: Tensor, mask: Tensor) -> d
 
 
 def completion_table(verdicts: Sequence[GroupVerdict]) -> dict[str, list[Json]]:
-    """Columns of TRL's table of completions, a row per episode; lost ones have a reward of NaN."""
+    """Return the columns of TRL's completions table, a row per episode; failed episodes have a reward of NaN."""
     episodes = [
         (trajectory, fmean(turn.advantage for turn in credit) if credit else 0.0)
         for verdict in verdicts

@@ -12,11 +12,14 @@ may change; a new one is added here once the tests pass with it."""
 
 
 def check_trl(what: str) -> None:
-    """Refuse to go on without a TRL that ``what`` was tested with.
+    """Check that a tested version of TRL is installed.
+
+    Args:
+        what: the caller, for the error.
 
     Raises:
         MissingExtraError: TRL is not installed.
-        UsageError: another version is.
+        UsageError: another version of TRL is installed.
     """
     try:
         version = importlib.metadata.version("trl")

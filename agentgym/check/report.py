@@ -76,7 +76,7 @@ class CheckReport:
 
     @property
     def verdict(self) -> str:
-        """The number of checks that failed, and of those that rest on them."""
+        """Return a line with the numbers of failed checks and of checks that depend on them."""
         num_blocked = sum(check.is_blocked for check in self.checks)
         beside = f", {num_blocked} {'says' if num_blocked == 1 else 'say'} nothing beside that" if num_blocked else ""
         num_failed = len(self.failures)

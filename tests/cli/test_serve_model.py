@@ -110,7 +110,7 @@ def test_a_server_that_dies_is_said_with_the_end_of_its_log(run: Command, vllm: 
     ran = run("serve-model", model, "--port", str(free_port()), "--python", vllm, "--", "--die")
     assert (ran.code, ran.out) == (1, "")
     assert "no memory for that" in ran.err
-    assert ran.err.splitlines()[-1].startswith("error: the vLLM server ended with code 3; its log: runs/vllm-")
+    assert ran.err.splitlines()[-1].startswith("error: the vLLM server ended with code 3; see its log: runs/vllm-")
 
 
 def test_without_vllm_the_error_is_the_command(run: Command, model: str, monkeypatch: pytest.MonkeyPatch) -> None:

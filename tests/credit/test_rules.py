@@ -72,7 +72,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ({"selections": (OverlongMaskOptions(statistics="kept"),)}, "composition rule 9"),
     ({"estimator": "igpo", "shapers": (InformationGainOptions(), GraOptions())}, "composition rule 11"),
     ({"estimator": "grpo", "shapers": (ToolBonusOptions(per="call"),)}, "composition rule 12"),
-    ({"estimator": "archer", "shapers": (GraOptions(),)}, "leave g_ra out .one-step targets"),
+    ({"estimator": "archer", "shapers": (GraOptions(),)}, "leave g_ra out (one-step targets)"),
 ]
 
 SOUND: list[dict[str, Any]] = [

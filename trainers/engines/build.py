@@ -1,4 +1,4 @@
-"""The engine a run is configured with, over the run's model."""
+"""Construction of the engine that a run's configuration names, over the run's model."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
 MODEL_FOLDER = "model"
-"""In the weights' folder: what a server starts from, where the run builds its model itself."""
+"""Subfolder of the weights' folder with the model that a server starts from, if the run builds its model itself."""
 
 
 def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
-    """Make the engine that ``engine.kind`` names, which samples from ``model``; vLLM servers are not asked yet.
+    """Create the engine that ``engine.kind`` names, which samples from ``model``. vLLM servers are not contacted yet.
 
     Raises:
-        ConfigError: the engine cannot do this, or what a user's function made is no engine.
+        ConfigError: the engine does not support the configuration, or a user's function did not return an engine.
     """
     component = ENGINES[config.engine.kind]
     values = {"config": config, "model": model, "run_dir": run_dir}
@@ -46,15 +46,15 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
 
 
 def embedded(config: TrainConfig, model: CausalLM) -> Engine:
-    """Make the embedded engine over the trainer's model."""
+    """Create the embedded engine over the trainer's model."""
     return torch_engine(config, model)
 
 
 def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
-    """Make the client of the vLLM servers that the configuration names.
+    """Create the client of the vLLM servers in the configuration.
 
     Raises:
-        ConfigError: the way that weights go does not fit the model or the device.
+        ConfigError: ``engine.weight_sync`` does not fit the model or its device.
     """
     facts = model_facts(model)
     root = weight_dir(config, run_dir)
@@ -78,7 +78,7 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
 
 
 def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
-    """The embedded engine over ``model``."""
+    """Create the embedded engine over ``model``."""
     engine = config.engine
     return TorchEngine(
         model,
@@ -93,7 +93,7 @@ def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
 
 
 def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | None:
-    """Return the dtype that the embedded engine computes in; None for the model's own.
+    """Return the dtype of the embedded engine's computation; None for the model's own.
 
     Example:
         >>> engine_dtype(EngineConfig(), torch.device("cuda")), engine_dtype(EngineConfig(), torch.device("cpu"))
@@ -105,10 +105,11 @@ def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | No
 
 
 def note_of(engine: object, model: CausalLM) -> str:
-    """Return what to say of an engine that samples by transformers' forward; empty for others.
+    """Return a note about an engine that samples with transformers' slower forward pass; empty for others.
 
     Args:
-        model: that it samples from.
+        engine: the engine.
+        model: the model that it samples from.
     """
     if not isinstance(engine, TorchEngine) or engine.forward_kind == "own":
         return ""
@@ -124,10 +125,10 @@ async def connect_engine(
     run_dir: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Wait for the first vLLM server, having said how to start one; the embedded engine needs nothing.
+    """Print how to start vLLM servers, and wait for the first one; do nothing for the embedded engine.
 
     Raises:
-        ConfigError: no server came up in time, or one serves another model.
+        ConfigError: no server was ready in time, or one serves another model.
     """
     if note := note_of(engine, model):
         say(note)
@@ -146,7 +147,7 @@ async def connect_engine(
 
 
 def serve_command(source: str, url: str, config: TrainConfig) -> str:
-    """The command that starts the server of ``url`` as this run needs it."""
+    """Return the command that starts the server of ``url`` with the settings of this run."""
     parts = urlsplit(url)
     words = ["agentgym", "serve-model", source, "--port", str(parts.port or 80)]
     words += ["--max-context-tokens", str(config.model.max_context_tokens)]
@@ -160,15 +161,16 @@ def serve_command(source: str, url: str, config: TrainConfig) -> str:
 
 
 def weight_dir(config: TrainConfig, run_dir: Path) -> Path:
-    """Return the folder of the weights for the servers."""
+    """Return the folder through which weights reach the servers."""
     return Path(config.engine.weight_dir) if config.engine.weight_dir else run_dir / "weights"
 
 
 def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
-    """Make what gives evidence of a model's current weights.
+    """Return a function that computes the evidence of a model's current weights, by which servers are checked.
 
     Args:
-        has_adapters: servers hold the weights under the adapters, which never change, and swap the adapters.
+        model: the trainer's model.
+        has_adapters: True if servers swap adapters over base weights that never change.
     """
     known: dict[str, dict[str, int]] = {}
 
@@ -185,7 +187,7 @@ def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
 
 
 def _scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float]:
-    """Log-probabilities (temperature 1) of all but the first of given tokens, by a plain forward in a dtype."""
+    """Return log-probabilities (temperature 1) of all given tokens but the first, from a plain forward pass."""
     with frozen(model), rounded_to(model, getattr(torch, dtype)):
         ids = torch.tensor([list(token_ids)], device=model.device)
         logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
@@ -194,11 +196,11 @@ def _scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float
 
 
 def model_facts(model: CausalLM) -> ModelFacts:
-    """Return what a server of the same model says of itself."""
+    """Return the facts that a server of the same model reports."""
     return facts_of(model.config)
 
 
 def facts_of(shape: ModelShape) -> ModelFacts:
-    """:func:`model_facts` from the model's transformers configuration."""
+    """Return :func:`model_facts` from the model's transformers configuration."""
     sizes = shape.get_text_config()
     return ModelFacts(**{name: getattr(sizes, name) for name in ModelFacts.__dataclass_fields__})

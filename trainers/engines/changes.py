@@ -1,4 +1,4 @@
-"""Waiting, in one event loop, for something to become true."""
+"""A condition variable for one event loop."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 
 class Changes:
-    """Those who change something say so, and those who wait look again."""
+    """A condition variable: tasks that change state notify, and tasks that wait check their condition again."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Something has changed."""
+        """Wake all waiting tasks, because the state has changed."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Return True if it came true in time; looked at whenever something changes."""
+        """Wait until the condition holds, checked at every change; return False if it does not hold in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():

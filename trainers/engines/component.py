@@ -1,6 +1,6 @@
-"""Engines by name: the embedded one, vLLM servers, and those of users.
+"""The registry of engines: the embedded one, vLLM servers, and those of users.
 
-An engine is registered as a function that makes it::
+An engine is registered as a function that creates it::
 
     @engine("mine")
     def mine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
@@ -20,11 +20,11 @@ ENGINES = Registry[Component]("engine", "agentgym.trainers.engines.component", (
 
 
 def engine(name: str, **facts: Any) -> Callable[[F], F]:
-    """Register an engine: a function that makes an :class:`~agentgym.engine.Engine`.
+    """Register an engine: a function that returns an :class:`~agentgym.engine.Engine`.
 
     It may take ``config`` (the :class:`~agentgym.trainers.config.train.TrainConfig`), ``model`` (the trainer's, whose
-    weights the engine takes at ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options,
-    which ``engine.options`` holds.
+    weights the engine reads in ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options
+    (``engine.options``).
 
     Args:
         name: its name in ``engine.kind``.

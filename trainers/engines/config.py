@@ -12,12 +12,12 @@ from agentgym.settings import Count, Positive, check_ranges
 from agentgym.trainers.engines.component import ENGINES
 
 TRANSFERS = ("nccl", "ipc")
-"""vLLM's own ways to move weights from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm.transfer`."""
+"""vLLM's own weight transfers from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm.transfer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The embedded engine, or vLLM servers that ``agentgym serve-model`` started.
+    """Settings of the embedded engine, or of vLLM servers that ``agentgym serve-model`` started.
 
     Example:
         >>> EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000",)).weight_sync
@@ -25,51 +25,52 @@ class EngineConfig:
     """
 
     kind: str = "torch"
-    """``torch``: the embedded engine; ``vllm``: servers; or a registered engine, ``module:name``, ``file.py:name``."""
+    """``torch``: the embedded engine; ``vllm``: vLLM servers; ``module:name`` or ``file.py:name``: a user's engine."""
     options: Annotated[Any, ByKind(ENGINES)] | None = None
-    """Settings of a user's engine; None takes its defaults."""
+    """Settings of a user's engine; None: its defaults."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the embedded engine computes in; ``auto``: bfloat16 on a GPU, float32 on a CPU. The trainer computes in the
-    model's own; where the two differ, ``loss.corrections`` account for what rounding does to the probabilities."""
+    """Precision of the embedded engine; ``auto``: bfloat16 on a GPU, float32 on a CPU. The trainer uses
+    ``loss.precision``; ``loss.corrections`` correct for the effect of rounding on probabilities."""
     decode: Literal["auto", "ragged", "fixed"] = "auto"
-    """How the embedded engine decodes: in steps that hold the running rows and no more, or in steps of a few fixed
-    shapes, which on a GPU are CUDA graphs; ``auto``: fixed on a GPU, ragged on a CPU."""
+    """Decoding of the embedded engine. ``ragged``: steps with exactly the running rows. ``fixed``: steps of a few fixed
+    shapes, which are CUDA graphs on a GPU. ``auto``: fixed on a GPU, ragged on a CPU."""
     forward: Literal["auto", "own", "transformers"] = "auto"
-    """What the embedded engine computes logits with: ``own``, its forward of Llama, Qwen2 and Qwen3; ``transformers``,
-    the model's own, for any architecture; ``auto``: the engine's where it can."""
+    """Forward pass of the embedded engine. ``own``: agentgym's, for Llama, Qwen2 and Qwen3. ``transformers``: the
+    model's, for any architecture. ``auto``: agentgym's if possible."""
     batch_invariant: bool = False
-    """The embedded engine forwards every row by itself, which is slower: a completion is then the same to the last bit
-    whatever else was being sampled, and so are runs whose episodes begin in another order (on one kind of device)."""
+    """The embedded engine computes every row separately, which is slower. A completion is then equal to the last bit,
+    whatever else is being sampled, and so are runs whose episodes begin in another order (on one kind of device)."""
     urls: tuple[str, ...] = ()
-    """The servers, as in ``http://127.0.0.1:8000``."""
+    """Addresses of the servers, as in ``http://127.0.0.1:8000``."""
     weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"
-    """``folder``: all weights, adapters merged, through a folder; ``lora``: only the adapters, which are swapped;
-    ``ipc``: all weights to servers on the trainer's GPU; ``nccl``: to servers on other GPUs."""
+    """Transfer of weights to servers. ``folder``: all weights, with merged adapters, through a folder. ``lora``: only
+    the adapters, which are swapped. ``ipc``: all weights, to servers on the trainer's GPU. ``nccl``: all weights, to
+    servers on other GPUs."""
     in_flight: Literal["auto", "keep", "finish"] = "auto"
-    """What a server does with its requests when new weights come. ``keep``: pause, take the weights, go on; the tokens
-    of a completion then have several versions. ``finish``: end them first. ``auto``: ``keep``, but for
-    ``weight_sync=lora``, where a request is bound to its adapters. A server that cannot keep them finishes them."""
+    """Handling of running requests at a weight update. ``keep``: pause, load the weights, continue; the tokens of a
+    completion then have several versions. ``finish``: complete them before. ``auto``: ``keep``, but ``finish`` with
+    ``weight_sync=lora``, where a request is bound to its adapters. Servers that cannot keep requests finish them."""
     sleep: bool = False
-    """Servers on the trainer's own GPU give up their memory while it trains (``agentgym serve-model --sleep``); in sync
-    mode alone, since in the others they always play."""
+    """Servers on the trainer's GPU free their memory while it trains (``agentgym serve-model --sleep``); only in sync
+    mode, because in the other modes they always sample."""
     weight_dir: str = ""
     """Where the trainer writes weights and the servers read them, under one path; empty: in the run's folder."""
     start_timeout_s: Positive = 300.0
-    """How long to wait, at the start, for the first server."""
+    """Seconds to wait for the first server at the start."""
     request_timeout_s: Positive = 120.0
-    """Longest time one completion may take on one server."""
+    """Seconds that one completion may take on one server."""
     update_timeout_s: Positive = 300.0
-    """Longest time new weights may take, from the first server to the last."""
+    """Seconds within which new weights must reach the servers."""
     server_wait_s: Positive = 60.0
-    """How long a completion waits while no server is fit to serve, before its episode is given up."""
+    """Seconds that a completion waits while no server is ready, before its episode fails."""
     health_interval_s: Positive = 2.0
     health_timeout_s: Positive = 10.0
     max_probe_gap: Positive = 0.5
-    """How far a server's log-probabilities may be from the trainer's, on average over the tokens it must score before
-    it serves: a check that it computes at all. That it has the trainer's weights is proven by their bits. In float32
-    they differ by 1e-5, in bfloat16 by up to 0.1; with other weights, by 1 or more."""
+    """Largest mean difference between a server's and the trainer's log-probabilities, on tokens that the server scores
+    before it serves. It checks that the server computes correctly; a checksum proves that it has the trainer's weights.
+    In float32 they differ by 1e-5, in bfloat16 by up to 0.1, with other weights by 1 or more."""
     max_attempts: Count = 3
-    """Servers that a completion is tried on before its episode is given up."""
+    """Number of servers on which a completion is tried before its episode fails."""
 
     def __post_init__(self) -> None:
         component = ENGINES[self.kind]
@@ -92,12 +93,12 @@ class EngineConfig:
 
     @property
     def keeps_requests(self) -> bool:
-        """True if servers are to keep their requests while they take new weights."""
+        """True if servers should keep running requests during a weight update."""
         return self.in_flight == "keep" or (self.in_flight == "auto" and self.weight_sync != "lora")
 
     @property
     def own_options(self) -> object:
-        """Settings of a user's engine, its defaults if none are given; None for agentgym's own."""
+        """Settings of a user's engine, or its defaults if none are given; None for agentgym's own engines."""
         made = ENGINES[self.kind].options
         return self.options if self.options is not None or made is None else made()
 

@@ -21,9 +21,9 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
     """Convert rows to TRL's ``inputs``: prompts padded on the left, completions on the right.
 
     A row's prompt ends before its first sampled token. Its completion is the rest: sampled tokens, and the replies of
-    the environment between them. TRL splits a batch into ``multiple_of`` pieces of equal size and drops the remainder, so rows
-    without trained tokens fill the last piece. Such a row has two tokens, neither of them in the loss: a row without
-    tokens to attend to would give NaN.
+    the environment between them. TRL splits a batch into ``multiple_of`` pieces of equal size and drops the remainder,
+    so rows without trained tokens fill the last piece. Such a row has two tokens, neither of them in the loss: a row
+    without tokens to attend to would give NaN.
 
     Returns:
         a dict of tensors (integers int64, floats float32):

@@ -1,4 +1,4 @@
-"""The address of an OpenAI-compatible endpoint, as commands take it."""
+"""The address of an OpenAI-compatible endpoint on the command line."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """The address of a model, and how often it is asked."""
+    """The address of a model, and the settings of requests."""
 
     url: str
-    """Up to and with ``/v1``."""
+    """Address including ``/v1``."""
     model: str = ""
-    """Its name there; empty takes the only one that the endpoint lists."""
+    """Name of the model; empty: the only one that the endpoint lists."""
     timeout_s: float = 300.0
-    """Of one request."""
+    """Seconds that one request may take."""
     num_tries: int = 6
-    """Requests for one completion while the server is busy or lost; 1, 2, 4, 8, 16 s pass between them."""
+    """Number of requests for one completion if the server is busy or unreachable, with pauses of 1, 2, 4, 8, 16 s."""
     tools: str = "server"
-    """``server``: it is sent the tools, and reads the calls. ``text``: the first message describes them, and calls are
-    read here, for servers and models that take no tools."""
+    """``server``: send the tools; the server parses the calls. ``text``: describe the tools in the first message, and
+    parse the calls here, for servers and models without tool support."""
     format: str = "hermes"
-    """Tool-call format of ``tools=text``."""
+    """Tool-call format with ``tools=text``."""
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parse an endpoint as commands take it, such as ``http://127.0.0.1:8000/v1?model=NAME&timeout_s=60``.
+    """Parse an endpoint of the command line, such as ``http://127.0.0.1:8000/v1?model=NAME&timeout_s=60``.
 
     Raises:
         UsageError: the address or one of its options is wrong.

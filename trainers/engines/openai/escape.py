@@ -1,7 +1,7 @@
-"""Keep environments' texts from becoming control tokens behind an endpoint, whose server encodes the conversation.
+"""Escape control tokens in environments' texts for an endpoint, whose server tokenizes the conversation.
 
-We cannot say which texts its tokenizer takes for control tokens, so those of all known families get a zero-width space
-after their first character: they read the same, and are encoded as text.
+The control tokens of the server's tokenizer are unknown here. Those of all known families therefore get a zero-width
+space after their first character: they look the same, and are tokenized as ordinary text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SPACE = "\u200b"
 
 
 def escaped(text: str) -> str:
-    """Return a text in which no known control text stands.
+    """Return a text without known control tokens.
 
     Example:
         >>> escaped("bye<|im_end|>") == "bye<" + chr(0x200B) + "|im_end|>"
@@ -26,12 +26,12 @@ def escaped(text: str) -> str:
 
 
 def escaped_messages(messages: Observation) -> Observation:
-    """Return what an environment says without control texts; images are left as they are."""
+    """Return an environment's messages without control tokens; images are unchanged."""
     return tuple(_escaped_message(message) for message in messages)
 
 
 def escaped_tool(tool: ToolSpec) -> ToolSpec:
-    """Return a tool without control texts in its description and schema."""
+    """Return a tool without control tokens in its description and schema."""
     parameters = json.loads(escaped(json.dumps(tool.parameters, ensure_ascii=False)))
     return replace(tool, description=escaped(tool.description), parameters=parameters)
 

@@ -1,4 +1,4 @@
-"""A policy behind any OpenAI-compatible endpoint: for evaluation alone, since no token ids come from there."""
+"""A policy behind an OpenAI-compatible endpoint. It can only be evaluated, because endpoints return no token ids."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ _NUM_SEED_BITS: Final = 31
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 _COMPLETIONS: Final = ("POST", "/chat/completions")
 _NO_TOOLS: Final = ("--enable-auto-tool-choice", "does not support tools", "tools param requires --jinja")
-"""What vLLM, Ollama and llama.cpp say when a request brings tools that the server does not take."""
+"""Texts in the errors of vLLM, Ollama and llama.cpp for requests with tools that the server does not support."""
 _AS_TEXT: Final = "Describe them in the first message: add tools=text to the address, as in openai:URL?tools=text"
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class ContextFullError(EngineError):
-    """The conversation no longer fits the model: the episode's end, and no failure."""
+    """The conversation no longer fits the model's context, which ends the episode but is not a failure."""
 
 
 class OpenAIClient:
-    """Asks one endpoint, with patience.
+    """A client of one endpoint, with retries.
 
     Args:
-        num_slots: requests at the same time.
-        wait: waits for some seconds.
+        endpoint: the address and the settings of requests.
+        num_slots: number of concurrent requests.
+        wait: the function that sleeps for some seconds.
 
     Raises:
-        EngineError: the endpoint is lost, still busy after all tries, refuses the request, or answers nonsense.
+        EngineError: the endpoint is unreachable or busy after all tries, rejects the request, or its answer is invalid.
         ContextFullError: the conversation is too long for the model.
         UsageError: the key, the model's name or the address is wrong.
     """
@@ -84,10 +85,10 @@ class OpenAIClient:
         sampling: SamplingParams,
         schema: JsonSchema | None = None,
     ) -> Said:
-        """The next assistant message of a conversation.
+        """Request the next assistant message of a conversation.
 
         Args:
-            schema: JSON schema that the message must have, where the server can.
+            schema: JSON schema of the message, if the server supports it.
         """
         body: dict[str, object] = {
             "model": await self._model_name(),
@@ -115,9 +116,9 @@ class OpenAIClient:
         return said
 
     async def _check_that_tools_are_shown(self, body: Mapping[str, object], num_prompt_tokens: int) -> None:
-        """Ask for one token without the tools: a prompt of the same length shows that the server left them out.
+        """Check that the server shows the tools to the model: without them the prompt must be shorter.
 
-        vLLM and others drop the tools in silence where the model's chat template does not render any.
+        vLLM and others silently drop the tools if the model's chat template does not render any.
         """
         try:
             answer = await self._ask_once(*_COMPLETIONS, {**body, self._limit_name: 1})
@@ -131,10 +132,10 @@ class OpenAIClient:
             )
 
     async def check(self) -> None:
-        """Ask once whether anybody answers, before work begins that would wait for it.
+        """Check once that the endpoint answers, before work begins that would wait for it.
 
         Raises:
-            UsageError: nobody answers at the address, or the key is refused.
+            UsageError: the endpoint does not answer, or it rejects the key.
         """
         try:
             await self._ask_once("GET", "/models", None)
@@ -167,7 +168,7 @@ class OpenAIClient:
         return self._model
 
     async def _ask(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
-        """The decoded answer; tries again while the server is busy or away."""
+        """Send a request and return the decoded answer; retry while the server is busy or unreachable."""
         wait_s, fault = 0.0, ""
         for number in range(self.endpoint.num_tries):
             if wait_s:
@@ -204,7 +205,7 @@ class OpenAIClient:
         return answer
 
     def _refusal(self, response: httpx.Response, fault: str) -> Exception:
-        """Return the error of a refusal: a mistake of the user's, a full context, or one request that cannot be."""
+        """Return the error for a rejected request: a user's mistake, a full context, or an invalid request."""
         url, code, text = self.endpoint.url, response.status_code, response.text
         if code in _REFUSED_KEY:
             return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
@@ -219,12 +220,12 @@ class OpenAIClient:
 
 
 class OpenAIAgent:
-    """One episode of a policy behind an endpoint. The server holds nothing: each request is the whole conversation.
+    """An agent for one episode of a policy behind an endpoint. Each request contains the whole conversation.
 
-    ``generate_s`` of a decision is all the time until the answer, waiting for a busy server included.
+    ``generate_s`` of a decision is the time until the answer, including the wait for a busy server.
 
     Args:
-        example: messages of a worked example, which the conversation begins with; for ``tools=text`` alone.
+        example: messages of a worked example at the beginning of the conversation; only with ``tools=text``.
     """
 
     def __init__(self, client: OpenAIClient, sampling: SamplingParams, seed: int, example: Observation = ()) -> None:
@@ -274,7 +275,7 @@ class OpenAIAgent:
 
 
 def endpoint_agents(client: OpenAIClient, sampling: SamplingParams, example: Observation = ()) -> MakeAgent:
-    """Agents that ask an endpoint, after a worked example if one is given."""
+    """Return a factory of agents for an endpoint, with a worked example if one is given."""
 
     def make_agent(env: Env, seed: int) -> Agent:
         return OpenAIAgent(client, sampling, seed, example)
@@ -283,11 +284,11 @@ def endpoint_agents(client: OpenAIClient, sampling: SamplingParams, example: Obs
 
 
 class _NotFoundError(UsageError):
-    """There is no such model or address."""
+    """The endpoint does not know the model or the address."""
 
 
 class _BusyError(Exception):
-    """The server may do better soon."""
+    """The server is temporarily unavailable."""
 
     def __init__(self, fault: str, wait_s: float = 0.0, *, is_answer: bool = False) -> None:
         super().__init__(fault)
@@ -295,25 +296,25 @@ class _BusyError(Exception):
 
 
 class _OtherLimitError(Exception):
-    """The model wants the limit of tokens under its other name."""
+    """The model requires the other name of the token limit."""
 
 
 def _asked_wait_s(response: httpx.Response) -> float:
-    """Seconds that the server asks to be left alone for; a date is not understood."""
+    """Return the seconds of the server's ``Retry-After``; a date is ignored."""
     try:
         return max(0.0, float(response.headers.get("retry-after", "0")))
     except ValueError:
         return 0.0
 
 
-# -------------------- tools in words, for endpoints that take none: described in the first message, and calls read here
+# ----------------------- tools as text, for endpoints without tool support: described in the first message, parsed here
 
 _THINK = ("<think>", "</think>")
 
 
 @dataclass(frozen=True, slots=True)
 class TextTools:
-    """Tools of one episode as text, and the reading of its calls.
+    """The tools of one episode as text, and the parser of its calls.
 
     Example:
         >>> from agentgym.render.families import FORMATS
@@ -327,7 +328,7 @@ class TextTools:
     tools: Sequence[ToolSpec]
 
     def told(self, observation: Observation) -> Observation:
-        """Return the first observation with the tools in its system message, which is made if there is none."""
+        """Return the first observation with the tools in its system message, which is added if there is none."""
         if not self.tools:
             return observation
         text = tools_text(self.format, self.tools, "schema")
@@ -337,7 +338,7 @@ class TextTools:
         return (Message("system", f"{first.text}\n\n{text}"), *rest)
 
     def shown(self, example: Observation) -> Observation:
-        """Return the messages of a worked example as the conversation's own: calls and results as text."""
+        """Return the messages of a worked example in the conversation's format, with calls and results as text."""
         told = (self.written(one) if one.role == "assistant" else one for one in example if one.role != "system")
         return self.replied(tuple(told))
 
@@ -346,7 +347,7 @@ class TextTools:
         return tuple(_as_user(one) if one.role == "tool" else one for one in replies)
 
     def read(self, action: Message) -> Message:
-        """Return an answer with the calls that its text holds; none of them inside thinking."""
+        """Return an answer with the calls parsed from its text; calls within the thinking are ignored."""
         if not self.tools:
             return action
         thought = split_thinking(action.text, _THINK, is_open=False)
@@ -355,7 +356,7 @@ class TextTools:
         return replace(action, calls=calls, thinking=action.thinking or thought.thinking, answer=reading.text)
 
     def written(self, action: Message) -> Message:
-        """Return an action that was played in place of what was said, with its calls as text."""
+        """Return an action that replaced the policy's, with its calls as text."""
         calls = [call for call in action.calls if isinstance(call, ToolCall)]
         return Message("assistant", self.format.format(calls, self.tools)) if calls else action
 

@@ -1,7 +1,7 @@
-"""OpenAI's chat completions: our messages as theirs, their tool calls as ours.
+"""Conversion between agentgym's messages and OpenAI's chat completions.
 
-A server renders the conversation and reads the calls itself, so no token ids come from it: nothing of this can be
-trained on. (OpenAI's API reference, "Create chat completion"; vLLM, SGLang, llama.cpp and others speak the same.)
+The server renders the conversation and parses the calls, and returns no token ids, so its answers cannot be trained on.
+Source: OpenAI's API reference, "Create chat completion"; vLLM, SGLang, llama.cpp and others use the same format.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from agentgym.types import (
 _NO_ANSWER: Final = "(no answer)"
 _MAX_SHOWN: Final = 300
 _FAULTS: Final = ("error", "abort", "aborted", "cancelled", "canceled")
-"""Ends of a completion that are the server's: what was sampled until then is no evidence about the policy."""
+"""Finish reasons that are the server's failure, so the completion says nothing about the policy."""
 _ENDS: Final = {"length": FinishReason.LENGTH}
-"""What stops a completion other than its own end; a filter of the endpoint's is the endpoint's policy, and data."""
+"""Finish reasons other than a normal end. A content filter is part of the endpoint's policy, so it is a normal end."""
 
 
 class WireFunction(TypedDict):
@@ -56,7 +56,7 @@ Content: TypeAlias = "str | Sequence[JsonObject]"
 
 
 class WireMessage(TypedDict, total=False):
-    """A message of a conversation as a server takes it."""
+    """A message of a conversation in the server's format."""
 
     role: Required[str]
     content: Required[Content]
@@ -71,14 +71,14 @@ class Said:
     action: Message
     wire: WireMessage
     completion: Completion
-    """Without ids, since there are none; it says why sampling stopped."""
+    """Completion without token ids; it has the finish reason."""
     usage: Usage | None
 
 
 class Conversation:
-    """An episode's messages as a server takes them.
+    """An episode's messages in the server's format.
 
-    Every call of an assistant message is followed by exactly one tool message, as servers insist.
+    Every call of an assistant message is followed by exactly one tool message, which servers require.
 
     Example:
         >>> talk = Conversation((Message("user", "Guess."),))
@@ -93,17 +93,17 @@ class Conversation:
         self.add_replies(observation)
 
     def add_action(self, wire: WireMessage) -> None:
-        """Add what the policy said, as :func:`read_answer` gives it."""
+        """Add the policy's message, as :func:`read_answer` returns it."""
         self.messages.append(wire)
         self._open_ids = [call["id"] for call in wire.get("tool_calls", ())]
 
     def replace_action(self, played: Message) -> None:
-        """Go on as if the policy had done this; its calls get ids of their own."""
+        """Replace the policy's last action; the calls of the new action get new ids."""
         self.messages.pop()
         self.add_action(_as_said(played, len(self.messages)))
 
     def add_replies(self, replies: Observation) -> None:
-        """Add what the environment says: answers to the open calls first, then the rest."""
+        """Add the environment's messages: results of the open calls first, then the others."""
         rest: list[WireMessage] = []
         for message in replies:
             if message.role == "tool" and self._open_ids:
@@ -120,24 +120,24 @@ class Conversation:
         self.messages += rest
 
     def _answered_id(self, message: Message) -> str:
-        """A result names its call, or (a call that could not be read) is the next in order."""
+        """Return the id of the call that a result names, or of the next open call if it could not be parsed."""
         named = message.result.call_id if message.result is not None else ""
         return self._open_ids.pop(self._open_ids.index(named) if named in self._open_ids else 0)
 
 
 def read_answer(answer: Any, num_before: int) -> Said:
-    """The assistant's message in a server's answer.
+    """Parse the assistant's message in a server's answer.
 
-    A call whose arguments are no JSON object is a :class:`~agentgym.types.MalformedCall`: the policy's doing. Its
-    ``span`` is within the arguments. When the conversation is sent again, it stands there as a call with one argument
-    ``unreadable``, since servers parse the arguments of earlier calls and fail on such text.
+    A call whose arguments are not a JSON object becomes a :class:`~agentgym.types.MalformedCall`, because it is the
+    policy's error. Its ``span`` is within the arguments. Later requests show it as a call with one argument
+    ``unreadable``, because servers parse the arguments of earlier calls and fail on invalid ones.
 
     Args:
         answer: the decoded body.
-        num_before: messages before this one, for the ids of calls to which the server gave none.
+        num_before: number of earlier messages, from which ids of calls without an id are made.
 
     Raises:
-        EngineError: it is not a completion.
+        EngineError: the answer is not a completion.
 
     Example:
         >>> call = {"id": "a", "type": "function", "function": {"name": "guess", "arguments": '{"number": 3}'}}
@@ -175,13 +175,13 @@ def read_answer(answer: Any, num_before: int) -> Said:
 
 
 def shown(value: object) -> str:
-    """A value in an error message, not longer than one can read."""
+    """Return a value for an error message, shortened."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 
 def _as_said(action: Message, num_before: int) -> WireMessage:
-    """An action as an assistant's message on the wire."""
+    """Return an action as an assistant message in the server's format."""
     calls: list[WireCall] = [
         {
             "id": f"call_{num_before}_{at}",
@@ -219,7 +219,7 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
 
 
 def _fault_of(answer: JsonObject, choice: JsonObject) -> Json:
-    """Return what the server says went wrong with its completion, None if nothing did."""
+    """Return the failure that the server reports in its completion, or None."""
     if fault := answer.get("error") or choice.get("error"):
         return fault
     end = choice.get("finish_reason")

@@ -1,11 +1,11 @@
-"""Any causal language model of transformers, by its own forward: architectures that the engine has no forward for.
+"""Sampling with the forward pass of transformers, for architectures that agentgym's own forward pass does not support.
 
-Two ways, the first that gives the logits of a plain forward:
+There are two ways; the engine takes the first whose logits equal those of a plain forward pass:
 
-* **in batches**: one token of every row that is decoded in one call, keys and values in one cache for all slots. For
-  models of attention alone, full or within a sliding window.
-* **row by row**, each slot with a cache as ``generate`` has it. For all others: linear attention, convolutions, state
-  spaces.
+* **in batches**: one call decodes a token of every row, with one key-value cache for all slots. It supports models that
+  only have attention layers, full or with a sliding window.
+* **row by row**: each slot has its own cache, as in ``generate``. It supports all others: linear attention,
+  convolutions, state spaces.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from agentgym.trainers.types import CausalLM
 
 _MIN_TOKENS: Final = 128
 _CHECKED: Final = 6
-"""Tokens of the sequences that a way is tried on."""
+"""Number of tokens of the sequences on which a way is checked."""
 _WINDOWED: Final = "sliding_attention"
 _KINDS: Final = frozenset({"full_attention", _WINDOWED})
 
 
 class Way(Protocol):
-    """A way to forward chunks and to keep their state."""
+    """A way to run chunks through the model and to store their state."""
 
     shares: bool
-    """True if what one slot has can be copied to another one."""
+    """True if the state of a slot can be copied to another slot."""
 
     def logits(self, chunks: Sequence[Chunk], *, all_positions: bool = False) -> list[Tensor]:
         """Return logits ``[1, V]`` after each chunk, or ``[tokens, V]`` after each of its tokens."""
@@ -54,13 +54,13 @@ class AnyModelRunner:
     """The :class:`~agentgym.trainers.engines.torch.runner.Runner` of any model.
 
     Args:
-        model: it is read, never changed.
-        num_slots: of the cache, indices from 0.
-        max_context_tokens: tokens of a slot.
-        dtype: to compute in; None for the model's own. With another one the engine has a copy of the model.
+        model: the model, which is never changed.
+        num_slots: number of cache slots, with indices from 0.
+        max_context_tokens: number of tokens of a slot.
+        dtype: dtype of the computation; None for the model's own. With another one the engine has a copy.
 
     Raises:
-        ConfigError: no way gives the logits of the model's plain forward, or its positions change with the length.
+        ConfigError: no way gives the logits of a plain forward pass, or the model's positions depend on the length.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AnyModelRunner:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that the model tells apart."""
+        """Size of the vocabulary."""
         size: int = self._model.get_output_embeddings().weight.shape[0]
         return size
 
@@ -89,7 +89,7 @@ class AnyModelRunner:
         return self.cache.shares
 
     def update(self) -> None:
-        """Take the model's current weights."""
+        """Read the model's current weights."""
         if self._model is not self._source:
             with torch.no_grad():
                 for own, new in zip(self._model.parameters(), self._source.parameters(), strict=True):
@@ -105,14 +105,14 @@ class AnyModelRunner:
             )
 
     def logits(self, chunks: Sequence[Chunk], is_wanted: Sequence[bool]) -> tuple[list[int], Tensor]:
-        """Forward the chunks; return the indices of those whose logits are wanted, and these ``[len(indices), V]``."""
+        """Run the chunks; return the indices of the chunks with logits, and the logits ``[len(indices), V]``."""
         with _evaluating(self._model):
             made = self.cache.logits(chunks)
         order = [at for at, wanted in enumerate(is_wanted) if wanted]
         return order, torch.cat([made[at] for at in order]) if order else made[0][:0]
 
     def token_logits(self, chunk: Chunk) -> Tensor:
-        """Forward a chunk and return the logits ``[tokens, V]`` after each of its tokens."""
+        """Run a chunk and return the logits ``[tokens, V]`` after each of its tokens."""
         with _evaluating(self._model):
             return self.cache.logits([chunk], all_positions=True)[0]
 
@@ -131,7 +131,7 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 
 class Batched:
-    """Rows in batches: one decoded token of each in one call, longer chunks in calls of their own."""
+    """The way in batches: one call decodes a token of each row; longer chunks have separate calls."""
 
     shares = True
 
@@ -180,7 +180,7 @@ class Batched:
         return made
 
     def _mask(self, positions: Tensor, num_attended: int, window: int | None) -> Tensor:
-        """``[B, 1, T, num_attended]``: 0 where a token is seen, the least number elsewhere."""
+        """Return an additive mask ``[B, 1, T, num_attended]``: 0 where a token is attended to, else the minimum."""
         at = torch.arange(num_attended, device=positions.device)
         behind = positions[..., None] - at
         is_hidden = (behind < 0) if window is None else (behind < 0) | (behind >= window)
@@ -189,10 +189,10 @@ class Batched:
 
 
 def _windows(sizes: Any) -> dict[str, int | None]:
-    """Return the kinds of a model's layers, and how many tokens each sees; None for all.
+    """Return the kinds of a model's layers, and the number of tokens each attends to; None for all.
 
     Raises:
-        ConfigError: a layer keeps something else than keys and values of all tokens.
+        ConfigError: a layer stores a state other than the keys and values of all tokens.
     """
     kinds = set(getattr(sizes, "layer_types", None) or ())
     window = getattr(sizes, "sliding_window", None)
@@ -214,7 +214,7 @@ class _SlotCache(Cache):
         self._values: dict[int, Tensor] = {}
 
     def turn_to(self, slots: Sequence[int], positions: Tensor, num_attended: int) -> None:
-        """Say which rows the next call has: their slots, their tokens' positions ``[B, T]``, and how many they see."""
+        """Set the rows of the next call: their slots, token positions ``[B, T]``, and the attended length."""
         self.reserve(max(slots) + 1, num_attended)
         is_range = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         index = torch.tensor(slots, device=positions.device)
@@ -222,7 +222,7 @@ class _SlotCache(Cache):
         self._slots, self._positions, self._num_attended = index[:, None], positions, num_attended
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        """Store new keys and values, and return all that the rows see: those beyond a row's own are masked."""
+        """Store new keys and values, and return all that the rows attend to; a mask hides those beyond a row's end."""
         found = []
         for stored, new in ((self._keys, key_states), (self._values, value_states)):
             if layer_idx not in stored:
@@ -236,11 +236,11 @@ class _SlotCache(Cache):
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        """Return how many tokens a mask spans, and from which on; masks are always given."""
+        """Return the length and the offset of masks; they are always given explicitly."""
         return self._num_attended, 0
 
     def reserve(self, num_slots: int, num_tokens: int) -> None:
-        """Make room for so many slots of so many tokens, keeping what is stored."""
+        """Grow the cache to this number of slots and tokens, and keep its contents."""
         slots, tokens = self._size
         if num_slots <= slots and num_tokens <= tokens:
             return
@@ -261,9 +261,10 @@ class _SlotCache(Cache):
 
 
 class RowByRow:
-    """Each row by itself, with a cache as the model's own ``generate`` makes it.
+    """The way row by row: each row has a cache, as in the model's own ``generate``.
 
-    Such a cache only grows. A slot that goes on from fewer tokens than it holds is read again from its beginning.
+    Such a cache can only grow. A slot that continues from fewer tokens than it has is computed again from its
+    beginning.
     """
 
     shares = False
@@ -293,7 +294,7 @@ class RowByRow:
         """Do nothing: caches grow by themselves."""
 
     def copy(self, source: int, target: int, num_tokens: int) -> None:
-        """Let a slot have the tokens of another one, which it reads by itself."""
+        """Give a slot the tokens of another slot; it computes their state itself."""
         self._held[target] = None, self._held[source][1][:num_tokens]
 
     def clear(self) -> None:
@@ -304,10 +305,10 @@ Kind = Literal["batched", "row by row"]
 
 
 def _first_that_works(model: Any, num_slots: int, max_context_tokens: int) -> tuple[Way, Kind]:
-    """Return the first way that gives the logits of the model's plain forward.
+    """Return the first way whose logits equal those of a plain forward pass.
 
     Raises:
-        ConfigError: none does; the message has the reason of each.
+        ConfigError: no way works; the message has the reason of each.
     """
     reasons = []
     for kind in ("batched", "row by row"):
@@ -331,7 +332,7 @@ def _made(kind: Kind, model: Any, num_slots: int, max_context_tokens: int) -> Wa
 
 
 def _check(way: Way, model: Any, num_slots: int) -> None:
-    """Read two sequences, the second with a beginning of its own length, decode them together, and compare logits."""
+    """Prefill two sequences of different lengths, decode them together, and compare the logits with a plain forward."""
     vocab_size = model.get_output_embeddings().weight.shape[0]
     sequences = [[(7 * at + 3 + 11 * row) % vocab_size for at in range(_CHECKED + row)] for row in range(2)]
     slots = [0, min(2, num_slots - 1)] if num_slots > 1 else [0]

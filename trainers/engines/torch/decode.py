@@ -1,11 +1,11 @@
 """One token for every running row in a step of fixed shape, which a GPU replays as a CUDA graph.
 
-A decoded token costs a GPU little and its launch much: some ten kernels a layer, each started from Python. A graph is
-recorded once per shape and started as a whole, but reads and writes the same memory every time. So a step's shapes are
-rounded up to a few sizes, its inputs are copied into tensors that stay, and rows that are not decoded are computed in
-vain: they write to a slot nobody reads.
+Decoding a token needs little computation on a GPU, but about ten kernel launches per layer from Python. A CUDA graph is
+recorded once per shape and launched as a whole, but always uses the same memory. Therefore the shapes of a step are
+rounded up to a few sizes, and its inputs are copied into persistent tensors. Padding rows write to a spare slot that
+nothing reads.
 
-On a CPU the same steps run without a graph, which is how they are tested.
+On a CPU the same steps run without a graph; the tests use that.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agentgym.trainers.engines.torch.weights import Weights
 
 _MIN_ATTENDED = 128
 _NUM_WARM_UPS = 2
-"""Runs before a recording: kernels choose their algorithm and libraries their workspace on the first. They store what
-the step will store again, in the spare slot."""
+"""Number of runs before a recording. In the first, kernels choose their algorithm and libraries their workspace. They
+write to the spare slot."""
 
 
 def size_class(size: int, smallest: int, largest: int) -> int:
-    """The least power of two that is at least ``size`` and ``smallest``, or ``largest`` where that is less.
+    """Return the smallest power of two that is at least ``size`` and ``smallest``, but at most ``largest``.
 
     Example:
         >>> [size_class(size, 4, 24) for size in (1, 4, 5, 17)]
@@ -35,17 +35,17 @@ def size_class(size: int, smallest: int, largest: int) -> int:
 
 
 class FixedDecoder:
-    """Logits of the next token of rows that lie in consecutive cache slots.
+    """Decoding steps that compute the logits of the next token of rows in consecutive cache slots.
 
-    Graphs of all shapes are recorded by :meth:`prepare`, before anything trains beside the engine: while a graph is
-    recorded nothing else may be in the middle of a step. They share one pool of memory, since one runs at a time.
+    :meth:`prepare` records the graphs of all shapes before training runs next to the engine: during a recording no
+    other thread may be within a step. The graphs share one memory pool, because one runs at a time.
 
     Args:
-        cache: with room for all slots, which it keeps from now on: a recorded graph knows its addresses.
-        first_slot: of the rows.
-        num_slots: how many slots rows may have.
-        spare_slot: outside of those; what rows in vain write goes there.
-        use_graphs: record and replay; needs CUDA.
+        cache: the cache with room for all slots. It must not move, because a recorded graph uses its addresses.
+        first_slot: first slot of the rows.
+        num_slots: number of slots of rows.
+        spare_slot: a further slot, to which padding rows write.
+        use_graphs: record and replay CUDA graphs.
     """
 
     def __init__(self, cache: KVCache, *, first_slot: int, num_slots: int, spare_slot: int, use_graphs: bool) -> None:
@@ -57,7 +57,7 @@ class FixedDecoder:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """Rows and attended tokens of all steps there are, the largest first."""
+        """Numbers of rows and attended tokens of all steps, the largest first."""
         longest = self._cache.keys.shape[3]
         return [
             (rows, attended)
@@ -66,7 +66,7 @@ class FixedDecoder:
         ]
 
     def prepare(self, weights: Weights) -> None:
-        """Record the steps of all shapes anew: the weights lie at these addresses from now on."""
+        """Record the steps of all shapes again, because the addresses of the weights have changed."""
         if self._recorder is None:
             return
         self._steps.clear()  # frees the pool's memory, which the next graphs take
@@ -79,9 +79,9 @@ class FixedDecoder:
                 step.record(weights, self._cache, logits, self._recorder)
 
     def logits(self, weights: Weights, chunks: Sequence[Chunk]) -> Tensor:
-        """Store the keys and values of one token per chunk; gives logits ``[len(chunks), vocabulary]`` in their order.
+        """Store the keys and values of one token per chunk; return logits ``[len(chunks), V]`` in their order.
 
-        Call it in ``torch.inference_mode()``. The weights must lie where they lay at the last :meth:`prepare`.
+        Call it in ``torch.inference_mode()``. The weights must have the same addresses as in the last :meth:`prepare`.
         """
         num_rows = max(chunk.slot for chunk in chunks) - self._first_slot + 1
         num_attended = max(chunk.start for chunk in chunks) + 1
@@ -102,20 +102,20 @@ class FixedDecoder:
 
 
 def _size_classes(smallest: int, largest: int) -> list[int]:
-    """All values of :func:`size_class`, the largest first."""
+    """Return all values of :func:`size_class`, the largest first."""
     found = {size_class(1 << power, smallest, largest) for power in range(largest.bit_length() + 1)}
     return sorted(found, reverse=True)
 
 
 class _Recorder:
-    """The memory pool and the stream that all graphs of a decoder are recorded with."""
+    """The memory pool and the stream with which all graphs of a decoder are recorded."""
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """Run some work twice, then record it."""
+        """Run a function twice, then record it."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             for _ in range(_NUM_WARM_UPS):
@@ -132,7 +132,7 @@ class _Step:
     """A decoding step of one shape.
 
     Args:
-        inputs: ``[3, rows]``, which it always reads: tokens, slots and positions.
+        inputs: persistent input ``[3, rows]``: tokens, slots and positions.
     """
 
     def __init__(self, slots: slice, num_attended: int, inputs: Tensor) -> None:
@@ -141,12 +141,12 @@ class _Step:
 
     @property
     def num_rows(self) -> int:
-        """Rows, those in vain included."""
+        """Number of rows, including padding rows."""
         num_rows: int = self._slots.stop - self._slots.start
         return num_rows
 
     def record(self, weights: Weights, cache: KVCache, logits: Tensor, recorder: _Recorder) -> None:
-        """Make a graph of it, which writes its logits into the first rows of ``logits``."""
+        """Record the step as a graph, which writes its logits into the first rows of ``logits``."""
         own = logits[: self.num_rows]
         graph = recorder.record(lambda: self._run(weights, cache, own))
         self._recorded = graph, own

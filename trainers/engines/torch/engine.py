@@ -1,9 +1,9 @@
 """The embedded engine: samples from a transformers model in this process, on its device, sharing its weights.
 
-Requests are batched as they come. One asyncio task runs *ticks* while there is work: a tick admits waiting requests
-to cache slots, runs one ragged forward (the next piece of every prompt being read, one token of every row being
-decoded), samples a token for the rows whose input is complete, and resolves those that are done. Nothing runs in a
-thread, so callers that behave the same way get the same bits.
+Requests are batched continuously. One asyncio task runs *ticks* while there is work. A tick admits waiting requests to
+cache slots and runs one ragged forward pass: the next piece of every prompt in prefill, one token of every row in
+decoding. It then samples a token for rows whose input is complete, and resolves finished requests. No threads are
+used, so equal sequences of calls give bit-identical results.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from agentgym.types import Completion, FinishReason
 
 _SCORE_SLOT = 0
 _NUM_YIELDS_AFTER_FINISH = 4
-"""Turns of the event loop between a resolved request and the next tick. One lets a caller that awaits ``generate``
-itself step its environment and ask again; the others are for callers inside ``gather``, ``wait_for`` and tasks."""
+"""Iterations of the event loop between a resolved request and the next tick. In one of them a caller that awaits
+``generate`` directly can step its environment and send the next request; callers within ``gather``, ``wait_for`` and
+tasks need more."""
 
 
 class TorchEngine:
     """An :class:`~agentgym.engine.Engine` over a causal language model of transformers, plain or with LoRA adapters.
 
-    The device is the model's. Weights that need neither fusing nor another dtype are shared with the model, so after
-    changing the model's parameters call :meth:`update_weights` before the event loop runs again; an engine that finds
-    changed weights under it fails its requests rather than sample from a mixture.
+    It runs on the model's device. Weights that need neither fusing nor another dtype are shared with the model. After
+    changing the model's parameters, call :meth:`update_weights` before the event loop runs again. If the engine detects
+    changed weights, its requests fail, because it would sample from a mixture of versions.
 
     Example:
         >>> engine = TorchEngine(model, num_slots=8, max_context_tokens=512)  # doctest: +SKIP
@@ -63,17 +64,17 @@ class TorchEngine:
         """Read the model's weights as ``version``.
 
         Args:
-            model: stays the caller's; it is read, never changed.
-            num_slots: requests that run at once, and sessions whose keys and values are kept.
-            max_context_tokens: longest prompt plus completion.
-            max_prefill_tokens: prompt tokens read per tick, so that one long prompt does not hold up the others.
+            model: the model, which is never changed.
+            num_slots: number of concurrent requests, and of sessions whose keys and values are cached.
+            max_context_tokens: largest length of prompt plus completion.
+            max_prefill_tokens: prompt tokens per tick, so that one long prompt does not delay the others.
             version: policy version of the current weights.
-            dtype: to compute in; None for the model's own.
-            batch_invariant: forward every row by itself, so that a completion does not depend on what else is running.
-            fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a GPU. The whole
+            dtype: dtype of the computation; None for the model's own.
+            batch_invariant: compute every row separately, so that a completion does not depend on other requests.
+            fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None: only on a GPU. The whole
                 cache is then allocated at once.
-            forward: ``own`` (Llama, Qwen2 and Qwen3), ``transformers`` (any model, slower), or ``auto``: the engine's
-                own where it can.
+            forward: ``own`` (Llama, Qwen2 and Qwen3), ``transformers`` (any model, slower), or ``auto``: ``own`` if
+                possible.
 
         Raises:
             ConfigError: the model is not supported, or a size is below 1.
@@ -107,17 +108,17 @@ class TorchEngine:
 
     @property
     def forward_kind(self) -> str:
-        """``own``, or how transformers' forward is called: ``batched`` or ``row by row``."""
+        """``own``, or the way in which transformers' forward is called: ``batched`` or ``row by row``."""
         return self._runner.kind
 
     @property
     def stats(self) -> EngineStats:
-        """Counters since the engine was made; the same object every time."""
+        """Counters since the engine was created; always the same object."""
         self._stats.num_evictions = self._slots.num_evictions
         return self._stats
 
     def health(self) -> EngineHealth:
-        """Return how many requests are computed and wait for a slot, and what the slots had of prompts."""
+        """Return the numbers of running and waiting requests, and of prompt tokens found in the cache."""
         num_running, num_slots = len(self._running), self._slots.count
         return EngineHealth(
             running=num_running,
@@ -133,13 +134,13 @@ class TorchEngine:
     ) -> Completion:
         """Sample one completion.
 
-        With a ``session_id`` the keys and values of prompt and completion are kept, and the next prompt of that
-        session is computed from where it departs from them. Requests of one session run one after the other. A
+        With a ``session_id`` the keys and values of prompt and completion stay cached, and the next prompt of that
+        session is computed only from the first different token on. Requests of one session run one after the other. A
         prompt that fills the context exactly gives an empty completion with ``FinishReason.LENGTH``.
 
         Raises:
-            EngineError: the prompt is empty, longer than the context or not of this vocabulary; the forward failed;
-                or the engine was closed meanwhile.
+            EngineError: the prompt is empty, longer than the context or has ids outside the vocabulary; the forward
+                pass failed; or the engine was closed in the meantime.
             ClosedError: the engine was closed before.
         """
         self._check_open()
@@ -165,7 +166,7 @@ class TorchEngine:
             raise
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
-        """Log-probability (temperature 1) of each continuation token after the prompt and those before it.
+        """Return the log-probability (temperature 1) of each continuation token, given the prompt and earlier tokens.
 
         Raises:
             EngineError: the prompt is empty, both together exceed the context, or the forward failed.
@@ -188,17 +189,17 @@ class TorchEngine:
         return tuple(logprobs)
 
     async def release(self, session_id: str) -> None:
-        """Forget what is kept for a session that has ended; unknown ids are ignored."""
+        """Drop the cached state of a session that has ended; unknown ids are ignored."""
         self._slots.release(session_id)
 
     async def update_weights(self, version: int) -> None:
-        """Take the model's current parameters as ``version``.
+        """Read the model's current parameters as ``version``.
 
-        Everything kept from older weights is dropped. Requests in flight go on with the new weights: their context is
-        read again, and each of their tokens carries the version it was sampled from.
+        Cached keys and values of older weights are dropped. Requests in flight continue with the new weights: their
+        context is computed again, and each of their tokens has the version that sampled it.
 
         Raises:
-            EngineError: the weights could not be read; the engine then fails its requests until they are.
+            EngineError: the weights could not be read; requests then fail until they can be.
             ClosedError: the engine was closed before.
         """
         self._check_open()
@@ -208,7 +209,7 @@ class TorchEngine:
         self._forget_cached()
 
     async def close(self) -> None:
-        """Free everything and fail the requests in flight; a second call does nothing."""
+        """Free all memory and fail the requests in flight; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -239,7 +240,7 @@ class TorchEngine:
         self._score_slot.num_cached = 0
 
     def _abandon(self, request: Request) -> None:
-        """Take a cancelled request out, and its session with it: nobody goes on from half a completion."""
+        """Remove a cancelled request and its session, because no request continues from a partial completion."""
         if request.slot is None:
             if request in self._waiting:
                 self._waiting.remove(request)
@@ -277,7 +278,7 @@ class TorchEngine:
             self._scheduler = loop.create_task(self._run(), name="torch-engine")
 
     async def _run(self) -> None:
-        """Tick while there is work. A task per stretch of work leaves nothing behind when the event loop ends."""
+        """Run ticks while there is work. The task ends with the work, so none is left when the event loop ends."""
         try:
             while self._waiting or self._running:
                 started = time.perf_counter()
@@ -290,7 +291,7 @@ class TorchEngine:
             raise
 
     def _tick(self) -> bool:
-        """Advance every running row by one token; whether any request was resolved."""
+        """Advance every running row by one token; return True if a request was resolved."""
         self._admit()
         try:
             with torch.inference_mode():
@@ -307,7 +308,7 @@ class TorchEngine:
             return True
 
     def _admit(self) -> None:
-        """Give slots to waiting requests, first come first served; a busy session's next request stays in line."""
+        """Give slots to waiting requests in order of arrival; the next request of a busy session stays in the queue."""
         blocked: list[Request] = []
         while self._waiting:
             request = self._waiting.popleft()
@@ -325,7 +326,7 @@ class TorchEngine:
         self._waiting.extendleft(reversed(blocked))
 
     def _next_chunks(self) -> tuple[list[Request], list[Chunk]]:
-        """The next tokens of every running row; prompts share ``max_prefill_tokens``, the earliest first."""
+        """Return the next tokens of every running row; prompts share ``max_prefill_tokens``, the earliest first."""
         requests, chunks = [], []
         budget = self._max_prefill_tokens
         reading: list[Slot] = []
@@ -350,9 +351,9 @@ class TorchEngine:
         return requests, chunks
 
     def _borrow(self, slot: Slot) -> int:
-        """Copy what another slot has cached of this slot's tokens, where that saves enough; return what is cached.
+        """Copy a common prefix from another slot's cache if that saves enough; return the number of cached tokens.
 
-        The members of a group begin with the same prompt, and episodes of one environment with the same tools.
+        Members of a group share their prompt, and episodes of an environment share the description of the tools.
         """
         if (donor := self._slots.donor(slot)) is not None:
             cache, num_shared = self._runner.cache, slot.num_shared(donor)
@@ -363,7 +364,7 @@ class TorchEngine:
         return slot.num_cached
 
     def _advance(self, requests: list[Request], chunks: list[Chunk]) -> bool:
-        """Forward the chunks, and sample for every row whose input is complete; resolve the rows that are done."""
+        """Run the chunks, sample for every row whose input is complete, and resolve finished rows."""
         ends = [chunk.start + len(chunk.token_ids) for chunk in chunks]
         is_complete = [end == len(request.token_ids) for request, end in zip(requests, ends, strict=True)]
         order, logits = self._runner.logits(chunks, is_complete)

@@ -1,9 +1,9 @@
 """One forward pass over a ragged batch, with a key-value cache.
 
-A batch is a list of chunks: some new tokens of one cache slot each, one token where a row is being decoded, many where
-a prompt is being read. All tokens are flattened to ``[N, hidden]`` for the matrices, so nothing is padded there.
-Attention runs per *block*: chunks of similar length that lie in neighbouring slots, so that keys and values are
-read in place as a view of the cache. Gathering them would cost more than the attention itself.
+A batch is a list of chunks, each with new tokens of one cache slot: one token in decoding, many in prefill. All tokens
+are flattened to ``[N, hidden]`` for the matrix products, which need no padding then. Attention runs per *block*: chunks
+of similar length in neighbouring slots, so that keys and values are a view of the cache. Gathering them would cost more
+than the attention itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from agentgym.trainers.models.precision import matched_heads
 _MIN_CACHE_SLOTS = 8
 _MIN_CACHE_TOKENS = 128
 _MAX_BRIDGED_SLOTS_CPU = 1
-"""A call of the attention kernel costs about as much as computing one slot in vain."""
+"""Number of unused slots that a block may span: computing one costs about as much as a call of the attention kernel."""
 
 
 class Chunk(NamedTuple):
-    """New tokens of one slot: they take the positions ``start``, ``start + 1``, ..."""
+    """New tokens of one slot, at the positions ``start``, ``start + 1``, ..."""
 
     slot: int
     start: int
@@ -35,24 +35,24 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionBlock:
-    """Chunks attended in one kernel call: ``R`` neighbouring slots with up to ``T`` new tokens each."""
+    """Chunks whose attention is computed in one kernel call: ``R`` neighbouring slots with up to ``T`` new tokens."""
 
     slots: slice
-    """The ``R`` slots; they may include a few that have no chunk."""
+    """The ``R`` slots, which may include a few without a chunk."""
     tokens: slice
     """The chunks' tokens in the flattened batch."""
     num_new: int
     """``T``."""
     num_attended: int
-    """Keys that the longest chunk sees."""
+    """Number of keys that the longest chunk attends to."""
     padded_from: Tensor | None
     """Batch index of each of the ``R * T`` padded queries; None if the block has no holes."""
     valid: Tensor | None
-    """Which of the ``R * T`` padded queries are real, in batch order; None if all are."""
+    """Indices of the real queries among the ``R * T`` padded ones, in batch order; None if all are real."""
     mask: Tensor | None
     """Additive, ``[R, 1, 1, num_attended]`` for ``T == 1``, else ``[R, 1, T, num_attended]``; None if not needed."""
     is_causal: bool
-    """True if the plain causal mask does: every chunk starts at position 0."""
+    """True if the plain causal mask is enough, because every chunk starts at position 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class Batch:
 
 
 class KVCache:
-    """Keys and values ``[layers, slots, kv_heads, tokens, head_dim]``; grows by doubling as slots and lengths need it.
+    """Keys and values ``[layers, slots, kv_heads, tokens, head_dim]``; the cache grows by doubling.
 
-    What lies beyond a slot's length is finite garbage: it is masked, and overwritten when the slot grows.
+    Entries beyond a slot's length are arbitrary but finite. They are masked, and overwritten when the slot grows.
     """
 
     def __init__(self, shape: Shape, *, max_slots: int, max_tokens: int, device: torch.device, dtype: torch.dtype):
@@ -87,7 +87,7 @@ class KVCache:
         self.values = torch.zeros_like(self.keys)
 
     def reserve(self, num_slots: int, num_tokens: int) -> None:
-        """Make room for ``num_slots`` slots of ``num_tokens`` tokens, keeping what is stored."""
+        """Grow the cache to ``num_slots`` slots of ``num_tokens`` tokens, and keep its contents."""
         layers, slots, heads, tokens, dim = self.keys.shape
         if num_slots <= slots and num_tokens <= tokens:
             return
@@ -108,14 +108,14 @@ class KVCache:
                 stored[:, target, :, :num_tokens] = stored[:, source, :, :num_tokens]
 
     def clear(self) -> None:
-        """Overwrite everything with zeros; needed after numbers that are not finite, which no mask hides."""
+        """Overwrite the cache with zeros, which is needed after NaN or infinity, because a mask does not hide them."""
         with torch.inference_mode():
             self.keys.zero_()
             self.values.zero_()
 
 
 def build_batch(chunks: Iterable[Chunk], device: torch.device) -> Batch:
-    """Flatten chunks and plan their attention. Each slot may occur once; no chunk may be empty."""
+    """Flatten chunks and plan their attention blocks. Each slot may occur once; chunks must not be empty."""
     keyed = sorted((_length_class(chunk), chunk.slot, chunk) for chunk in chunks)
     ordered = [chunk for _, _, chunk in keyed]
     if keyed[-1][0] == 0:  # the longest class is last: all chunks are one token
@@ -144,7 +144,7 @@ def build_batch(chunks: Iterable[Chunk], device: torch.device) -> Batch:
 
 
 def _length_class(chunk: Chunk) -> int:
-    """0 for one token, then one class per power of two: padding at most doubles the work."""
+    """Return 0 for one token, else a class per power of two, so that padding at most doubles the work."""
     return (len(chunk.token_ids) - 1).bit_length()
 
 
@@ -210,7 +210,7 @@ def forward(weights: Weights, cache: KVCache, batch: Batch) -> Tensor:
 
 
 def _scale_to_unit(x: Tensor, eps: Tensor) -> Tensor:
-    """``x`` over its root mean square in the last dimension; two thirds of the time of ``F.rms_norm`` on CPU."""
+    """Divide ``x`` by its root mean square in the last dimension; on a CPU in 2/3 of the time of ``F.rms_norm``."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).to(x.dtype)
 
@@ -227,7 +227,7 @@ def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None
 def _split_and_rotate(
     qkv: Tensor, rotation_N: Tensor, layer: LayerWeights, shape: Shape, eps: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries with keys, normalised and rotated, ``[N, num_heads + num_kv_heads, head_dim]``; and values."""
+    """Return normalised and rotated queries and keys ``[N, num_heads + num_kv_heads, head_dim]``, and values."""
     num_rotated = (shape.num_heads + shape.num_kv_heads) * shape.head_dim
     query_key = qkv[:, :num_rotated].view(len(qkv), -1, shape.head_dim)
     if layer.qk_norm is not None:
@@ -238,7 +238,7 @@ def _split_and_rotate(
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, block: AttentionBlock, shape: Shape) -> Tensor:
-    """Attention of one block, ``[num tokens of the block, num_heads * head_dim]``."""
+    """Compute the attention of one block, ``[num tokens of the block, num_heads * head_dim]``."""
     num_groups = shape.num_heads // shape.num_kv_heads
     num_slots = block.slots.stop - block.slots.start
     query = query[block.tokens] if block.padded_from is None else query.index_select(0, block.padded_from)

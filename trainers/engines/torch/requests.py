@@ -1,4 +1,4 @@
-"""One call of ``generate`` while it is on its way, and the counters of an engine."""
+"""The state of one call of ``generate``, and the counters of an engine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agentgym.types import Completion, FinishReason
 
 @dataclass(slots=True)
 class EngineStats:
-    """Counters of an engine since it was made."""
+    """Counters of an engine since it was created."""
 
     num_ticks: int = 0
     num_prefill_tokens: int = 0
-    """Tokens forwarded to read prompts; kept ones are not among them."""
+    """Number of prompt tokens that were computed."""
     num_reused_tokens: int = 0
-    """Prompt tokens that were found in the cache."""
+    """Number of prompt tokens that were found in the cache."""
     num_sampled_tokens: int = 0
     num_evictions: int = 0
-    """Idle sessions whose slot was given to another."""
+    """Number of idle sessions whose slot was given to another."""
     busy_s: float = 0.0
     """Wall seconds inside ticks: the share of a run in which the engine had work."""
 
@@ -33,10 +33,10 @@ class Request:
     """One call of ``generate`` from the queue to its completion."""
 
     token_ids: list[int]
-    """Prompt, then what was sampled."""
+    """Token ids of the prompt and of the completion so far."""
     num_prompt: int
     max_new_tokens: int
-    """Limited by the context as well."""
+    """Largest number of new tokens, also limited by the context."""
     sampling: SamplingParams
     session_id: str
     future: asyncio.Future[Completion]
@@ -60,7 +60,7 @@ class Request:
 
 
 def as_engine_error(error: Exception) -> EngineError:
-    """Return a new error for each caller: one shared by many would collect all their tracebacks."""
+    """Return a new error for each caller, because a shared one would collect the tracebacks of all."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
     wrapped = EngineError(f"the forward failed: {type(error).__name__}: {error}")

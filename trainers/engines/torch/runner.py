@@ -1,4 +1,4 @@
-"""The weights of one policy version, the cache of keys and values, and the forward that an engine computes with."""
+"""The weights of one policy version, the key-value cache, and the forward pass of an engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunnerCache(Protocol):
 
 
 class Runner(Protocol):
-    """The forward of an engine."""
+    """Interface of an engine's forward pass."""
 
     @property
     def device(self) -> torch.device: ...
@@ -36,7 +36,7 @@ class Runner(Protocol):
     def cache(self) -> RunnerCache: ...
     @property
     def kind(self) -> str:
-        """``own``, or how transformers' forward is called."""
+        """``own``, or the way in which transformers' forward is called."""
         ...
 
     @property
@@ -53,15 +53,15 @@ class Runner(Protocol):
 
 
 class ModelRunner:
-    """Logits of the next tokens of ragged chunks.
+    """agentgym's own forward pass, which computes the logits of the next tokens of ragged chunks.
 
     Args:
-        model: it is read, never changed.
-        num_slots: of the cache, indices from 0.
-        max_context_tokens: tokens of a slot.
-        dtype: to compute in; None for the model's own.
-        fixed_decode: decode slots from 1 on in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a
-            GPU. The whole cache is then allocated at once, with a slot more.
+        model: the model, which is never changed.
+        num_slots: number of cache slots, with indices from 0.
+        max_context_tokens: number of tokens of a slot.
+        dtype: dtype of the computation; None for the model's own.
+        fixed_decode: decode slots from 1 on in steps of fixed shape, which are CUDA graphs on a GPU; None: only on a
+            GPU. The whole cache is then allocated at once, with one more slot.
 
     Raises:
         ConfigError: the model is not supported.
@@ -102,7 +102,7 @@ class ModelRunner:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that the model tells apart."""
+        """Size of the vocabulary."""
         return self.weights.shape.vocab_size
 
     def token_logits(self, chunk: Chunk) -> Tensor:
@@ -112,7 +112,7 @@ class ModelRunner:
         return F.linear(hidden, self.weights.head)
 
     def update(self) -> None:
-        """Read the model's weights again, in place; after a failure there are none until the next call."""
+        """Read the model's weights again, in place; after a failure there are no weights until the next call."""
         self._is_torn = True
         self.weights, has_moved = refresh(self.weights, self._model)
         if has_moved and self._decoder is not None:
@@ -130,12 +130,12 @@ class ModelRunner:
             )
 
     def logits(self, chunks: Sequence[Chunk], is_wanted: Sequence[bool]) -> tuple[list[int], Tensor]:
-        """Store the chunks' keys and values; logits after the last token of the chunks where they are wanted.
+        """Store the chunks' keys and values; return the logits after the last token of chunks that need them.
 
         Call it in ``torch.inference_mode()``.
 
         Returns:
-            Indices of those chunks, in an order that suits the forward, and their logits ``[len(indices), V]``.
+            the indices of those chunks, in the order of the computation, and their logits ``[len(indices), V]``.
         """
         self.cache.reserve(
             max(chunk.slot for chunk in chunks) + 1, max(chunk.start + len(chunk.token_ids) for chunk in chunks)
@@ -175,10 +175,10 @@ class ModelRunner:
 
 
 def make_runner(model: CausalLM, forward: Forward, fixed_decode: bool | None, **sizes: Any) -> Runner:
-    """Return what computes the logits of a model.
+    """Create the runner that computes the logits of a model.
 
     Raises:
-        ConfigError: neither way is possible.
+        ConfigError: neither agentgym's forward pass nor that of transformers works.
     """
     if forward != "transformers":
         try:

@@ -1,7 +1,7 @@
 """Seeded sampling of one token per row, every row with its own temperature, top-k, top-p and random stream.
 
-Randomness is a stream of uniforms per request, inverted through the row's cumulative distribution, so that a row's
-token depends on its logits and its seed alone: not on the batch, and not on any global generator.
+Each request has its own stream of uniform numbers. Inverting the cumulative distribution turns them into tokens.
+A token therefore depends only on its row's logits and seed, not on the batch or a global generator.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from agentgym.engine import SamplingParams
 
 _BLOCK_WIDTH = 64
 _NUM_SORTED_FIRST = 64
-"""Of how many of the largest logits top-p hopes that they are enough, before it sorts a whole vocabulary."""
+"""Number of largest logits that top-p tries first, before it sorts the whole vocabulary."""
 _MIN_TEMPERATURE = 1e-6
 """Below this a float32 quotient overflows; the distribution is a point mass long before."""
 
 
 def draw_uniforms(seed: int, num_draws: int) -> list[float]:
-    """The first ``num_draws`` numbers in [0, 1) of the stream that belongs to ``seed``.
+    """Return the first ``num_draws`` numbers in [0, 1) of the stream of ``seed``.
 
-    A longer draw begins with the shorter one, so a request's stream does not depend on its token limit.
+    A longer draw begins with the shorter one, so that a request's tokens do not depend on its token limit.
     """
     uniforms: list[float] = np.random.Generator(np.random.Philox(seed % 2**64)).random(num_draws).tolist()
     return uniforms
@@ -33,9 +33,9 @@ def draw_uniforms(seed: int, num_draws: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class RowSettings:
-    """The sampling settings of a batch as tensors; None where every row has the default.
+    """The sampling settings of a batch as tensors; None if every row has the default.
 
-    Built once per batch composition and used for every token until a row joins or leaves.
+    They are built once for a set of rows, and used until a row joins or leaves.
     """
 
     temperature_B: Tensor | None
@@ -49,11 +49,11 @@ class RowSettings:
     top_p: Tensor | None
     """One entry per filtered row, float64."""
     num_sorted: int
-    """How many of the largest logits the filter looks at first; no fewer than any top-k below the vocabulary size."""
+    """Number of largest logits that the filter tries first; at least every top-k below the vocabulary size."""
 
     @classmethod
     def build(cls, params: Sequence[SamplingParams], vocab_size: int, device: torch.device) -> RowSettings:
-        """Settings for rows sampled with ``params``, in that order."""
+        """Build the settings of rows with these ``params``, in order."""
         greedy = [row for row, p in enumerate(params) if p.temperature == 0]
         temperatures = [max(p.temperature, _MIN_TEMPERATURE) if p.temperature else 1.0 for p in params]
         filtered = [row for row, p in enumerate(params) if p.temperature and (p.top_k or p.top_p < 1)]
@@ -71,16 +71,16 @@ class RowSettings:
 
 
 def sample(logits_BV: Tensor, settings: RowSettings, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """One token per row and its log-probability.
+    """Sample one token per row; return the tokens and their log-probabilities.
 
     Args:
         logits_BV: shape ``[B, V]``, any floating dtype.
-        settings: of the same ``B`` rows.
+        settings: settings of the same ``B`` rows.
         uniforms: one number in [0, 1) per row; greedy rows ignore theirs.
 
     Returns:
-        Token ids ``[B]`` (int64) and natural-log probabilities ``[B]`` (float32) under the distribution that was
-        sampled from: after temperature, top-k and top-p; for greedy rows the unscaled full distribution.
+        token ids ``[B]`` (int64) and natural-log probabilities ``[B]`` (float32) under the sampling distribution, which
+        is after temperature, top-k and top-p; for greedy rows the full distribution at temperature 1.
     """
     probs_BV = distribution(logits_BV, settings)
     uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=logits_BV.device)
@@ -91,7 +91,7 @@ def sample(logits_BV: Tensor, settings: RowSettings, uniforms: Sequence[float]) 
 
 
 def distribution(logits_BV: Tensor, settings: RowSettings) -> Tensor:
-    """Probabilities ``[B, V]`` (float32) that each row samples from: temperature, then top-k, then top-p."""
+    """Return each row's sampling distribution ``[B, V]`` (float32): temperature, then top-k, then top-p."""
     logits_BV = logits_BV.float()
     if settings.temperature_B is not None:
         peak_B1 = logits_BV.amax(dim=-1, keepdim=True)  # dividing what is at most 0 cannot overflow upwards
@@ -105,10 +105,10 @@ def distribution(logits_BV: Tensor, settings: RowSettings) -> Tensor:
 
 
 def _filter(logits_RV: Tensor, top_k_R: Tensor, top_p_R: Tensor, num_sorted: int) -> Tensor:
-    """Logits with everything outside top-k and top-p at -inf.
+    """Set logits outside top-k and top-p to -inf.
 
-    Both limits are turned into one threshold on the logit, so tokens tied with the last kept one stay too: what is
-    kept then depends on the values alone, never on how a sort happens to order equals.
+    Both limits become one threshold on the logit, so tokens tied with the last kept token stay too. The result depends
+    only on the values, not on the order in which a sort returns equal ones.
     """
     vocab_size = logits_RV.shape[1]
     sorted_RK = logits_RV.topk(num_sorted, dim=-1).values
@@ -128,15 +128,15 @@ def _filter(logits_RV: Tensor, top_k_R: Tensor, top_p_R: Tensor, num_sorted: int
 
 
 def _sorted_probs(sorted_RK: Tensor, threshold_R1: Tensor, norm_R1: Tensor) -> Tensor:
-    """Float64 probabilities of sorted logits, 0 below the threshold."""
+    """Return float64 probabilities of sorted logits, 0 below the threshold."""
     return (sorted_RK - norm_R1).double().exp_().masked_fill_(sorted_RK < threshold_R1, 0.0)
 
 
 def invert_cdf(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
-    """For each row the first index where the cumulative probability exceeds its uniform.
+    """Return for each row the first index at which the cumulative probability exceeds its uniform number.
 
-    Never returns an index of probability zero. Works in two levels, a block and then an index in the block, because
-    a cumulative sum over a whole vocabulary costs as much as the softmax.
+    The index never has probability zero. The search has two levels, a block and then an index in the block, because a
+    cumulative sum over the whole vocabulary costs as much as the softmax.
 
     Args:
         probs_BV: non-negative float32 weights with a positive sum per row; they need not sum to 1.
@@ -156,10 +156,10 @@ def invert_cdf(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
 
 
 def _first_above(weights_BN: Tensor, target_B: Tensor, *, is_fraction: bool) -> tuple[Tensor, Tensor]:
-    """First index whose cumulative weight exceeds the target, and what of the target is left at its start.
+    """Return the first index whose cumulative weight exceeds the target, and the rest of the target at its start.
 
-    With ``is_fraction`` the target is a share of the row's total, else a weight. A target at or beyond the total is
-    moved just below it. Indices of weight zero are skipped by construction, whatever the rounding of the sum.
+    With ``is_fraction`` the target is a share of the row's total, else a weight. A target at or above the total is
+    moved just below it. Indices of weight zero are never returned, whatever the rounding of the sum.
     """
     zero = weights_BN.new_zeros((), dtype=torch.float64)
     cumulative_BN = weights_BN.cumsum(dim=-1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Teacher-forced log-probabilities over the engine's forward and cache."""
+"""Teacher-forced log-probabilities with the engine's forward pass and cache."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from agentgym.trainers.engines.torch.runner import Runner
 from agentgym.trainers.engines.torch.slots import Slot
 
 _MAX_LOGIT_ROWS = 256
-"""Positions whose logits exist at once; with a large vocabulary each of them is large."""
+"""Largest number of positions whose logits exist at once, which limits memory with a large vocabulary."""
 
 
 def score_continuation(
     runner: Runner, slot: Slot, token_ids: list[int], num_prompt: int, max_chunk_tokens: int
 ) -> list[float]:
-    """Return the log-probability, temperature 1, of each of ``token_ids[num_prompt:]`` after those before it.
+    """Return the log-probability (temperature 1) of each of ``token_ids[num_prompt:]``, given the tokens before it.
 
-    The tokens stay in ``slot``, so that the next call reads only what differs. Call it in
+    The tokens stay in ``slot``, so that the next call computes only tokens that differ. Call it in
     ``torch.inference_mode()``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Cache slots, and the sessions that keep their keys and values in them."""
+"""Cache slots, and the sessions whose keys and values are cached in them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 MIN_SHARED_TOKENS = 16
-"""Fewer common tokens are forwarded again rather than copied from another slot."""
+"""Smallest number of common tokens that are copied from another slot; fewer are computed again."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One row of the cache: ``token_ids[:num_cached]`` are the tokens whose keys and values it holds."""
+    """One row of the cache, with the keys and values of ``token_ids[:num_cached]``."""
 
     index: int
     session_id: str = ""
-    """Whose tokens are kept here once the request is done; empty: nobody's."""
+    """Session whose tokens stay cached after the request; empty for none."""
     token_ids: list[int] = field(default_factory=list)
     num_cached: int = 0
     is_busy: bool = False
     last_used: int = 0
 
     def adopt(self, token_ids: list[int], num_kept_max: int) -> int:
-        """Make ``token_ids`` the slot's tokens, keep what the cache already holds of them, and return how many.
+        """Set the slot's tokens, keep the cached prefix, and return its length.
 
-        At most ``num_kept_max`` are kept: the last token of a prompt is always computed, for its logits.
+        At most ``num_kept_max`` tokens are kept: the last token of a prompt is always computed, for its logits.
         """
         limit = min(self.num_cached, num_kept_max, len(token_ids))
         self.num_cached = _common_prefix(self.token_ids, token_ids, limit)
@@ -33,23 +33,23 @@ class Slot:
         return self.num_cached
 
     def begins_like(self, other: Slot) -> bool:
-        """Return True if both have the same first tokens: a quick test before the others are compared."""
+        """Return True if both slots have the same first tokens, a quick test before a full comparison."""
         return self.token_ids[:MIN_SHARED_TOKENS] == other.token_ids[:MIN_SHARED_TOKENS]
 
     def num_shared(self, other: Slot) -> int:
-        """Return how many of this slot's tokens are cached in the other one; the last token is always computed."""
+        """Return the number of this slot's tokens that the other slot has cached; the last token never counts."""
         limit = min(len(self.token_ids) - 1, other.num_cached)
         return _common_prefix(self.token_ids, other.token_ids, limit)
 
     def gains_by(self, other: Slot) -> bool:
-        """Return True if ``other``, once all its tokens are cached, spares this slot enough of them."""
+        """Return True if ``other``, once all its tokens are cached, saves this slot enough computation."""
         limit = min(len(self.token_ids), len(other.token_ids)) - 1
         wanted = self.num_cached + MIN_SHARED_TOKENS
         return limit >= wanted and _common_prefix(self.token_ids, other.token_ids, wanted) == wanted
 
 
 class SlotTable:
-    """Slots ``first_index`` to ``first_index + num_slots - 1``; idle sessions give way, least recently used first."""
+    """The slots ``first_index`` to ``first_index + num_slots - 1``; the least recently used idle session is evicted."""
 
     def __init__(self, num_slots: int, first_index: int):
         self._slots = [Slot(first_index + i) for i in range(num_slots)]
@@ -69,9 +69,9 @@ class SlotTable:
         return slot is not None and slot.is_busy
 
     def acquire(self, session_id: str) -> Slot | None:
-        """The session's own slot, else a free one, else that of the least recently used idle session.
+        """Return the session's own slot, else a free one, else that of the least recently used idle session.
 
-        None if every slot is busy. The session must not be busy; ``""`` is no session.
+        Return None if every slot is busy. The session must not be busy; ``""`` means no session.
         """
         slot = self._by_session.get(session_id)
         if slot is None:
@@ -86,7 +86,7 @@ class SlotTable:
         return slot
 
     def finish(self, slot: Slot) -> None:
-        """The slot's request is done; its tokens stay for the session, if it has one."""
+        """Mark the slot's request as done; its tokens stay cached for the session, if it has one."""
         self._clock += 1
         slot.is_busy = False
         slot.last_used = self._clock
@@ -94,7 +94,7 @@ class SlotTable:
             self._free_slot(slot)
 
     def release(self, session_id: str) -> None:
-        """Forget a session; a slot still busy is freed when its request is done."""
+        """Drop a session; if its slot is still busy, it is freed when the request is done."""
         slot = self._by_session.pop(session_id, None)
         if slot is not None:
             slot.session_id = ""
@@ -102,13 +102,13 @@ class SlotTable:
                 self._free_slot(slot)
 
     def donor(self, slot: Slot) -> Slot | None:
-        """Return the slot whose cache spares this one the most tokens, None if none spares enough."""
+        """Return the slot whose cache saves this one the most tokens, or None if none saves enough."""
         others = [other for other in self._slots if other is not slot and other.begins_like(slot)]
         best = max(others, key=slot.num_shared, default=None)
         return best if best is not None and slot.num_shared(best) >= slot.num_cached + MIN_SHARED_TOKENS else None
 
     def forget_cached(self) -> None:
-        """Nothing in the cache is of use any more; sessions and busy slots stay."""
+        """Mark all cached tokens as invalid; sessions and busy slots stay."""
         for slot in self._slots:
             slot.num_cached = 0
 
@@ -130,7 +130,7 @@ class SlotTable:
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
-    """Return how many of the first ``limit`` entries are equal; both must have that many."""
+    """Return the number of equal leading entries, at most ``limit``; both must have that many entries."""
     if a[:limit] == b[:limit]:
         return limit
     return next(i for i in range(limit) if a[i] != b[i])

@@ -1,9 +1,9 @@
-"""Reads a transformers model into the few fused matrices that a fast forward needs.
+"""Conversion of a transformers model to the fused matrices of a fast forward pass.
 
-What is fused is copied: query, key and value projections in one matrix, gate and up in another, each with the norm in
-front of it multiplied in, and with the rows of query and key reordered so that the two numbers a rotary embedding
-turns together lie side by side. What is not fused (embedding, head, output and down projections) is shared with the
-model. The model itself is never changed.
+Fused matrices are copies: one for the query, key and value projections, one for gate and up. The norm before each is
+multiplied into it. The rows of query and key are reordered, so that the two numbers that a rotary embedding rotates
+together are adjacent. The other matrices (embedding, head, output and down projections) are shared with the model. The
+model itself is never changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The sizes a forward needs."""
+    """The sizes that the forward pass needs."""
 
     num_layers: int
     num_heads: int
@@ -38,10 +38,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """One decoder layer; biases are None where the model has none.
+    """The weights of one decoder layer; biases are None if the model has none.
 
-    The fused matrices are stored input by output, which CPUs multiply by 10 to 30 % faster when the batch is small; the
-    shared ones lie output by input as in ``nn.Linear``.
+    Fused matrices are stored as input by output, with which CPUs multiply small batches 10 to 30 % faster. Shared
+    matrices are output by input, as in ``nn.Linear``.
     """
 
     qkv: Tensor
@@ -60,7 +60,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """All of a model at one policy version."""
+    """All weights of a model at one policy version."""
 
     shape: Shape
     embedding: Tensor
@@ -68,28 +68,28 @@ class Weights:
     norm: Tensor
     head: Tensor
     rotation: Tensor
-    """Complex64 ``[max_context_tokens, head_dim / 2]``: the turn of each pair at each position."""
+    """Complex64 ``[max_context_tokens, head_dim / 2]``: the rotation of each pair at each position."""
     shared: tuple[Tensor, ...]
     """The tensors that share memory with the model."""
     shared_edits: int
-    """What :func:`count_edits` said of ``shared`` when they were read."""
+    """Result of :func:`count_edits` for ``shared`` when the weights were read."""
 
 
 def count_edits(tensors: tuple[Tensor, ...]) -> int:
-    """A number that grows with every in-place change that autograd's bookkeeping sees."""
+    """Return a number that grows with every in-place change that autograd's version counter records."""
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 
 def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | None = None) -> Weights:
-    """The current parameters of ``model``, LoRA adapters merged in.
+    """Read the current parameters of ``model``, with merged LoRA adapters.
 
     Args:
         model: a Llama, Qwen2 or Qwen3 causal language model of transformers, plain or wrapped by peft.
         max_context_tokens: positions to prepare the rotary embedding for.
-        dtype: of the matrices; None for the model's own. With another one nothing is shared with the model.
+        dtype: dtype of the matrices; None for the model's own. With another dtype nothing is shared with the model.
 
     Raises:
-        ConfigError: for an architecture, an attention window, a rope or an adapter that is not supported.
+        ConfigError: the architecture, an attention window, the rotary embedding or an adapter is not supported.
     """
     causal_lm = unwrapped(model)
     shape = _read_shape(causal_lm, max_context_tokens)
@@ -117,15 +117,15 @@ def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | 
 
 
 def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
-    """Bring weights to the model's current parameters in the memory where they lie, one layer at a time.
+    """Update weights in place to the model's current parameters, one layer at a time.
 
-    A failure leaves them half old and half new.
+    A failure leaves a mixture of old and new weights.
 
     Args:
-        weights: that :func:`read_weights` made of this model.
+        weights: the result of :func:`read_weights` for this model.
 
     Returns:
-        The weights, and whether any of them lies elsewhere now: a parameter that they share with the model was moved.
+        the weights, and True if a tensor has a new address, because a shared parameter of the model was moved.
     """
     causal_lm = unwrapped(model)
     decoder, shared = causal_lm.model, {tensor.data_ptr() for tensor in weights.shared}
@@ -157,7 +157,7 @@ def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
 
 
 def _with_shared(weights: Weights, causal_lm: PlainCausalLM) -> Weights:
-    """Note which tensors share memory with the model, and how often those were changed so far."""
+    """Record the tensors that share memory with the model, and their version counters."""
     parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
     matrices = (matrix for layer in weights.layers for matrix in (layer.out, layer.down))
     candidates = (weights.embedding, weights.head, weights.norm, *matrices)
@@ -199,10 +199,10 @@ def _read_shape(causal_lm: PlainCausalLM, max_context_tokens: int) -> Shape:
 
 
 def check_rotation(rotary: Any, max_context_tokens: int) -> None:
-    """Refuse a rotary embedding whose frequencies would change within the context: keys in the cache would be stale.
+    """Check that the frequencies of the rotary embedding are constant within the context, because keys are cached.
 
     Raises:
-        ConfigError: with the limit.
+        ConfigError: they change beyond a number of tokens, which the message names.
     """
     if rotary.rope_type not in _LENGTH_DEPENDENT_ROPE:
         return
@@ -266,12 +266,12 @@ def _read_layer(layer: Any, shape: Shape) -> LayerWeights:
 
 
 def _pairwise_order(head_dim: int, device: torch.device) -> Tensor:
-    """0, D/2, 1, D/2 + 1, ...: puts next to each other what a rotary embedding turns together."""
+    """Return the order 0, D/2, 1, D/2 + 1, ..., in which pairs of a rotary embedding are adjacent."""
     return torch.arange(head_dim, device=device).view(2, -1).t().flatten()
 
 
 def merged_weight(module: Any) -> Tensor:
-    """The matrix a module multiplies by: its own memory, or a new merged tensor if adapters are active."""
+    """Return the matrix of a module: its own tensor, or a new merged tensor if adapters are active."""
     if hasattr(module, "modules_to_save"):  # peft's fully trained copy of a module
         is_active = module.active_adapters and not module.disable_adapters
         return merged_weight(module.modules_to_save[module.active_adapters[0]] if is_active else module.original_module)
@@ -293,7 +293,7 @@ def merged_weight(module: Any) -> Tensor:
 
 
 def _has_adapter(module: Any, adapter: str) -> bool:
-    """Return True if ``adapter`` is a LoRA on this module; refuse every other kind of adapter."""
+    """Return True if ``adapter`` is a LoRA adapter on this module; raise ConfigError for other kinds."""
     if not hasattr(module, "lora_A"):
         raise ConfigError(f"the torch engine merges LoRA adapters only, not {type(module).__name__}")
     if adapter in getattr(module, "lora_variant", {}):

@@ -1,1 +1,1 @@
-"""vLLM servers: starting them, sampling from them, sending them weights."""
+"""vLLM servers: start them, sample from them, and send them weights."""

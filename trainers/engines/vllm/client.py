@@ -1,4 +1,4 @@
-"""One vLLM server over HTTP: every call has a timeout, every failure says what the server did."""
+"""Client of one vLLM server over HTTP. Every call has a timeout, and every error says what the server did."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
 
 NAME_PREFIX = "agentgym-"
-"""How the models are called that ``agentgym serve-model`` serves, followed by an id that each start draws anew."""
+"""Prefix of the model names of ``agentgym serve-model``; a random id follows, which is new at each start."""
 _MAX_SHOWN = 300
 _NOT_FOUND, _TOO_MANY, _SERVER_ERROR = 404, 429, 500
 
 
 class WrongServerError(UsageError):
-    """A server that answers, and that this run cannot use: the user started another one than meant."""
+    """A server that answers but does not fit this run, for example because it serves another model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Facts that tell one model from another."""
+    """Facts by which a server's model is recognised."""
 
     model_type: str
     hidden_size: int
@@ -38,22 +38,22 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The weights that a server holds, as all of its workers say."""
+    """The weights that a server has, according to all of its workers."""
 
     version: int
     checksum: str
 
 
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""Log-probabilities of a long prompt take megabytes."""
+"""Largest size of an answer. Log-probabilities of a long prompt take megabytes."""
 
 
 def make_http() -> httpx.AsyncClient:
-    """The connections to all servers: unlimited, since the pool decides who is asked, and never through a proxy.
+    """Create the HTTP client for all servers, without a connection limit (the pool decides) and without a proxy.
 
-    Each request has a connection of its own, which costs next to nothing beside sampling. A connection that is kept can
-    be closed by the server just as it is used again, and a sound server would seem to have failed (seen with 0.32 on a
-    busy machine). That the server closes it spares us ports that wait.
+    Each request opens a new connection, which costs little compared with sampling. With keep-alive, a server can close
+    a connection just as it is used again, and a healthy server would seem to have failed (seen with 0.32 on a busy
+    machine). The server closes the connections, so that no local ports stay in TIME_WAIT.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return limited_async_client(
@@ -62,27 +62,27 @@ def make_http() -> httpx.AsyncClient:
 
 
 class VllmClient:
-    """The calls that the engine makes of one server.
+    """The calls of one server.
 
-    Raises, of every call:
-        ServerFaultError: no connection, no answer in time, an error of the server's, or no JSON.
-        EngineError: the server refused the request itself; another one would, too.
+    Every call raises:
+        ServerFaultError: no connection, no answer in time, a server error, or an answer that is not JSON.
+        EngineError: the server rejected the request itself; another server would, too.
     """
 
     def __init__(self, url: str, http: httpx.AsyncClient) -> None:
         self.url = url.rstrip("/")
         self.vllm_version = ""
-        """Of the server, once :meth:`held` was answered."""
+        """Version of the server's vLLM, known after :meth:`held`."""
         self.dtype = ""
-        """What the server computes in, likewise."""
+        """Dtype of the server's computation, known after :meth:`held`."""
         self._http = http
 
     async def health(self, timeout_s: float) -> None:
-        """Return True if the server says that it is well."""
+        """Return True if the server reports that it is healthy."""
         await self._call("GET", "/health", timeout_s, expects_json=False)
 
     async def load(self, timeout_s: float) -> ServerLoad | None:
-        """Return how much work the server has; None if it does not tell."""
+        """Return the server's load, None if it does not report one."""
         try:
             async with asyncio.timeout(timeout_s):
                 response = await self._http.request("GET", f"{self.url}/metrics")
@@ -91,10 +91,10 @@ class VllmClient:
         return read_load(response.text) if response.is_success else None
 
     async def base_model(self, timeout_s: float) -> tuple[str, int]:
-        """The name under which the model is served, and its context in tokens.
+        """Return the name under which the model is served, and its context length in tokens.
 
-        The name is drawn anew at each start, and every request says it. So a server that was restarted between two
-        requests, and holds other weights than it did, refuses the second.
+        The name is random at each start, and every request contains it. A server that was restarted between two
+        requests, and now has other weights, therefore rejects the second.
 
         Raises:
             WrongServerError: the server was not started by ``agentgym serve-model``.
@@ -112,16 +112,16 @@ class VllmClient:
         return name, length
 
     async def adapters(self, timeout_s: float) -> tuple[str, ...]:
-        """Names of the adapters that are loaded."""
+        """Return the names of the loaded adapters."""
         cards = await self._models(timeout_s)
         return tuple(str(card["id"]) for card in cards if card.get("parent") is not None and "id" in card)
 
     async def held(self, timeout_s: float, expected: ModelFacts | None = None) -> Held:
-        """Return which weights the server holds.
+        """Return the weights that the server has.
 
         Raises:
-            WrongServerError: the server is another version of vLLM, serves another model than ``expected``, or
-                log-probabilities of another kind.
+            WrongServerError: the server has an unsupported version of vLLM, serves another model than ``expected``, or
+                returns another kind of log-probabilities.
         """
         workers = await self.rpc("agentgym_held", {}, timeout_s)
         for worker in workers:
@@ -129,7 +129,7 @@ class VllmClient:
         return self.same_held(workers)
 
     async def rpc(self, method: str, arguments: Mapping[str, object], timeout_s: float) -> list[JsonObject]:
-        """Call a method of every worker; one answer each."""
+        """Call a method of every worker, and return their answers."""
         body = {"method": method, "kwargs": dict(arguments), "timeout": timeout_s}
         answer = await self.post("/collective_rpc", body, timeout_s)
         results = _objects(answer, "results")
@@ -147,11 +147,11 @@ class VllmClient:
     async def post(
         self, path: str, body: Mapping[str, object], timeout_s: float | None, *, expects_json: bool = True
     ) -> Json:
-        """Send JSON, get JSON. Without a ``timeout_s`` the caller limits the time."""
+        """Post JSON and return the JSON answer. Without ``timeout_s`` the caller limits the time."""
         return await self._call("POST", path, timeout_s, body, expects_json=expects_json)
 
     def same_held(self, workers: list[JsonObject]) -> Held:
-        """Return what all workers hold; they must agree."""
+        """Return the weights that all workers have; they must agree."""
         found = {(worker.get("version"), worker.get("checksum")) for worker in workers}
         version, checksum = found.pop()
         if found or not isinstance(version, int) or not isinstance(checksum, str):
@@ -159,7 +159,7 @@ class VllmClient:
         return Held(version=version, checksum=checksum)
 
     def check_version(self, oldest: tuple[int, int] = OLDEST) -> None:
-        """Check the version that the server has said it is.
+        """Check the version of vLLM that the server reports.
 
         Raises:
             WrongServerError: this run cannot use it.

@@ -1,8 +1,8 @@
-"""One server as the pool sees it, and the requests in flight on it while it takes new weights.
+"""The pool's state of one server, and its requests in flight during a weight update.
 
-A server can keep them: it is paused, takes the weights and goes on with each request where it was, with the keys and
-values that it has. Its workers say how many tokens each request had at the pause, so that every token of the
-completion has the version of the weights it was sampled with.
+A server can keep its requests: it is paused, loads the weights and continues each request, with the cached keys and
+values. Its workers report how many tokens each request had at the pause, so that every token of the completion has the
+version of the weights that sampled it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from agentgym.trainers.engines.vllm.weights import Published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 
 PAUSE = "/pause?mode=keep&clear_cache=false"
-"""Prefixes of older weights are never found, since the cache is salted with the version."""
+"""Route that pauses a server. Its prefix cache needs no clearing, because cache keys are salted with the version."""
 ARRIVAL_S = 1.0
-"""How long to wait, at a pause, for answers of requests that have ended."""
+"""Seconds to wait, at a pause, for answers of requests that have already ended."""
 
 
 class State(Enum):
@@ -30,11 +30,11 @@ class State(Enum):
 
     READY = auto()
     UPDATING = auto()
-    """It is getting the current weights, or waits for the first ones."""
+    """The server is loading the current weights, or waits for the first ones."""
     RESTING = auto()
-    """It has given up its memory until the next weights come."""
+    """The server has freed its memory until the next weights arrive."""
     OUT = auto()
-    """It failed, and is asked again and again."""
+    """The server failed, and is checked periodically."""
 
 
 @dataclass(eq=False)
@@ -42,64 +42,64 @@ class Flight:
     """A request in flight."""
 
     limit: asyncio.Timeout
-    """Ends it."""
+    """Timeout that ends the request."""
     can_be_kept: bool
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Of the request, at the server."""
+    """Name of the request at the server."""
     changes: list[tuple[int, int]] = field(default_factory=list)
-    """The first token sampled with newer weights, and their version, for each update since it was sent."""
+    """For each update since the request was sent, the first token sampled with the new weights, and their version."""
     is_repeated: bool = False
-    """It was ended to be asked again, through no fault of the server's."""
+    """True if the request was ended to be sent again, without a failure of the server."""
     left_s: float = 0.0
-    """What its limit had left at the pause."""
+    """Seconds left of its time limit at the pause."""
 
     def end(self) -> None:
-        """End it now."""
+        """End the request now."""
         if not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())
 
     def hold(self) -> None:
-        """Stop its clock."""
+        """Suspend the time limit."""
         if not self.limit.expired() and (when := self.limit.when()) is not None:
             self.left_s = when - asyncio.get_running_loop().time()
             self.limit.reschedule(None)
 
     def go_on(self) -> None:
-        """Let its clock run again."""
+        """Resume the time limit."""
         if not self.limit.expired() and self.limit.when() is None:
             self.limit.reschedule(asyncio.get_running_loop().time() + self.left_s)
 
 
 @dataclass(eq=False)
 class Server:
-    """One server as the pool sees it."""
+    """The pool's state of one server."""
 
     client: VllmClient
     state: State = State.UPDATING
     reason: str = "it was not asked yet"
-    """Why it is out."""
+    """Reason why the server is out."""
     is_wrong: bool = False
-    """It answers, and cannot be used for this run."""
+    """True if the server answers but does not fit this run."""
     model_name: str = ""
-    """What requests call the model; another name after each start of the server."""
+    """Name of the model in requests; it changes with each start of the server."""
     published: Published | None = None
-    """The weights it was seen to hold."""
+    """Weights that the server has proved to have."""
     num_sessions: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     flights: set[Flight] = field(default_factory=set)
     num_cuts: int = 0
-    """By which a request knows that it was ended with others, and says nothing new of the server."""
+    """Number of times that all requests were ended; a request uses it to see that its end is not a new failure."""
     keeps_requests: bool | None = None
     """None before it was first paused with requests in flight."""
 
     @property
     def load(self) -> tuple[int, int]:
-        """Requests in flight, then sessions that would come back to it."""
+        """Load for comparison: requests in flight, then sessions that would return to the server."""
         return len(self.flights), self.num_sessions
 
     @asynccontextmanager
     async def busy(self, timeout_s: float, *, can_be_kept: bool) -> AsyncIterator[Flight]:
-        """Around a request; ``TimeoutError`` when it took too long or was ended."""
+        """Context of a request; raise ``TimeoutError`` if it takes too long or is ended."""
         async with asyncio.timeout(timeout_s) as limit:
             flight = Flight(limit, can_be_kept)
             self.flights.add(flight)
@@ -127,15 +127,15 @@ class Pause:
         self.num_kept = 0
 
     async def begin(self, version: int) -> bool:
-        """Pause the server, and note at which token each request changes to the weights of ``version``.
+        """Pause the server, and record the token from which on each request uses the weights of ``version``.
 
-        Requests that the server has not begun, and those that score, are ended and asked again afterwards.
+        Requests that the server has not begun, and scoring requests, are ended and sent again afterwards.
 
         Returns:
-            False, with the server going on, if its workers do not say how far its requests have come.
+            False, with the server resumed, if its workers do not report the progress of requests.
 
         Raises:
-            ServerFaultError: it did not answer.
+            ServerFaultError: the server did not answer.
         """
         await self._server.client.post(PAUSE, {}, self._timeout_s)
         try:
@@ -162,10 +162,10 @@ class Pause:
         return True
 
     async def end(self) -> None:
-        """Let the server go on. The time of the pause does not count for its requests.
+        """Resume the server. The time of the pause does not count for its requests.
 
         Raises:
-            ServerFaultError: it did not answer.
+            ServerFaultError: the server did not answer.
         """
         try:
             await self._server.client.post("/resume", {}, self._timeout_s)
@@ -175,12 +175,12 @@ class Pause:
 
 
 async def tokens_given(client: VllmClient, timeout_s: float) -> dict[str, int] | None:
-    """Return the number of tokens of each request in flight, by the name it was sent with; None if a worker cannot say.
+    """Return the number of tokens of each request in flight, by our name; None if a worker does not report it.
 
     The server's own names are ``cmpl-NAME-0-`` and some letters.
 
     Raises:
-        ServerFaultError: it did not answer.
+        ServerFaultError: the server did not answer.
     """
     found: dict[str, int] = {}
     for worker in await client.rpc("agentgym_in_flight", {}, timeout_s):

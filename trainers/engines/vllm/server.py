@@ -1,9 +1,9 @@
-"""The engine over vLLM servers: they live in an environment of their own, on this machine or others, and speak HTTP.
+"""The engine over vLLM servers, which run in their own environment on this machine or others and are called over HTTP.
 
-Token ids in and out with log-probabilities of the distribution that is sampled from. Every token carries the version of
-the weights it was sampled with: a server keeps its requests while it takes new weights and says how far each has come,
-or ends them first. No request goes to one that was not seen to hold the current weights. Every call has a timeout. What
-a server does wrong is an :class:`~agentgym.errors.EngineError` at most, which ends an episode without a reward.
+Requests and answers contain token ids, with log-probabilities of the sampling distribution. Every token has the version
+of the weights that sampled it: during an update a server keeps its requests and reports their progress, or finishes
+them before. Requests only go to servers that have proved to have the current weights. Every call has a timeout. A
+server's failure is at most an :class:`~agentgym.errors.EngineError`, which ends an episode without a reward.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agentgym.types import Completion, FinishReason
 class VllmEngine:
     """An :class:`~agentgym.engine.Engine` over one or many servers that ``agentgym serve-model`` started.
 
-    Unlike the embedded engine it holds no weights of its own: :meth:`update_weights` comes before the first request.
+    Unlike the embedded engine it has no weights at first: call :meth:`update_weights` before the first request.
 
     Example:
         >>> config = EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000", "http://127.0.0.1:8001"))
@@ -49,12 +49,13 @@ class VllmEngine:
         *,
         max_context_tokens: int,
     ) -> None:
-        """Nothing is asked of the servers yet.
+        """Create the engine without contacting the servers.
 
         Args:
-            sync: how the trainer's weights get to the servers.
-            facts: of the trainer's model; a server of another one is refused.
-            max_context_tokens: longest prompt plus completion; every server must have at least this context.
+            config: the engine's settings.
+            sync: the transfer of the trainer's weights to the servers.
+            facts: facts about the trainer's model; servers of other models are rejected.
+            max_context_tokens: largest length of prompt plus completion; every server must have at least this context.
         """
         self._config, self._sync, self._facts = config, sync, facts
         self._max_context_tokens = max_context_tokens
@@ -72,21 +73,21 @@ class VllmEngine:
 
     @property
     def server_stats(self) -> PoolStats:
-        """Counters since the engine was made; the same object every time."""
+        """Counters since the engine was created; always the same object."""
         return self._pool.stats
 
     def health(self) -> EngineHealth:
-        """Return the requests in flight, the servers that can be asked, and why others cannot."""
+        """Return the number of requests in flight, the ready servers, and the reasons why others are out."""
         return self._pool.health()
 
     async def connect(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Wait for the first server that this run can use.
 
         Args:
-            say: called with a line, from now on, when a server is left out or comes back.
+            say: called from now on with a message when a server is excluded or comes back.
 
         Raises:
-            ConfigError: a server serves something else, or none came up within ``start_timeout_s``.
+            ConfigError: a server serves another model, or no server was ready within ``start_timeout_s``.
         """
         self._check_open()
         self._pool.say = say
@@ -100,8 +101,8 @@ class VllmEngine:
         A prompt that fills the context exactly gives an empty completion with ``FinishReason.LENGTH``.
 
         Raises:
-            EngineError: the prompt is empty, longer than the context or not of this vocabulary; or no server gave a
-                sound completion.
+            EngineError: the prompt is empty, longer than the context or has ids outside the vocabulary; or no server
+                returned a valid completion.
             ClosedError: the engine was closed before.
         """
         self._check_open()
@@ -130,12 +131,12 @@ class VllmEngine:
             return await self._pool.ask(session_id, "completion", complete, can_be_kept=True)
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
-        """Log-probability (temperature 1) of each continuation token after the prompt and those before it.
+        """Return the log-probability (temperature 1) of each continuation token, given the prompt and earlier tokens.
 
         A server samples one token more than it scores, so prompt and continuation must leave room for one.
 
         Raises:
-            EngineError: the prompt is empty, both together fill the context, or no server gave sound scores.
+            EngineError: the prompt is empty, both together fill the context, or no server returned valid scores.
             ClosedError: the engine was closed before.
         """
         self._check_open()
@@ -153,17 +154,17 @@ class VllmEngine:
             return await self._pool.ask("", "score", read)
 
     async def release(self, session_id: str) -> None:
-        """Forget which server a session went to; unknown ids are ignored."""
+        """Drop a session's assignment to a server; unknown ids are ignored."""
         self._pool.forget(session_id)
 
     async def update_weights(self, version: int) -> None:
-        """Bring the trainer's current weights, as ``version``, to every server that is fit.
+        """Send the trainer's current weights, as ``version``, to every ready server.
 
-        A server keeps what is in flight on it, or finishes it first (``engine.in_flight``). One that cannot be brought
-        to these weights is left out until it can; the bits of the parameters in place are the proof.
+        A server keeps its requests in flight, or finishes them before (``engine.in_flight``). A server that does not
+        load the weights is excluded until it does; the bits of its loaded parameters are the proof.
 
         Raises:
-            EngineError: the weights could not be written, or not one server took them in time.
+            EngineError: the weights could not be written, or no server loaded them in time.
             ClosedError: the engine was closed before.
         """
         self._check_open()
@@ -173,13 +174,13 @@ class VllmEngine:
             await self._pool.update(published, self._config.update_timeout_s)
 
     async def rest(self) -> None:
-        """Let the servers give up their memory; nothing may be asked before the next :meth:`update_weights`."""
+        """Let the servers free their memory; no request may follow before the next :meth:`update_weights`."""
         self._check_open()
         with boundary(EngineError, "rest"):
             await self._pool.rest(self._config.update_timeout_s)
 
     async def close(self) -> None:
-        """Let go of the servers, which go on running, and remove the weights' files; a second call does nothing."""
+        """Disconnect from the servers, which keep running, and delete the weight files; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True

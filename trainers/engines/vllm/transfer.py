@@ -1,10 +1,9 @@
-"""Weights from the trainer's GPU to a server's, without a file between them: vLLM's own transfers.
+"""Transfer of weights from the trainer's GPU to a server's without files, with vLLM's own protocol.
 
 :class:`TransferSync` is the third :class:`~agentgym.trainers.engines.vllm.weights.WeightSync`. It keeps a copy of the
-weights of the current version, and brings a server to them in vLLM's words: pause, init (once per start of the server),
-start, update, finish, resume. How the bytes travel is a :class:`Channel`: ``ipc`` hands over handles of the copy, for a
-server on the same GPU; ``nccl`` broadcasts it, for servers on others
-(:mod:`agentgym.trainers.engines.vllm.nccl`).
+current weights, and updates a server in the steps of vLLM's protocol: pause, init (once per start of the server),
+start, update, finish, resume. A :class:`Channel` moves the bytes: ``ipc`` passes memory handles of the copy to a server on the
+same GPU; ``nccl`` broadcasts it to servers on other GPUs (:mod:`agentgym.trainers.engines.vllm.nccl`).
 
 The protocol is that of vLLM 0.26 to 0.33 (:mod:`agentgym.trainers.engines.vllm.versions`), for ``nccl`` from 0.32 on:
 https://docs.vllm.ai/en/v0.32.0/training/weight_transfer/.
@@ -40,31 +39,31 @@ Tensors = Sequence[tuple[str, Tensor]]
 
 
 class Channel(Protocol):
-    """A channel by which tensors get from here into a server."""
+    """A channel that moves tensors from the trainer to a server."""
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
-        """Agree with a server that has just started, or anew with one that was lost."""
+        """Open the channel to a server that has just started or come back."""
         ...
 
     async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
-        """Put the tensors into a server on which an update was started."""
+        """Send the tensors to a server on which an update has been started."""
         ...
 
     def drop(self, url: str) -> None:
-        """Let go of a server; unknown ones are ignored."""
+        """Close the channel to a server; unknown servers are ignored."""
         ...
 
 
 class TransferSync:
-    """All weights, adapters merged, through a channel.
+    """Sends all weights, with merged adapters, through a channel.
 
-    The checksum that a server repeats is a fingerprint of what was sent, which its workers were told; that it is in
-    place the pool's proof shows.
+    The checksum that a server returns is a fingerprint of the sent weights, which its workers were told. The pool's
+    proof shows that they are loaded.
 
     Args:
-        tensors: the trainer's weights by checkpoint name.
-        channel: how they travel.
-        witness: gives the evidence that servers are measured by.
+        tensors: returns the trainer's weights by checkpoint name.
+        channel: the channel to the servers.
+        witness: computes the evidence by which servers are checked.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class TransferSync:
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
-        """Copy the trainer's current weights: what a server fetches later must not have been trained further."""
+        """Copy the trainer's current weights, because a server may load them after further training."""
         with boundary(EngineError, "copying weights for vLLM"):
             self._kept = [(name, tensor.detach().clone()) for name, tensor in self._tensors()]
             checksum = fingerprint_of(self._kept)
@@ -85,7 +84,7 @@ class TransferSync:
     async def install(
         self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
-        """Pause, send, resume; after a failure the channel is opened anew next time."""
+        """Pause the server, send the weights, and resume; after a failure the channel is opened again next time."""
         held = Held(version=wanted.version, checksum=wanted.checksum)
         if await client.held(timeout_s) == held:
             return base_name
@@ -114,7 +113,7 @@ class TransferSync:
         return base_name
 
     def close(self) -> None:
-        """Let go of the copy and of all servers."""
+        """Free the copy and close the channels to all servers."""
         for url in list(self._opened):
             self._channel.drop(url)
         self._opened, self._kept = {}, ()
@@ -130,13 +129,13 @@ class TransferSync:
 
 
 class IpcChannel:
-    """For servers on the trainer's own GPU: they open the tensors where they lie.
+    """A channel to servers on the trainer's GPU, which open the tensors in place.
 
-    Handles travel pickled, which vLLM takes only if it was started with ``VLLM_ALLOW_INSECURE_SERIALIZATION=1``;
-    ``agentgym serve-model --weight-transfer ipc`` does that.
+    Handles are pickled, which vLLM accepts only if it was started with ``VLLM_ALLOW_INSECURE_SERIALIZATION=1``, as
+    ``agentgym serve-model --weight-transfer ipc`` does.
 
     Args:
-        handle_of: a handle that another process can open, and the GPU it lies on.
+        handle_of: returns a handle that another process can open, and the id of its GPU.
     """
 
     def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[object, ...]]] | None = None) -> None:
@@ -154,13 +153,13 @@ class IpcChannel:
 
 
 class NcclChannel:
-    """For servers on other GPUs: one communicator for each, so that one that is lost takes no other with it.
+    """A channel to servers on other GPUs, with one communicator for each, so that a lost server affects no other.
 
-    The trainer is rank 0, the server's workers follow. They meet by a unique id that goes over HTTP, which vLLM knows
-    since 0.32, and first reduce one number together.
+    The trainer is rank 0, the server's workers are the next ranks. They join by a unique id that is sent over HTTP,
+    which vLLM supports since 0.32, and first run an all-reduce.
 
     Args:
-        nccl: the library, by default the one that torch brings.
+        nccl: the library, by default torch's own.
     """
 
     def __init__(self, nccl: Nccl | None = None) -> None:
@@ -203,7 +202,7 @@ class NcclChannel:
 async def _both(
     request: Awaitable[Json], collective: Callable[[], None], communicator: Communicator, timeout_s: float
 ) -> None:
-    """Let the server and this process take part in a collective; if either fails, the other is not waited for."""
+    """Run both sides of a collective operation, the server's and this process's; stop both if either fails."""
     ours = asyncio.ensure_future(call_in_own_thread(on_this_device(collective)))
     theirs = asyncio.ensure_future(request)
     try:
@@ -220,7 +219,7 @@ async def _both(
 
 
 def description_of(tensors: Tensors) -> dict[str, Json]:
-    """Return what a server must know of tensors before they come.
+    """Return the description of tensors that a server needs before it receives them.
 
     Example:
         >>> description_of([("w", torch.zeros(2, 3, dtype=torch.bfloat16))])
@@ -238,12 +237,12 @@ IPC_INIT_INFO: JsonObject = {}
 
 
 def ipc_update_info(tensors: Tensors, handles: Sequence[dict[str, tuple[object, ...]]]) -> JsonObject:
-    """Return the body by which a server opens tensors: one handle each, by the id of the GPU."""
+    """Return the request body with which a server opens tensors: one handle each, by the id of the GPU."""
     return description_of(tensors) | {"ipc_handles_pickled": base64.b64encode(pickle.dumps(list(handles))).decode()}
 
 
 def nccl_init_info(unique_id: bytes, num_workers: int) -> JsonObject:
-    """Return the body by which a server's workers join this process, which is rank 0."""
+    """Return the request body with which a server's workers join this process, which is rank 0."""
     return {
         "rank_offset": 1,
         "world_size": 1 + num_workers,
@@ -252,7 +251,7 @@ def nccl_init_info(unique_id: bytes, num_workers: int) -> JsonObject:
 
 
 def fingerprint_of(tensors: Tensors) -> str:
-    """SHA-256 over names, shapes and some sums of each tensor, in hexadecimal: no tensor leaves the GPU for it.
+    """Return a SHA-256 over names, shapes and some sums of each tensor, in hexadecimal, without copying from the GPU.
 
     Example:
         >>> one = fingerprint_of([("w", torch.ones(3))])
@@ -268,16 +267,16 @@ def fingerprint_of(tensors: Tensors) -> str:
 
 
 def _by_place(values: Tensor) -> float:
-    """A sum in which an exchange of two values shows."""
+    """Return a weighted sum, which changes if two values are exchanged."""
     places = torch.arange(1, len(values) + 1, device=values.device, dtype=values.dtype)
     return (values * places).sum().item()
 
 
 def cuda_handle(tensor: Tensor) -> tuple[str, tuple[object, ...]]:
-    """The GPU's id and what ``rebuild_cuda_tensor`` takes.
+    """Return the GPU's id and the arguments of ``rebuild_cuda_tensor``.
 
     Raises:
-        EngineError: the tensor is on no GPU.
+        EngineError: the tensor is not on a GPU.
     """
     if not tensor.is_cuda:
         raise EngineError("engine.weight_sync=ipc shares memory of a GPU, and the trainer's model is on the CPU")

@@ -1,7 +1,7 @@
-"""The versions of vLLM that agentgym speaks to.
+"""The versions of vLLM that agentgym supports.
 
-Requests were compared with the fields and routes of 0.26, 0.32 and 0.33 (`tests/trainers/test_vllm_versions.py`). A
-server ignores a field that it does not know, or fails in the middle of an update, so other versions are refused.
+Requests were compared with the fields and routes of 0.26, 0.32 and 0.33 (`tests/trainers/test_vllm_versions.py`). Other
+versions are rejected, because a server ignores unknown fields or fails in the middle of an update.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ NCCL_SINCE = (0, 32)
 
 
 def check_version(version: str, where: str, oldest: tuple[int, int] = OLDEST) -> None:
-    """Check that a version of vLLM can be spoken to.
+    """Check that a version of vLLM is supported.
 
     Args:
-        where: what has this version, for the message.
-        oldest: the first version that will do.
+        version: the version.
+        where: the server or environment with this version, for the message.
+        oldest: the first supported version.
 
     Raises:
-        UsageError: it is too old, too new, or no version.
+        UsageError: the version is too old, too new, or not a version.
 
     Example:
         >>> check_version("0.32.1.dev3+g1a2b3c4", "the server")

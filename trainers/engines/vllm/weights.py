@@ -1,13 +1,13 @@
-"""Ways of the trainer's weights to vLLM servers.
+"""Transfer of the trainer's weights to vLLM servers.
 
-A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per version, in the trainer;
-:meth:`~WeightSync.install` runs once per version and server, and also for a server that comes back. It ends with the
-server's own word, by checksum, on what it was given. That the weights are in place and used the pool sees for
-itself, by the evidence taken at ``publish`` (:mod:`agentgym.trainers.engines.vllm.proof`).
+A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per version, in the trainer.
+:meth:`~WeightSync.install` runs once per version and server, also for a server that comes back. It ends with a checksum
+from the server about the weights it was given. The pool then checks that they are loaded and used, by the evidence
+computed in ``publish`` (:mod:`agentgym.trainers.engines.vllm.proof`).
 
-Those here go through files. ``folder`` writes all weights, adapters merged, to a folder that the servers see under the
-same path; ``lora`` writes only the adapters, which vLLM swaps. From GPU to GPU, without files:
-:mod:`agentgym.trainers.engines.vllm.transfer`.
+The classes here use files. ``folder`` writes all weights, with merged adapters, to a folder that the servers see under
+the same path. ``lora`` writes only the adapters, which vLLM swaps. :mod:`agentgym.trainers.engines.vllm.transfer`
+transfers weights from GPU to GPU without files.
 """
 
 from __future__ import annotations
@@ -27,57 +27,57 @@ from agentgym.trainers.engines.vllm.wire import ServerFaultError
 
 NUM_PROBE_TOKENS = 32
 NUM_KEPT = 2
-"""Versions whose files stay: the current one, and the one before, which a slow server may still be reading."""
+"""Number of versions whose files are kept: the current one and the previous one, which a slow server may read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """Weights of one version, where servers can get them."""
+    """Weights of one version that are available to servers."""
 
     version: int
     checksum: str
-    """What tells its content from others: of files SHA-256 over names and contents, in hexadecimal."""
+    """Fingerprint of the weights; for files a SHA-256 over names and contents, in hexadecimal."""
     folder: Path
-    """Of files; the current folder where there are none."""
+    """Folder of the files; the current folder if there are no files."""
     probe_ids: tuple[int, ...]
     """Tokens that a server scores to show that it computes with these weights."""
     evidence: Evidence
-    """What servers must show of these weights, and of these tokens."""
+    """Evidence that servers must give for these weights and tokens."""
 
     @property
     def cache_salt(self) -> str:
-        """Prefixes computed with other weights, of this run or another, must never be found in a server's cache."""
+        """Salt of cache keys, so that prefixes computed with other weights, of any run, are never found in a cache."""
         return f"{self.version}-{self.checksum}"
 
 
 def published(version: int, checksum: str, evidence: Evidence, vocab_size: int, *, folder: Path = Path()) -> Published:
-    """A version with the tokens that show whether a server computes with it."""
+    """Return a version with its probe tokens and evidence."""
     ids = probe_ids(version, vocab_size)
     return Published(version=version, checksum=checksum, folder=folder, probe_ids=ids, evidence=evidence)
 
 
 def probe_ids(version: int, vocab_size: int) -> tuple[int, ...]:
-    """The tokens that a server of a version is to score."""
+    """Return the tokens that a server must score for a version."""
     return tuple(random.Random(version).choices(range(vocab_size), k=NUM_PROBE_TOKENS))
 
 
 class WeightSync(Protocol):
-    """A way from the trainer's weights to a server's."""
+    """Interface of a transfer of weights from the trainer to servers."""
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
-        """Make the trainer's current weights available as ``version``, to servers of these dtypes."""
+        """Make the trainer's current weights available as ``version``, to servers with these dtypes."""
         ...
 
     async def install(
         self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
-        """Bring one server to ``published``, and make sure of it; the name under which it serves these weights.
+        """Load ``published`` into one server and verify it; return the name under which it serves these weights.
 
         Args:
-            is_paused: the server was paused with requests in flight, and is resumed by the caller.
+            is_paused: True if the caller has paused the server with requests in flight, and resumes it.
 
         Raises:
-            EngineError: it could not be done, or the server holds something else afterwards.
+            EngineError: the load failed, or the server has other weights afterwards.
         """
         ...
 
@@ -87,14 +87,14 @@ class WeightSync(Protocol):
 
 
 class _Folder:
-    """Versions as folders ``v000003-1a2b3c4d``, each there whole or not at all."""
+    """Versions as folders such as ``v000003-1a2b3c4d``, which are created atomically."""
 
     def __init__(self, root: Path, save: Callable[[Path], object], witness: Witness, vocab_size: int) -> None:
         self._root, self._save, self._witness, self._vocab_size = root.resolve(), save, witness, vocab_size
         self._kept: list[Path] = []
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
-        """Write the trainer's current weights as ``version``; older versions but the last are removed."""
+        """Write the trainer's current weights as ``version``; delete older versions except the previous one."""
         partial = self._root / f"v{version:06d}.partial"
         with boundary(EngineError, f"writing weights to {self._root}"):
             shutil.rmtree(partial, ignore_errors=True)
@@ -117,12 +117,12 @@ class _Folder:
 
 
 class FolderSync(_Folder):
-    """All weights through a folder.
+    """Sends all weights through a folder.
 
     Args:
         root: a folder that the servers see under the same path.
         save: writes the trainer's current weights into a folder, as ``*.safetensors`` with checkpoint names.
-        witness: gives the evidence that servers are measured by.
+        witness: computes the evidence by which servers are checked.
     """
 
     async def install(
@@ -143,12 +143,12 @@ class FolderSync(_Folder):
 
 
 class LoraSync(_Folder):
-    """Adapters alone, each version under a name of its own; a server that was restarted does not know the name.
+    """Sends only adapters. Each version has its own name, which a restarted server does not know.
 
     Args:
         root: a folder that the servers see under the same path.
         save: writes the trainer's current adapters into a folder, as peft does.
-        witness: gives the evidence that servers are measured by.
+        witness: computes the evidence by which servers are checked.
     """
 
     async def install(

@@ -1,7 +1,7 @@
-"""Requests to vLLM servers, and the checks of their answers before anything is trained on them.
+"""Requests to vLLM servers, and checks of their answers before anything is trained on them.
 
-Bodies and answers of ``/v1/completions`` with token ids both ways. An answer that is not what was asked for is the
-server's fault: :class:`ServerFaultError`, by which it is left out until it has proved itself again.
+Requests and answers are those of ``/v1/completions`` with token ids. An invalid answer is the server's failure
+(:class:`ServerFaultError`): the server is excluded until it has passed its checks again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from agentgym.errors import EngineError
 from agentgym.types import Completion, FinishReason, Json, JsonObject
 
 _MAX_LOGPROB = 1e-3
-"""A log-probability may be above 0 by rounding, not by more."""
+"""Largest log-probability that counts as valid; rounding can make one slightly positive."""
 MIN_TEMPERATURE = 0.01
-"""vLLM raises lower temperatures to this one, and would sample from another distribution than was asked for."""
+"""Smallest temperature that vLLM supports. It silently raises lower ones, which changes the distribution."""
 
 
 class ServerFaultError(EngineError):
-    """A server did not answer, or not with what was asked for; another one may."""
+    """A server did not answer, or its answer is invalid; another server may succeed."""
 
 
 def completion_body(
     model: str, prompt_ids: Sequence[int], sampling: SamplingParams, max_new_tokens: int, cache_salt: str, name: str
 ) -> JsonObject:
-    """Ask for one completion, by a name of the request.
+    """Return the request body of one completion.
 
-    Everything that a server could have a default of its own for is said. The model's own end of sequence does not stop
-    it (``ignore_eos``): the caller's stop tokens do.
+    It sets every field for which a server could have its own default. The model's end-of-sequence token does not end
+    the completion (``ignore_eos``); the caller's stop tokens do.
     """
     return {
         "model": model,
@@ -64,15 +64,15 @@ def read_completion(
     version: int,
     changes: Sequence[tuple[int, int]] = (),
 ) -> Completion:
-    """The completion in an answer to :func:`completion_body`.
+    """Parse the completion in an answer to :func:`completion_body`.
 
     Args:
-        version: of the weights that the request began with.
+        version: version of the weights at the beginning of the request.
         changes: the first token of each later version, and that version.
 
     Raises:
-        ServerFaultError: ids out of range, too many, too few, without finite log-probabilities; another prompt than
-            was sent; an end that was not asked for.
+        ServerFaultError: the answer is invalid: ids out of range, too many or too few tokens, log-probabilities that
+            are not finite, another prompt, or an unexpected end.
 
     Example:
         >>> choice = {"token_ids": [5, 2], "logprobs": {"token_logprobs": [-0.1, -0.7]}, "finish_reason": "stop"}
@@ -125,7 +125,7 @@ def _versions(num_tokens: int, version: int, changes: Sequence[tuple[int, int]])
 
 
 def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> JsonObject:
-    """Ask for the log-probabilities (temperature 1) of given tokens; a server samples at least one more."""
+    """Return the request body for log-probabilities (temperature 1) of tokens; a server samples at least one more."""
     return {
         "model": model,
         "prompt": list(token_ids),
@@ -140,10 +140,10 @@ def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> JsonObj
 
 
 def read_scores(answer: Json, token_ids: Sequence[int], num_prompt: int) -> tuple[float, ...]:
-    """Log-probabilities of ``token_ids[num_prompt:]`` in an answer to :func:`score_body`.
+    """Parse the log-probabilities of ``token_ids[num_prompt:]`` in an answer to :func:`score_body`.
 
     Raises:
-        ServerFaultError: they are not all there, or not finite.
+        ServerFaultError: some are missing or not finite.
 
     Example:
         >>> scores = [None, {"7": {"logprob": -0.5}}, {"8": {"logprob": -1.5}}]

@@ -1,1 +1,1 @@
-"""Code that is loaded inside a vLLM server: a folder of its own, so that nothing else of ours is importable there."""
+"""Code that runs within a vLLM server, in a separate folder so that the server can import nothing else of agentgym."""

@@ -1,12 +1,12 @@
-"""Runs inside every worker of a vLLM server: takes weights from a shared folder and says which ones it holds.
+"""Extension of every worker of a vLLM server: loads weights from a shared folder, and reports which ones it has.
 
-The server's environment is another one than ours, so this file needs nothing but what vLLM brings. ``agentgym
-serve-model`` puts its folder on the path and names the class by ``--worker-extension-cls``; vLLM then mixes the class
-into its worker, and ``/collective_rpc`` calls its methods. They answer with an error rather than raise one: a worker
-that raises in the middle of a reload takes the server down with the next request (seen with 0.32).
+The server has its own environment, so this file imports only what comes with vLLM. ``agentgym serve-model`` adds this
+folder to the path and names the class in ``--worker-extension-cls``. vLLM mixes the class into its worker, and
+``/collective_rpc`` calls its methods. They return errors instead of raising them: a worker that raises during a reload
+crashes the server at the next request (seen with 0.32).
 
-vLLM's own ``/weight_checker`` is no use on CPUs: there the matrices of linear layers are packed after loading, the
-parameters it hashes are empty, and other weights have the same checksums.
+vLLM's own ``/weight_checker`` does not work on CPUs. There the matrices of linear layers are packed after loading, and
+the parameters that it hashes are empty, so different weights have equal checksums.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pathlib import Path
 from typing import Any
 
 NO_VERSION = -1
-"""The version of what a server loaded when it started."""
+"""Version of the weights that a server loaded at its start."""
 MODULUS = 1 << 64
 _CHUNK = 1 << 22
 _MIX = (-7046029254386353131, -4658895280553007687)
-"""Odd numbers by which bits are mixed: those of splitmix64, as signed integers."""
+"""Odd multipliers of the hash: those of splitmix64, as signed integers."""
 
 
 class AgentGymWeights:
-    """Mixed into vLLM's worker: ``self.model_runner`` is the worker's."""
+    """Mixin of vLLM's worker; ``self.model_runner`` is the worker's attribute."""
 
     model_runner: Any
     _agentgym_held: tuple[int, str]
 
     def agentgym_load(self, folder: str, version: int, checksum: str) -> dict[str, object]:
-        """Load every ``*.safetensors`` file of ``folder`` as ``version`` if they have this checksum.
+        """Load every ``*.safetensors`` file of ``folder`` as ``version``, if the files have this checksum.
 
-        While it loads no version is held, so that a load that failed half-way is never taken for either.
+        During the load the worker reports no version, so that a partial load never counts as the old or the new one.
         """
         try:
             paths = sorted(Path(folder).glob("*.safetensors"))
@@ -50,12 +50,12 @@ class AgentGymWeights:
         return self.agentgym_held()
 
     def agentgym_forget(self) -> dict[str, object]:
-        """Hold no version: what comes now comes by vLLM's own transfer, in pieces."""
+        """Report no version from now on, because vLLM's own transfer is about to change the weights in pieces."""
         self._agentgym_held = (NO_VERSION, "")
         return self.agentgym_held()
 
     def agentgym_received(self, version: int, checksum: str) -> dict[str, object]:
-        """Name what vLLM's own transfer brought: it is ``version``."""
+        """Report the weights that vLLM's own transfer brought as ``version``."""
         try:
             _pack_again(self.model_runner.get_model())
         except Exception as error:
@@ -64,14 +64,14 @@ class AgentGymWeights:
         return self.agentgym_held()
 
     def agentgym_checksum(self, folder: str) -> dict[str, object]:
-        """The checksum of the ``*.safetensors`` files of ``folder`` as this machine sees them."""
+        """Return the checksum of the ``*.safetensors`` files of ``folder``, as seen from this machine."""
         try:
             return {"checksum": checksum_of(sorted(Path(folder).glob("*.safetensors")))}
         except OSError as error:
             return {"error": str(error)}
 
     def agentgym_sums(self) -> dict[str, object]:
-        """Sums over the bits of the parameters in place, with the checkpoint's names for each; None where none is seen.
+        """Return bit sums of the loaded parameters, with the checkpoint's names of each; None for hidden parameters.
 
         On CPUs the matrices of linear layers are packed after loading, and their parameters are empty.
         """
@@ -89,10 +89,10 @@ class AgentGymWeights:
         return {"dtype": dtype, "parameters": parameters}
 
     def agentgym_in_flight(self) -> dict[str, object]:
-        """Return how many tokens each request has been given, by vLLM's name for it; None where that cannot be seen.
+        """Return the number of sampled tokens of each request, by vLLM's name; None if it is not accessible.
 
-        To be called while the server is paused. Requests that have not been begun are left out, and so are, after a
-        while, those that have ended.
+        Call it while the server is paused. Requests that have not begun are left out, and so are, after a while, those
+        that have ended.
         """
         runner = self.model_runner
         try:
@@ -103,7 +103,7 @@ class AgentGymWeights:
             return {"tokens": None}
 
     def agentgym_held(self) -> dict[str, object]:
-        """The version and checksum of the weights in place, and what tells one model and way to serve from another."""
+        """Return version and checksum of the loaded weights, and facts about the model and the server's settings."""
         import vllm
 
         version, checksum = getattr(self, "_agentgym_held", (NO_VERSION, ""))
@@ -123,10 +123,10 @@ class AgentGymWeights:
 
 
 def bit_sum(tensor: Any) -> int:
-    """Return the sum, modulo 2^64, of a hash of every number's bits; 0 has the hash 0.
+    """Return the sum, modulo 2^64, of a hash of every number's bits; the hash of 0 is 0.
 
-    The trainer computes the same over its weights. The sum does not depend on the order of the numbers, on where they
-    are cut into shards, nor on padding with zeros.
+    The trainer computes the same over its weights. The sum does not depend on the order of the numbers, on sharding, or
+    on padding with zeros.
     """
     import torch
 
@@ -140,7 +140,7 @@ def bit_sum(tensor: Any) -> int:
 
 
 def checksum_of(paths: Sequence[Path]) -> str:
-    """One SHA-256 over names and contents of files; the trainer takes the same one when it has written them."""
+    """Return a SHA-256 over names and contents of files; the trainer computes the same one after writing them."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.name.encode() + b"\0")
@@ -154,10 +154,10 @@ def _num_given(states: Any, at: int) -> int:
 
 
 def _pack_again(model: Any) -> None:
-    """Renew the packed copies of matrices that a reload passes over.
+    """Update the packed copies of matrices that a reload does not update.
 
-    On CPUs an output layer that shares its matrix with the embedding computes with a packed copy of its own. A reload
-    (0.32) renews the embedding's alone, and the server would go on with the output layer it started with.
+    On CPUs an output layer that shares its matrix with the embedding uses its own packed copy. A reload (0.32) updates
+    only the embedding's copy, and the server would keep using the output layer from its start.
     """
     for module in model.modules():
         if hasattr(module, "cpu_linear") and getattr(module, "weight", None) is not None and module.weight.numel():

@@ -2,8 +2,8 @@
 
 :class:`TransferSync` is the third :class:`~agentgym.trainers.engines.vllm.weights.WeightSync`. It keeps a copy of the
 current weights, and updates a server in the steps of vLLM's protocol: pause, init (once per start of the server),
-start, update, finish, resume. A :class:`Channel` moves the bytes: ``ipc`` passes memory handles of the copy to a server on the
-same GPU; ``nccl`` broadcasts it to servers on other GPUs (:mod:`agentgym.trainers.engines.vllm.nccl`).
+start, update, finish, resume. A :class:`Channel` moves the bytes: ``ipc`` passes memory handles of the copy to a
+server on the same GPU; ``nccl`` broadcasts it to servers on other GPUs (:mod:`agentgym.trainers.engines.vllm.nccl`).
 
 The protocol is that of vLLM 0.26 to 0.33 (:mod:`agentgym.trainers.engines.vllm.versions`), for ``nccl`` from 0.32 on:
 https://docs.vllm.ai/en/v0.32.0/training/weight_transfer/.

@@ -4,7 +4,7 @@
 
 From the same warm start, on the same tasks, with the same number of rollouts (lock-step: fewer steps, as it is slow).
 Arms run one after another, seed by seed. Ratios are those of one machine in one run; success on held-out tasks is
-measured after training. A finished run is not run again, so an interrupted benchmark goes on where it was.
+measured after training. A finished run is not run again, so an interrupted benchmark resumes.
 """
 
 from __future__ import annotations

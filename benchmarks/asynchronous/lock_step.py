@@ -29,7 +29,7 @@ class Batch:
 
 
 class LockStepAgent(ModelAgent):
-    """Generates and acts when the whole batch does, and goes on generating when its own episode is over."""
+    """Agent that generates and acts when the whole batch does, and still generates once its own episode is over."""
 
     def __init__(self, run: Run, batch: Batch, seed: int) -> None:
         super().__init__(run.engine, run.renderer, run.config.sampling, seed)

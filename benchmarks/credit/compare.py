@@ -12,7 +12,7 @@
 For every world and seed the warm start is run once; from its weights every arm trains for the same number of steps of
 the same number of episodes. Sampled success on held-out tasks is measured before and after with the same seeds; the
 success of the training episodes gives the curve in between. Finished runs are not run again, so an interrupted
-benchmark goes on where it was, and several processes can share the work by seeds or worlds. ``report --earlier FILE``
+benchmark resumes, and several processes can share the work by seeds or worlds. ``report --earlier FILE``
 takes the rows it does not find from earlier results; each row says where and at which commit it was made.
 
 A further world is one entry of ``WORLDS``: overrides of the recipe that name its environment.

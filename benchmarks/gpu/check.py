@@ -81,7 +81,7 @@ def gap_to_forward(engine: TorchEngine, model: Any, vocab_size: int) -> float:
 
 
 def engine(device: torch.device, shape: str) -> Iterator[Row]:
-    """The embedded engine's steps of fixed shape: before an update, after it, and beside a thread that trains."""
+    """Check the embedded engine's steps of fixed shape before an update, after it, and while another thread trains."""
     model, other = build(shape, device).float(), build(shape, device).float()
     for each in (model, other):
         use_fused_attention(each)

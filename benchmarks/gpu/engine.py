@@ -3,12 +3,13 @@
     python benchmarks/gpu/engine.py --out benchmarks/gpu/engine.json
 
 1. Sampled tokens per second at batch 1 to 512 for a 0.5B- and a 1.5B-shaped Qwen2.5 with random weights in bfloat16,
-   with steps of fixed shape (CUDA graphs) and with ragged ones, beside what the memory's bandwidth allows: every step
-   reads all weights and the keys and values of all rows once. The bandwidth is that of a copy, measured here.
+   with steps of fixed shape (CUDA graphs) and with ragged ones. They are compared with the limit of the memory's
+   bandwidth: every step reads all weights and the keys and values of all rows once. The bandwidth is that of a copy,
+   measured here.
 2. ``household-smoke`` or another recipe from a warm start to its evaluation, with its learning curve.
 3. Where vLLM can be imported: its tokens per second for the same shapes, from random weights too.
 
-``--device cpu --shapes tiny`` runs the same on a CPU, to see that it runs; its numbers say nothing of a GPU.
+``--device cpu --shapes tiny`` tries the script on a CPU; its numbers say nothing about a GPU.
 """
 
 from __future__ import annotations

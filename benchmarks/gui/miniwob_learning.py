@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_learning.py run --seeds 0 1
     python benchmarks/gui/miniwob_learning.py report --seeds 0 1
 
-``run`` does the warm start of the recipe ``miniwob-demo``, then its RL from there, and plays held-out tasks with the
-model as it was made, after the warm start, every ``eval.every`` steps and at the end; always the same held-out seeds,
-with the same seeds of sampling. ``report`` writes ``miniwob-learning.json`` and ``miniwob-learning.svg``.
-Finished runs are not run again, and a run that was stopped goes on from its last checkpoint. Further arguments are
+``run`` does the warm start of the recipe ``miniwob-demo``, then its RL from those weights. It evaluates held-out tasks
+with the untrained model, after the warm start, every ``eval.every`` steps and at the end, always with the same seeds
+of the tasks and of the sampling. ``report`` writes ``miniwob-learning.json`` and ``miniwob-learning.svg``.
+Finished runs are not run again, and a run that was stopped resumes from its last checkpoint. Further arguments are
 overrides of the recipe.
 """
 

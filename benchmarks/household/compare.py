@@ -4,7 +4,7 @@
 
 For every seed the recipe's warm start is run once; from its weights each estimator trains for the same number of steps
 on the same task order. Sampled success on held-out tasks is measured before and after with the same seeds. Finished
-runs are not run again, so an interrupted benchmark goes on where it was.
+runs are not run again, so an interrupted benchmark resumes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""POAD's advantages beside the authors' buffer, before whitening."""
+"""POAD's advantages compared with the authors' buffer, before whitening."""
 
 from __future__ import annotations
 

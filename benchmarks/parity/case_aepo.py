@@ -1,4 +1,4 @@
-"""AEPO's advantage beside its authors' loss, in which it is computed."""
+"""AEPO's advantage compared with its authors' loss, in which it is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AEPO's clip beside its authors' code.
+"""AEPO's clip compared with its authors' code.
 
 The authors' repository has moved. A fork keeps their history, and the commit is theirs ("upload AEPO").
 """

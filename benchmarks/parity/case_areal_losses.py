@@ -1,4 +1,4 @@
-"""Decoupled PPO and M2PO beside AReaL."""
+"""Decoupled PPO and M2PO compared with AReaL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BAPO beside its authors' recipe."""
+"""BAPO compared with its authors' recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EPO's smoothed entropy beside its authors' trainer and actor."""
+"""EPO's smoothed entropy compared with its authors' trainer and actor."""
 
 from __future__ import annotations
 

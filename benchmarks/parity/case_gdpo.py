@@ -1,4 +1,4 @@
-"""GDPO beside its authors' two trainers."""
+"""GDPO compared with its authors' two trainers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IGPO and its information gain beside the release of February 2026."""
+"""IGPO and its information gain compared with the release of February 2026."""
 
 from __future__ import annotations
 

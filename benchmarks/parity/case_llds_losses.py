@@ -1,4 +1,4 @@
-"""LLDS beside its authors' actor."""
+"""LLDS compared with its authors' actor."""
 
 from __future__ import annotations
 

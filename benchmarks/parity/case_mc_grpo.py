@@ -1,4 +1,4 @@
-"""MC-GRPO beside its authors' trainer."""
+"""MC-GRPO compared with its authors' trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MT-GRPO beside its authors' trainer."""
+"""MT-GRPO compared with its authors' trainer."""
 
 from __future__ import annotations
 

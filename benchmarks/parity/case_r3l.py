@@ -1,4 +1,4 @@
-"""R3L's amplified advantages beside its authors' estimators."""
+"""R3L's amplified advantages compared with its authors' estimators."""
 
 from __future__ import annotations
 

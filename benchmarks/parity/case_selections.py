@@ -1,4 +1,4 @@
-"""Selections beside their authors' code: GRPO-RoC, PODS, SimpleTIR."""
+"""Selections compared with their authors' code: GRPO-RoC, PODS, SimpleTIR."""
 
 from __future__ import annotations
 

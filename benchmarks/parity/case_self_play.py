@@ -1,4 +1,4 @@
-"""RAE and the split of a game's result beside SPIRAL."""
+"""RAE and the split of a game's result compared with SPIRAL."""
 
 from __future__ import annotations
 

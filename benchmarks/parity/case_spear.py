@@ -1,4 +1,4 @@
-"""SPEAR's bonus for tool calls beside its authors' reward."""
+"""SPEAR's bonus for tool calls compared with its authors' reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SPO beside verl's recipe."""
+"""SPO compared with verl's recipe."""
 
 from __future__ import annotations
 

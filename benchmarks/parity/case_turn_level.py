@@ -1,4 +1,4 @@
-"""UI-S1, bi-level and turn-level GAE, Flow-GRPO and SPA beside their authors' code."""
+"""UI-S1, bi-level and turn-level GAE, Flow-GRPO and SPA compared with their authors' code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UFO beside its authors' environment."""
+"""UFO compared with its authors' environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VCPO's scale of the learning rate beside its authors' code."""
+"""VCPO's scale of the learning rate compared with its authors' code."""
 
 from __future__ import annotations
 

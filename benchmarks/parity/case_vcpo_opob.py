@@ -1,4 +1,4 @@
-"""VCPO's baseline of a group beside its release, given the norms of the gradients."""
+"""VCPO's baseline of a group compared with its release, given the norms of the gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimators and shapers beside verl and its recipes."""
+"""Estimators and shapers compared with verl and its recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GiGPO and HGPO beside verl-agent."""
+"""GiGPO and HGPO compared with verl-agent."""
 
 from __future__ import annotations
 

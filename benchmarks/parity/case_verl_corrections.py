@@ -1,4 +1,4 @@
-"""Corrections of the gap between engine and trainer beside verl's ``rollout_corr_helper.py``."""
+"""Corrections of the gap between engine and trainer compared with verl's ``rollout_corr_helper.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy losses, aggregation modes and KL estimates beside verl."""
+"""Policy losses, aggregation modes and KL estimates compared with verl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clip-Cov and KL-Cov beside verl, forking tokens beside the authors' fork of verl: values and gradients."""
+"""Values and gradients of Clip-Cov and KL-Cov compared with verl, of forking tokens with the authors' fork of verl."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Nothing is fetched. Clone the releases first, each into ``ROOT/owner+name`` at t
 
     python benchmarks/parity/compare.py ROOT --trials 200
 
-The table (component, release, largest difference) goes to ``results.json`` and ``results.md`` beside this script.
+The table (component, release, largest difference) goes to ``results.json`` and ``results.md`` in this folder.
 A row of a release that ``ROOT`` does not hold keeps its earlier result.
 """
 
@@ -30,7 +30,7 @@ TOLERANCE = 1e-6
 
 
 def all_cases() -> list[Case]:
-    """Return the cases of every ``case_*.py`` beside this script, by component."""
+    """Return the cases of every ``case_*.py`` in this folder, by component."""
     cases: list[Case] = []
     for path in sorted(HERE.glob("case_*.py")):
         spec = importlib.util.spec_from_file_location(f"parity_{path.stem}", path)

@@ -140,5 +140,5 @@ def to_tokens(table: TurnTable, value: np.ndarray) -> np.ndarray:
 
 
 def batch_of(batch: dict[str, Any], **other: Any) -> SimpleNamespace:
-    """Return a stand-in for verl's ``DataProto``."""
+    """Return a fake of verl's ``DataProto``."""
     return SimpleNamespace(batch=batch, non_tensor_batch=other)

@@ -33,7 +33,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One component beside the released code, on random inputs."""
+    """Comparison of one component with the released code on random inputs."""
 
     component: str
     """Name in ``agentgym list --credit``."""

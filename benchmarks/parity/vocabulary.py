@@ -8,14 +8,14 @@ from pathlib import Path
 
 TOKENIZERS = Path(__file__).resolve().parents[2] / ".tokenizers"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""Of ``o200k_base.tiktoken``, as the package ``tiktoken`` has it."""
+"""Digest of ``o200k_base.tiktoken`` in the package ``tiktoken``."""
 
 
 def find_vocabulary() -> Path:
-    """Return the file, which is written beside the package the first time.
+    """Return the vocabulary's file; the first call writes it next to the package.
 
     Raises:
-        SystemExit: the package is not there, or does not hold the vocabulary that ``tiktoken`` knows.
+        SystemExit: the package is missing, or its vocabulary is not that of ``tiktoken``.
     """
     package = TOKENIZERS / "js-tiktoken" / "package" / "dist" / "ranks" / "o200k_base.js"
     file = TOKENIZERS / "js-tiktoken" / "o200k_base.tiktoken"

@@ -1,10 +1,10 @@
-"""Host memory of each rank while a run's model is loaded and cut up, where the first rank alone plays.
+"""Host memory of each rank while a run's model is loaded and sharded, where the first rank alone samples episodes.
 
     python benchmarks/plan/loading.py                              -> a line of JSON for each number of ranks
     python benchmarks/plan/loading.py --ranks 2 --change model.path=FOLDER
 
-Counted is the process's largest resident size (``VmHWM``) above what it held before the model was loaded, so libraries
-are left out, and the copies that collectives make are in.
+The measure is the process's peak resident size (``VmHWM``) above its size before the model was loaded. It leaves out
+libraries and includes the copies that collectives make.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class LiveTensors(TorchDispatchMode):
 
 
 def made_groups() -> list[GroupVerdict]:
-    """Return judged groups of equally long episodes of one turn."""
+    """Return groups of rewarded one-turn episodes of equal length."""
     sys.path.append(str(HERE.parents[1] / "tests" / "shared"))
     from testkit.made_groups import group, trajectory, turn
 

@@ -1,4 +1,4 @@
-"""Measure how fast each tool-call format reads text that is no call, beside ``json.loads`` on as much JSON.
+"""Measure how fast each tool-call format reads text that is not a call, compared with ``json.loads`` on as much JSON.
 
     PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/render/garbage.py --output benchmarks/render/garbage
 
@@ -70,7 +70,7 @@ def seconds(work: Callable[[], object], rounds: int = 2) -> float:
 
 
 def measure(size: int) -> list[dict[str, object]]:
-    """Return one row for each format: its slowest text, and its speed beside that of ``json.loads``."""
+    """Return one row for each format: its slowest text, and its speed compared with that of ``json.loads``."""
     document = json.dumps([{"name": "take_it", "arguments": {"place": "mug", "count": 1}}] * (size // 64))
     yardstick = len(document) / 1e6 / seconds(lambda: json.loads(document), rounds=5)
     rows: list[dict[str, object]] = []

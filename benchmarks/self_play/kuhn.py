@@ -8,7 +8,7 @@ in each of the twelve information sets, which is that of the tokens that say it,
 these numbers the exact exploitability is computed by walking the whole game, for the policy as it is and for its
 average over the steps from ``--average-from`` on (weighted by how often the player lets the information set come up, as
 fictitious play averages). ``report`` writes ``kuhn.json``, ``kuhn.md`` and ``kuhn.svg``. Finished runs are not run
-again, and a run that was stopped goes on from its last checkpoint.
+again, and a run that was stopped resumes from its last checkpoint.
 """
 
 from __future__ import annotations

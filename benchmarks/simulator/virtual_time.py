@@ -39,7 +39,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise RuntimeError("every task waits for another: no time will come at which one goes on")
+            raise RuntimeError("every task waits for another: none of them can continue")
         self.now_s += max(0.0, timeout)
         return super().select(0)
 

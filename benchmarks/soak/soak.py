@@ -3,7 +3,7 @@
     python benchmarks/soak/soak.py --output benchmarks/soak/results
     python benchmarks/soak/soak.py --episodes 2000 --cycles 40 --backends process --output OUT
 
-The state of the process and its children is taken down at 20 points of each part. The last quarter of the points must
+The state of the process and its children is recorded at 20 points of each part. The last quarter of the points must
 not lie above the second one: no more descriptors, threads, processes and files, and at most 2 % and 4 MiB more memory.
 The first quarter is not looked at, since caches fill there. A part that grows ends the script with exit code 1.
 """
@@ -113,7 +113,7 @@ def sandboxes(backend: str, total: int, folder: Path) -> Iterator[Point]:
 
 
 def growth(points: list[Point]) -> dict[str, float]:
-    """By how much the last quarter lies above the second one."""
+    """Excess of the mean of the last quarter over that of the second one."""
     quarter = len(points) // 4
     early, late = points[quarter : 2 * quarter], points[-quarter:]
     names = ("memory_mib", "descriptors", "threads", "processes", "files")

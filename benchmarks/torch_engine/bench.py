@@ -1,4 +1,4 @@
-"""Sampled tokens per second of the torch engine beside ``model.generate``, in the same process, interleaved.
+"""Sampled tokens per second of the torch engine and of ``model.generate``, measured alternately in one process.
 
     OMP_NUM_THREADS=1 python benchmarks/torch_engine/bench.py --output benchmarks/torch_engine/results.json
 
@@ -108,9 +108,9 @@ def measure(model: Any, batch_size: int, num_rounds: int, num_new_tokens: int) -
 
 
 def measure_turns(model: Any, num_rounds: int, num_turns: int) -> dict[str, Any]:
-    """Conversations whose earlier turns stay in the cache, beside the same ones read from their beginning every turn.
+    """Measure conversations whose earlier turns stay in the cache, and the same ones read again in every turn.
 
-    The second way forgets its cache before every turn, as an engine does that knows nothing of sessions.
+    The second kind clears the cache before every turn, like an engine without sessions.
     """
     generator = torch.Generator().manual_seed(num_turns)
     size = (NUM_CONVERSATIONS, num_turns, NUM_PROMPT_TOKENS)

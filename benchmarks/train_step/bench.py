@@ -4,13 +4,14 @@
     OMP_NUM_THREADS=1 python benchmarks/train_step/bench.py vocabulary --output benchmarks/train_step/vocabulary.json
 
 ``speed``: groups of eight episodes with a prompt of 128 tokens in common and turns of 40 tokens, 16 of them sampled.
-All layouts train on the same tokens with the same weights. ``turns`` is what trainers do that make a row of every turn:
-it holds the whole conversation up to that turn, and only its own tokens train. Layouts take turns in one process;
-given are medians of processor seconds, which other work on the machine disturbs least, ratios to ``turns``, tokens
-forwarded, and, of each in a process of its own, the most memory it took over that of the model alone.
+All layouts train on the same tokens with the same weights. ``turns`` makes a row of every turn, as many trainers do:
+the row holds the whole conversation up to that turn, and only that turn's tokens train. The layouts are measured
+alternately in one process. The results are medians of processor seconds (other work on the machine disturbs them
+least), their ratios to ``turns``, the number of tokens forwarded, and each layout's peak memory above that of the
+model, measured in a separate process.
 
-``vocabulary``: one row of 8,192 tokens, 4,096 of them sampled, and 150,000 words: the most memory of a step with the
-head in pieces, beside what the logits alone would take, and of the same step with a small vocabulary.
+``vocabulary``: one row of 8,192 tokens, 4,096 of them sampled, and a vocabulary of 150,000 tokens. The results are the
+peak memory of a step with the head in pieces, the memory of the logits alone, and the peak with a small vocabulary.
 """
 
 from __future__ import annotations

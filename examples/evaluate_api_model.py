@@ -4,7 +4,7 @@ The key is read from OPENAI_API_KEY. For example:
 
     python examples/evaluate_api_model.py 'openai:https://api.openai.com/v1?model=gpt-4.1-mini' --episodes 50
 
-If a request fails for good, its episode has failed: it is counted apart and is not a wrong answer.
+If a request still fails after its retries, its episode counts as failed, separately from wrong answers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The judge is any OpenAI-compatible endpoint; its key is read from OPENAI_API_KEY
     agentgym serve-model Qwen/Qwen2.5-7B-Instruct --port 8001
     python examples/judged_reward.py 'openai:http://127.0.0.1:8001/v1'
 
-If the judge fails, the episodes it was to grade are left out. They do not count as bad.
+If the judge fails, the episodes that it should have graded are left out of training; they do not get a reward of 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Flowers(ToolEnv):
     @tool
     def write(self, line: str) -> str:
         """Hand in the line."""
-        self.finish(0.0)  # no outcome of its own: what the judge adds is the reward
+        self.finish(0.0)  # the environment gives no reward: the judge's score is the whole reward
         return "Thank you."
 
     def oracle(self) -> Message:
@@ -54,7 +54,7 @@ def main() -> None:
         {
             "env.id": f"{__file__}:Flowers-v0",
             "judge.model": given.judge,
-            "judge.grades": "groups",  # the episodes of a group beside each other, as ART's RULER
+            "judge.grades": "groups",  # compare the episodes of a group in one request, as ART's RULER does
             "judge.rubric": RUBRIC,
             "credit.estimator": "grpo",
             "groups_per_step": 2,

@@ -44,18 +44,18 @@ class Safe(ToolEnv):
         return "Click." if digit == self._digits[dial - 1] else "Nothing."
 
     def state_key(self) -> str:
-        """Return the dials: GiGPO compares turns that were taken at the same ones."""
+        """Return the dials' positions: GiGPO compares the turns that start from the same ones."""
         return str(self._shown)
 
     def oracle(self) -> Message:
-        """Return the action of an expert: demonstrations and the upper bound of an evaluation come from it."""
+        """Return an expert's action. It provides demonstrations, and the upper bound in an evaluation."""
         wrong = next(i for i in range(DIALS) if self._shown[i] != self._digits[i])
         call = ToolCall("turn", {"dial": wrong + 1, "digit": self._digits[wrong]})
         return Message("assistant", f"I turn dial {wrong + 1}.", (call,))
 
 
 def guesses(rng: np.random.Generator) -> ToolCall:
-    """A policy is a function; it may take ``env``, ``observation`` and ``rng``."""
+    """Guess at random. A policy is a function whose parameters may be ``env``, ``observation`` and ``rng``."""
     return ToolCall("turn", {"dial": int(rng.integers(1, DIALS + 1)), "digit": int(rng.integers(1, 4))})
 
 

@@ -19,7 +19,7 @@ from agentgym.credit.table import TurnAdvantages, TurnTable
 
 @estimator("same_turn", paper="ours", granularity="turn", compares_groups=True)
 def same_turn(table: TurnTable, gamma: float) -> TurnAdvantages:
-    """Return-to-go minus its mean over the group's turns of the same number, ``[N]``."""
+    """Return each turn's return-to-go minus its mean over the group's turns with the same number, ``[N]``."""
     returns = returns_to_go(table, gamma)
     # one integer per pair of group and turn: episodes that ended before this turn are not in its mean
     _, place = np.unique(np.stack([table.group, table.turn]), axis=1, return_inverse=True)

@@ -1,7 +1,7 @@
 """Train one model on two environments in one run.
 
 Run it with `python examples/several_environments.py`. It takes about a minute on one CPU core. It shows how a mixture
-is set up: the model is too small to become good at both. `agentgym train mixture` learns in four environments.
+is set up; the model is too small to become good at both. `agentgym train mixture` learns in four environments.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""An environment whose tools come from an MCP server: look up a price there, then pay.
+"""Use the tools of an MCP server in an environment: look up a price there, then pay.
 
     python examples/tools_over_mcp.py
 
-The server is this file itself, started with ``--serve``; put any other MCP server's command in its place. Needs the
-extra ``mcp``.
+The server is this file itself, started with ``--serve``; you can put any other MCP server's command in its place.
+This example needs the extra ``mcp``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Till(McpToolEnv):
         return "Thank you."
 
     def oracle(self) -> Message:
-        """The gold policy, which demonstrates; it reads the price where the policy reads it, in the server's reply."""
+        """Return an expert's action. Like the policy, the expert reads the price in the server's reply."""
         call = ToolCall("pay", {"amount": PRICES[self.wanted]}) if self.turn else ToolCall("price", {"of": self.wanted})
         return Message("assistant", "", (call,))
 
 
 def serve() -> None:
-    """Serve the tool ``price`` over standard input and output, by the official ``mcp`` package."""
+    """Serve the tool ``price`` over standard input and output with the official ``mcp`` package."""
     from mcp.server import MCPServer
 
     server = MCPServer("prices", log_level="ERROR")

@@ -37,7 +37,7 @@ from agentgym.trainers.phases.sft import sft_steps
 from agentgym.trainers.sft.rows import sft_rows
 from agentgym.types import Task, TrajectoryGroup
 
-# One room, few things: what there is to say is little enough for a model of 0.3 million parameters.
+# One room with few things: a model of 0.3 million parameters can learn this vocabulary.
 HOUSE = {
     "rooms": ["kitchen"],
     "task_types": ["pick_and_place_simple"],
@@ -69,14 +69,14 @@ def make_env() -> Env:
 
 
 def make_model(tasks: Sequence[Task], seed: int) -> tuple[Any, Any]:
-    """Build a small model from nothing, with a tokenizer trained on what the environment says."""
+    """Build a small model with random weights, and train its tokenizer on the environment's texts."""
     texts, words = collect_texts(make_env, list(tasks[:200]), seed=seed)
     tokenizer = train_tokenizer(texts, MODEL.vocab_size, words, MODEL.splits)
     return build_model(tokenizer, MODEL, seed), tokenizer
 
 
 async def warm_start(model: Any, renderer: ChatRenderer, pool: EnvPool, tasks: Sequence[Task], seed: int) -> None:
-    """Fine-tune on demonstrations of the environment's oracle, so that the model knows how actions are written."""
+    """Fine-tune on demonstrations by the environment's oracle, so that the model learns the format of actions."""
     demos = await collect_demos(
         list(enumerate(tasks[: WARM_START.num_demos])),
         pool,
@@ -96,9 +96,9 @@ async def warm_start(model: Any, renderer: ChatRenderer, pool: EnvPool, tasks: S
 
 
 def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
-    """Credit every turn, and make one optimizer step on the policy-gradient loss."""
+    """Compute every turn's advantage, and take one optimizer step on the policy-gradient loss."""
     credit = credit_groups(groups, CREDIT)
-    verdicts = judge_groups(groups, credit, GROUPS.min_valid, "advantage")  # leaves out groups that teach nothing
+    verdicts = judge_groups(groups, credit, GROUPS.min_valid, "advantage")  # drops groups whose advantages are all 0
     batches = build_batches(build_samples(verdicts), aggregation="token-mean")
     optimizer.zero_grad()
     total = 0.0
@@ -108,7 +108,7 @@ def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[Traj
         ratio = (logprob - batch.rollout_logprob).exp()
         clipped = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
         per_token = -torch.minimum(ratio * batch.advantage, clipped * batch.advantage)
-        loss = (per_token * batch.weight).sum()  # the weights average over all tokens of the step
+        loss = (per_token * batch.weight).sum()  # the weights make the sum a mean over all tokens of the step
         loss.backward()
         total += loss.item()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
@@ -117,7 +117,7 @@ def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[Traj
 
 
 def success(groups: Sequence[TrajectoryGroup]) -> float:
-    """Return the share of episodes that succeeded. Failures of the infrastructure are no episodes."""
+    """Return the share of episodes that succeeded, without those that the infrastructure failed."""
     valid = [trajectory for group in groups for trajectory in group.valid]
     return sum(bool(trajectory.success) for trajectory in valid) / max(1, len(valid))
 

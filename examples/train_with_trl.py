@@ -21,13 +21,13 @@ ENV = "agentgym/GuessNumber-v0"
 
 
 def warm_model() -> str:
-    """Return the folder of a small model that has seen the environment's oracle play."""
+    """Return the folder of a small model that was fine-tuned on the oracle's demonstrations."""
     changes = {"env.id": ENV, "sft.num_demos": 300, "num_steps": 1, "eval.num_episodes": 8}
     return f"{agentgym.train('tiny', changes).run_dir}/model"
 
 
 def main() -> None:
-    """Let TRL train; our rollouts play, and GiGPO credits each turn."""
+    """Train with TRL on agentgym's rollouts, with an advantage per turn from GiGPO."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--steps", type=int, default=3)
     torch.set_num_threads(1)

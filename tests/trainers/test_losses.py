@@ -521,7 +521,7 @@ def test_masked_tokens_never_reach_the_loss(row: list[tuple[bool, float, float]]
         ({"corrections": (of.M2poOptions(), of.M2poOptions())}, "named twice"),
         ({"kind": "gspo", "aggregation": "token-mean"}, "seq-mean-token-mean"),
         ({"kind": "gspo", "dual_clip": 3.0}, "no dual clip"),
-        ({"kind": "bapo", "clip_low": 0.2}, "settings are in options"),
+        ({"kind": "bapo", "clip_low": 0.2}, "settings are in loss.options"),
         ({"kind": "bapo", "options": of.SapoOptions()}, "comes with options of 'sapo'"),
         ({"kind": "minpro", "ratio_level": "turn"}, "ratios per token"),
         ({"dual_clip": 0.5}, "above 1"),

@@ -148,7 +148,7 @@ class LossConfig:
         defaults, kinds = self.component, self.correction_kinds
         if defaults.clip_low is None and (self.clip_low is not None or self.clip_high is not None):
             raise ConfigError(
-                f"loss {self.kind!r} has no clip: leave clip_low and clip_high out; its settings are in loss.options"
+                f"loss {self.kind!r} reads no clip_low or clip_high: leave them out; its settings are in loss.options"
             )
         if self.dual and not defaults.may_dual_clip:
             raise ConfigError(f"loss {self.kind!r} has no dual clip: leave dual_clip out")

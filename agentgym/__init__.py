@@ -1,7 +1,7 @@
-"""agentgym: the gym and the trainer for tool-using language agents.
+"""agentgym: a gym and a trainer for tool-using language agents.
 
-Make an environment, register your own, and play, evaluate and train agents in it. The framework keeps tokens, failures
-and credit in order.
+Make an environment or register your own, then collect rollouts, evaluate and train agents in it. The framework keeps
+the sampled token ids, separates infrastructure failures from rewards, and assigns credit to turns and tokens.
 """
 
 import importlib

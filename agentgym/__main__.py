@@ -1,4 +1,4 @@
-"""``python -m agentgym``: the command line."""
+"""Entry point of ``python -m agentgym``, which runs the command line."""
 
 from agentgym.cli.main import main
 

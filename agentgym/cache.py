@@ -1,4 +1,4 @@
-"""The user's cache: folders that are expensive to make, each made once and never seen half made."""
+"""The user's cache: folders that are expensive to build. Each is built once, and no process sees a half-built one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def cache_folder() -> Path:
 def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
     """Return ``folder``, after building it if it is missing.
 
-    Of several processes, the first builds and the others wait for it. The result is built beside ``folder`` and
-    renamed, so a folder with the final name is complete, even after a kill. Where file locks do not work, each process
-    builds and one result is kept.
+    If several processes call this function, the first one builds and the others wait for it. The result is built beside
+    ``folder`` and then renamed, so a folder with the final name is complete, even after a kill. Where file locks do not
+    work, each process builds and one result is kept.
 
     Args:
-        build: fills an empty folder.
+        build: a function that fills the empty folder it is given.
     """
     if folder.is_dir():
         return folder
@@ -41,7 +41,7 @@ def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
         try:
             build(building)
             building.chmod(0o755)
-            with suppress(OSError):  # another machine, which the lock did not stop, was quicker
+            with suppress(OSError):  # another machine, which the lock does not reach, finished first
                 building.rename(folder)
         finally:
             shutil.rmtree(building, ignore_errors=True)
@@ -51,6 +51,6 @@ def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("a") as file:
-        with suppress(OSError):  # not every network file system has locks
+        with suppress(OSError):  # some network file systems do not support locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

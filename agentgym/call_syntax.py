@@ -1,4 +1,4 @@
-"""The compact call syntax: one call a line, short enough for tiny models and comfortable for people.
+"""The compact call syntax: one tool call per line. Tiny models can learn it, and people can type it.
 
 ::
 
@@ -7,8 +7,8 @@
     search: query=tallest tower; k=5
 
 A line is a tool's name, a colon, and values separated by semicolons in the order of the tool's schema; ``key=value``
-names a parameter. Text values stand bare, or as a JSON string where they hold ``;``, ``=`` or line breaks; other types
-are JSON.
+names a parameter. Text values are written without quotes, or as a JSON string if they contain ``;``, ``=`` or line
+breaks. Values of other types are written as JSON.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from agentgym.tool import resolved
 from agentgym.types import Call, Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
 _MAX_VALUES = 100
-"""How many values without names a call of an unknown tool may have."""
+"""Most values without names that a call of an unknown tool may have."""
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
 _VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
 
 def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
-    """Every non-empty line as one call, each on its own: a bad line does not spoil the others.
+    """Parse every non-empty line as one call. A malformed line does not affect the others.
 
     Example:
         >>> take = ToolSpec("take", "", {"properties": {"object": {"type": "string"}, "n": {"type": "integer"}}})
@@ -50,7 +50,7 @@ def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
 
 
 def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
-    """A call as one line that :func:`parse_calls` reads back.
+    """Format a call as one line that :func:`parse_calls` reads back.
 
     Example:
         >>> take = ToolSpec("take", "", {"properties": {"object": {"type": "string"}, "n": {"type": "integer"}}})
@@ -112,7 +112,8 @@ def _format_value(value: object, schema: JsonSchema) -> str:
     if _is_text(schema) and isinstance(value, str):
         is_plain = value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value)
         return value if is_plain else json.dumps(value)
-    return json.dumps(value).replace(";", "\\u003b")  # a semicolon can only be inside a string, and would end the value
+    # a semicolon can only be inside a string, where the escape has the same meaning; bare, it would end the value
+    return json.dumps(value).replace(";", "\\u003b")
 
 
 def _is_text(schema: JsonSchema) -> bool:

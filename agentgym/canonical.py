@@ -1,4 +1,4 @@
-"""Values as text that is equal exactly for equal values: state keys and content hashes rest on it."""
+"""Canonical text of values: two texts are equal exactly if the values are. State keys and content hashes use it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_NON_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')  # texts first, so that words in them are left alone
+# strings come first, so that words inside them are not replaced
+_NON_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
 _KEPT = {"Infinity": "1e999", "-Infinity": "-1e999", "NaN": '"NaN"'}
 
 
 def canonical(value: object) -> str:
-    """A text form that is equal exactly for equal values, in any process.
+    """Return a text that is equal exactly for equal values, in any process.
 
-    Sets are sorted, mappings are sorted by key, tuples and lists are the same thing; anything else than text, numbers,
-    booleans, None and containers of those is refused, since its text would be an address. Keys of mappings are text,
-    or else numbers or tuples whose text must not coincide with that of another key.
+    Sets are sorted, mappings are sorted by key, and a tuple equals a list of the same items. Keys of mappings are text,
+    numbers or tuples, and no two keys may have the same text.
+
+    Raises:
+        TypeError: a value is not text, a number, a boolean, None or a container of those, so that its text would hold a
+            memory address; or two keys of a mapping have the same text.
 
     Example:
         >>> canonical({"open": {"b", "a"}, "at": ("fridge", 1)})
@@ -28,16 +32,16 @@ def canonical(value: object) -> str:
 
 
 def digest(value: object) -> str:
-    """128-bit hex digest of :func:`canonical`."""
+    """Return the 128-bit digest of :func:`canonical` in hexadecimal, 32 characters."""
     return hashlib.blake2b(canonical(value).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def strict_json(value: object, *, keeps_non_finite: bool = False, **layout: Any) -> str:
-    """Render a value as JSON that every reader takes: numbers that are not finite, which JSON lacks, become ``null``.
+    """Render a value as strict JSON. Numbers that are not finite, which JSON does not have, become ``null``.
 
     Args:
-        keeps_non_finite: write infinities as numbers beyond a double's range and NaN as the text ``"NaN"`` instead,
-            which Python, pydantic and numpy read back.
+        keeps_non_finite: write infinities as numbers beyond a double's range and NaN as the text ``"NaN"`` instead.
+            Python, pydantic and numpy read both back.
         layout: ``indent`` and ``separators`` of :func:`json.dumps`.
 
     Example:
@@ -46,7 +50,7 @@ def strict_json(value: object, *, keeps_non_finite: bool = False, **layout: Any)
     """
     try:
         return json.dumps(value, allow_nan=False, **layout)
-    except ValueError:  # rare: only then is the text searched
+    except ValueError:  # rare, so the text is searched only in this case
         written = _KEPT if keeps_non_finite else {}
         return _NON_FINITE.sub(
             lambda found: found[0] if found[0][0] == '"' else written.get(found[0], "null"), json.dumps(value, **layout)
@@ -54,16 +58,17 @@ def strict_json(value: object, *, keeps_non_finite: bool = False, **layout: Any)
 
 
 MAX_DEPTH = 50
-"""How deep JSON of a policy or a peer may be nested."""
-_MAX_BITS = 1023  # of a whole number; one more and `float` of it is an OverflowError in the tool that takes it
+"""Deepest nesting allowed in JSON from a policy or a peer."""
+_MAX_BITS = 1023  # largest whole number; a larger one raises OverflowError when a tool converts it with `float`
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json(text: str | bytes) -> Any:
-    """Decode JSON of any origin.
+    """Decode JSON from an untrusted source.
 
     Raises:
-        ValueError: it is no JSON, or nested deeper than Python's stack, for which ``json`` raises ``RecursionError``.
+        ValueError: the text is not JSON, or it is nested deeper than Python's stack (``json`` alone raises
+            ``RecursionError`` then).
 
     Example:
         >>> read_json("[" * 100_000)
@@ -77,11 +82,11 @@ def read_json(text: str | bytes) -> Any:
 
 
 def require_writable(value: object, depth: int = 0) -> None:
-    """Refuse a decoded value that tools cannot take or records cannot hold.
+    """Raise an error for a decoded value that tools cannot take or records cannot store.
 
     Raises:
-        ValueError: nested deeper than :data:`MAX_DEPTH`, a number that is not finite or larger than a double, or text
-            with half of a surrogate pair.
+        ValueError: the value is nested deeper than :data:`MAX_DEPTH`, or it holds a number that is not finite or beyond
+            a double's range, or text with half of a surrogate pair.
 
     Example:
         >>> require_writable({"price": 10**400})
@@ -102,7 +107,7 @@ def require_writable(value: object, depth: int = 0) -> None:
 
 
 def _fault_of(value: object) -> str:
-    """Return why a text or number cannot be written, nothing if it can."""
+    """Return why a text or number cannot be stored, or an empty text if it can."""
     if isinstance(value, str):
         is_broken = not value.isascii() and _SURROGATE.search(value) is not None
         return "text with half of a surrogate pair" if is_broken else ""
@@ -130,7 +135,7 @@ def _plain(value: object) -> object:
 
 
 def encodable(text: str) -> str:
-    """Return a text with a question mark for each half surrogate, which neither tokenizers nor files take.
+    """Replace each half of a surrogate pair, which neither tokenizers nor files accept, with a question mark.
 
     Example:
         >>> encodable("na" + chr(0xD800))

@@ -1,8 +1,8 @@
 """The engine contract: token ids in, sampled token ids out.
 
-An engine samples completions for prompts given as token ids. It never sees text, messages or environments. Prompts of
-one ``session_id`` grow: each is the previous prompt, the tokens sampled for it, and something new, so that an engine
-may keep what it computed. An engine must give the same result without that memory.
+An engine samples completions for prompts given as token ids. It never sees text, messages or environments. Prompts with
+the same ``session_id`` grow: each is the previous prompt, the tokens sampled for it, and new tokens. An engine may
+therefore cache keys and values of a session, but must give the same result without the cache.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class SamplingParams:
 
     max_new_tokens: Count = 64
     max_thinking_tokens: Natural = 0
-    """Budget of a rollout's thinking, beside ``max_new_tokens`` for the answer; 0 lets both share ``max_new_tokens``.
-    Engines are given one limit for each request."""
+    """Budget for a turn's thinking, in addition to ``max_new_tokens`` for the answer; 0 lets both share
+    ``max_new_tokens``. An engine still gets a single limit per request."""
     temperature: NonNegative = 1.0
-    """0 means greedy; log-probabilities are then those of the unscaled distribution."""
+    """0 means greedy decoding; log-probabilities are then those of temperature 1."""
     top_p: PositiveFraction = 1.0
     top_k: Natural = 0
     """0 means no limit."""
     stop_token_ids: tuple[int, ...] = ()
-    """Sampling stops after one of these; it is part of the completion."""
+    """Sampling stops after one of these tokens, which is part of the completion."""
     seed: int = 0
     """The same prompt, weights and seed give the same completion, whatever else is in the batch (up to rounding)."""
 
     @property
     def max_completion_tokens(self) -> int:
-        """The longest completion: thinking and answer."""
+        """Most tokens of a completion: thinking and answer."""
         return self.max_new_tokens + self.max_thinking_tokens
 
     def __post_init__(self) -> None:
@@ -49,69 +49,79 @@ class SamplingParams:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Samples from one policy, many requests at a time."""
+    """A sampler of one policy that serves many requests at a time."""
 
     @property
     def policy_version(self) -> int:
-        """Version of the weights that the next token is sampled from."""
+        """Version of the weights that the next token is sampled with."""
         ...
 
     @property
     def max_context_tokens(self) -> int:
-        """Longest prompt plus completion the engine can hold."""
+        """Most tokens of prompt and completion together."""
         ...
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
     ) -> Completion:
-        """Sample one completion. Raises :class:`~agentgym.errors.EngineError` on failure."""
+        """Sample one completion.
+
+        Args:
+            prompt_ids: the whole prompt, shape ``[P]``.
+            sampling: limits, temperature and seed.
+            session_id: requests with the same id extend one another; empty for a request of its own.
+
+        Raises:
+            EngineError: the engine failed, which is an infrastructure failure.
+        """
         ...
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
-        """Log-probability (temperature 1) of each continuation token, teacher-forced."""
+        """Return the log-probability of each continuation token at temperature 1, teacher-forced, shape ``[C]``."""
         ...
 
     async def release(self, session_id: str) -> None:
-        """Forget what is kept for a session that has ended; unknown ids are ignored."""
+        """Free the cache of a session that has ended; unknown ids are ignored."""
         ...
 
     async def update_weights(self, version: int) -> None:
-        """Take the trainer's current weights as ``version``; what was kept from older weights is dropped."""
+        """Load the trainer's current weights as ``version`` and drop all caches of older weights."""
         ...
 
     async def close(self) -> None:
-        """Free everything; a second call does nothing."""
+        """Free all resources; a second call does nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineHealth:
-    """An engine's work at one moment."""
+    """An engine's load and health at one moment."""
 
     running: int
-    """Requests that it computes."""
+    """Requests that are being computed."""
     queued: int | None = None
-    """Requests that wait for a place; None where it does not know."""
+    """Requests that wait in the queue; None if the engine does not know."""
     servers: int | None = None
-    """Servers that it has; None for an engine without servers."""
+    """Servers of the engine; None for an engine without servers."""
     ready: int | None = None
-    """Servers of these that can be asked."""
+    """Of these, servers that accept requests."""
     fault: str = ""
-    """What is wrong with a server that is left out."""
+    """Fault of a server that gets no requests."""
     cache_use: float | None = None
-    """Share of the key-value cache in use, of the fullest server. None, here and below, where it does not know."""
+    """Share of the key-value cache in use on the fullest server, 0 to 1. None, here and below, if the engine does not
+    know."""
     preempted: int | None = None
-    """Requests since the start that lost their place in the cache and were computed anew."""
+    """Requests since the start that were evicted from the cache and recomputed."""
     prefix_tokens: int | None = None
     """Prompt tokens since the start."""
     prefix_hits: int | None = None
-    """Of these, tokens that the cache had."""
+    """Of these, tokens found in the prefix cache."""
 
 
 @runtime_checkable
 class ReportsHealth(Protocol):
-    """An engine that tells what it does."""
+    """An engine that reports its load and health."""
 
     def health(self) -> EngineHealth:
-        """Return the state now."""
+        """Return the current load and health."""
         ...

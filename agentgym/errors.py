@@ -1,8 +1,8 @@
-"""One error tree, and one place where foreign errors enter it.
+"""All error classes of agentgym, and :func:`boundary`, which turns foreign exceptions into them.
 
-Three questions decide a class: did the *user* make a mistake (:class:`UsageError`, exit code 2), did the
-*infrastructure* fail (:class:`InfrastructureError`, never a reward), or is it the *policy's* doing
-(:class:`ToolError`, shown to the model and trained on)?
+The cause decides the class. A mistake of the *user* is a :class:`UsageError` (exit code 2). A failure of the
+*infrastructure* is an :class:`InfrastructureError` (never a reward). A mistake of the *policy* is a :class:`ToolError`
+(shown to the model and trained on).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class AgentGymError(Exception):
 
 
 class UsageError(AgentGymError, ValueError):
-    """Something the user can put right; commands print it as one line and exit with code 2."""
+    """A mistake that the user can correct; commands print it as one line and exit with code 2."""
 
 
 class ConfigError(UsageError):
-    """A recipe, key or value that cannot be."""
+    """A configuration whose recipe, key or value is not allowed."""
 
 
 class UnknownNameError(ConfigError):
@@ -35,7 +35,10 @@ class UnknownNameError(ConfigError):
 class MissingExtraError(UsageError):
     """An optional dependency is not installed; the message is the command that installs it.
 
-    ``command`` is another command than that of the extra, where there is a better one.
+    Args:
+        what: what needs the dependency.
+        extra: the extra of agentgym that installs it.
+        command: the command to name, if it is not ``pip install 'agentgym[EXTRA]'``.
     """
 
     def __init__(self, what: str, extra: str, command: str = "") -> None:
@@ -45,7 +48,7 @@ class MissingExtraError(UsageError):
         self._given = what, extra, command
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        return type(self), self._given  # by default an error is made again from its message
+        return type(self), self._given  # pickle would otherwise rebuild the error from its message alone
 
 
 class ToolDefinitionError(UsageError):
@@ -53,7 +56,7 @@ class ToolDefinitionError(UsageError):
 
 
 class SandboxRefusedError(UsageError):
-    """A sandbox cannot give what was required of it on this machine."""
+    """A sandbox cannot give a required guarantee on this machine."""
 
 
 class CorruptDataError(UsageError):
@@ -75,7 +78,7 @@ class ClosedError(AgentGymError, RuntimeError):
 
 
 class InfrastructureError(AgentGymError):
-    """Something that is not the policy's doing failed; never a reward."""
+    """A failure that the policy did not cause; never a reward."""
 
 
 class EnvError(InfrastructureError):
@@ -87,11 +90,11 @@ class EnvTimeoutError(InfrastructureError):
 
 
 class RewardError(EnvError):
-    """A reward is no number to learn from: not finite, or too large."""
+    """A reward that is not finite or is too large to learn from."""
 
 
 class HungError(EnvTimeoutError):
-    """Code in the main thread did not come to an end in time and was interrupted."""
+    """Code in the main thread ran past its time limit and was interrupted."""
 
 
 class EngineError(InfrastructureError):
@@ -99,15 +102,15 @@ class EngineError(InfrastructureError):
 
 
 class ReplayMismatchError(InfrastructureError):
-    """Replaying recorded actions led to another state than the recorded one."""
+    """Replaying recorded actions led to a state that differs from the recorded one."""
 
 
 class SandboxError(InfrastructureError):
-    """A sandbox failed, not what ran in it."""
+    """The sandbox itself failed, not the program that ran in it."""
 
 
 class SandboxUnavailableError(SandboxError):
-    """A part of a sandbox is not to be had: daemon down, program missing, namespaces not allowed."""
+    """A part of a sandbox is not available: the daemon is down, a program is missing, or namespaces are not allowed."""
 
 
 class SandboxImageError(SandboxError):
@@ -115,7 +118,7 @@ class SandboxImageError(SandboxError):
 
 
 class SandboxDiskFullError(SandboxError):
-    """The machine's disk is full (a full workspace is the policy's doing: :class:`SandboxFileError`)."""
+    """The machine's disk is full. (A full workspace is the policy's mistake: :class:`SandboxFileError`.)"""
 
 
 class SandboxDeadError(SandboxError):
@@ -123,7 +126,7 @@ class SandboxDeadError(SandboxError):
 
 
 class RunStoppedError(AgentGymError):
-    """A run stopped itself, with its reason (too many failures, loss not finite)."""
+    """A run stopped itself; the message is the reason, such as too many failures or a loss that is not finite."""
 
 
 # ------------------------------------------------------------------------------------------------ the policy's doing
@@ -138,7 +141,7 @@ class PromptTooLongError(AgentGymError):
 
 
 class ToolError(AgentGymError):
-    """A tool refuses a call; the message is shown to the model, which may try again."""
+    """A tool rejects a call; the message is shown to the model, which may try again."""
 
     def __init__(self, message: str, error_type: str = "tool_error") -> None:
         super().__init__(message)
@@ -146,9 +149,9 @@ class ToolError(AgentGymError):
 
 
 class SandboxSpentError(ToolError):
-    """A program in a sandbox has ended it (memory, processes, signals); nothing more can be done in that sandbox.
+    """A program in a sandbox has ended the sandbox (memory, processes, signals), which can no longer be used.
 
-    An environment may go on in a new one, or let this end the episode as a mistake of the policy.
+    An environment may continue in a new sandbox, or let this error end the episode as a mistake of the policy.
     """
 
     def __init__(self, message: str) -> None:
@@ -156,7 +159,7 @@ class SandboxSpentError(ToolError):
 
 
 class SandboxFileError(ToolError):
-    """A file in a sandbox is not there, not of the right kind, too large, or outside the workspace."""
+    """A file in a sandbox is missing, of the wrong kind, too large, or outside the workspace."""
 
 
 # ------------------------------------------------------------------------------------------------------- helpers
@@ -166,13 +169,15 @@ class SandboxFileError(ToolError):
 def boundary(
     error_class: type[InfrastructureError], what: str, passing: tuple[type[AgentGymError], ...] = (AgentGymError,)
 ) -> Iterator[None]:
-    """Classify whatever fails inside, once, where it happens.
+    """Turn any exception raised in the ``with`` block into an infrastructure error.
 
     ``TimeoutError`` becomes :class:`EnvTimeoutError`; any other exception becomes ``error_class`` with the original as
     its cause. Cancellation and Ctrl-C always propagate untouched.
 
     Args:
-        passing: errors of our own tree that propagate as they are; by default all of them.
+        error_class: class of the error that foreign exceptions become.
+        what: the operation, which starts the message, as in ``env.step``.
+        passing: agentgym's own errors that propagate unchanged; by default all of them.
 
     Example:
         >>> with boundary(EnvError, "env.step"):
@@ -191,14 +196,14 @@ def boundary(
 
 
 _MOST_LISTED = 20
-"""Names that a message lists in full; of more it names the five nearest."""
+"""Most names that a message lists in full; of a longer list it gives the five nearest."""
 
 
 def require_extra(what: str, extra: str, *modules: str) -> None:
-    """Refuse what needs modules that are not installed.
+    """Raise an error if a module that a feature needs is not installed.
 
     Raises:
-        MissingExtraError: for ``what``, with the command that installs the extra.
+        MissingExtraError: a module is missing; the message names ``what`` and the command that installs the extra.
     """
     if not all(map(_is_installed, modules)):
         raise MissingExtraError(what, extra)
@@ -207,22 +212,22 @@ def require_extra(what: str, extra: str, *modules: str) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ValueError:  # it is loaded, and was made without a spec
+    except ValueError:  # the module is loaded but was created without a spec
         return True
 
 
 def require_known(kind: str, name: str, known: Collection[str], hint: str = "") -> None:
-    """Refuse a name that is not known.
+    """Raise an error for a name that is not among the known ones.
 
     Raises:
-        UnknownNameError: that :func:`unknown_name` returns.
+        UnknownNameError: ``name`` is not in ``known``; :func:`unknown_name` writes the message.
     """
     if name not in known:
         raise unknown_name(kind, name, known, hint)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
-    """Return an error that says what was asked for, what is near it and what exists.
+    """Return an error that names the unknown name, the nearest known name, and the names that exist.
 
     Example:
         >>> print(unknown_name("recipe", "houshold", ["household-demo", "household"]))
@@ -242,7 +247,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Return how alike two names are, from 0 to 1; a candidate's namespace and capitals may be left out."""
+    """Return the similarity of two names, 0 to 1, ignoring case and a candidate's namespace."""
     endings = (candidate, candidate.rpartition("/")[2].casefold())
     return max(
         difflib.SequenceMatcher(None, ending, said).ratio()
@@ -251,7 +256,7 @@ def _likeness(name: str, candidate: str) -> float:
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The error to report: out of a group of concurrent failures, the first that agentgym raised on purpose.
+    """Return the error to report: of a group of concurrent failures, the first that agentgym raised on purpose.
 
     Example:
         >>> first_cause(ExceptionGroup("two", [ValueError("x"), UsageError("no such task")]))

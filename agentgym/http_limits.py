@@ -1,6 +1,7 @@
-"""HTTP clients that read answers of limited size, so that a peer cannot fill this machine's memory.
+"""HTTP clients that limit the size of responses, so that a peer cannot fill this machine's memory.
 
-Answers are asked for unpacked, and packed ones refused: a few kilobytes of gzip unpack to gigabytes.
+The clients ask for uncompressed responses and reject compressed ones, since a few kilobytes of gzip can expand to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: object) -> httpx.Client:
-    """Return a client that fails with ``httpx.DecodingError`` at an answer that is packed or above ``max_bytes``.
+    """Return a client whose requests raise ``httpx.DecodingError`` if the response is compressed or above
+    ``max_bytes``.
 
     Args:
-        settings: those of :class:`httpx.Client`, without ``event_hooks``.
+        max_bytes: largest body of a response, in bytes.
+        settings: arguments of :class:`httpx.Client`, except ``event_hooks``.
     """
 
     def limit(response: httpx.Response) -> None:
@@ -27,7 +30,7 @@ def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: object) -> 
 
 
 def limited_async_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: Any) -> httpx.AsyncClient:
-    """:func:`limited_client` for coroutines."""
+    """Return the asynchronous counterpart of :func:`limited_client`."""
 
     async def limit(response: httpx.Response) -> None:
         _limit(response, max_bytes)
@@ -42,12 +45,12 @@ def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _limit(response: httpx.Response, max_bytes: int) -> None:
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding not in ("", "identity"):
-        raise httpx.DecodingError(f"the answer is packed ({encoding[:40]}), which was not asked for")
+        raise httpx.DecodingError(f"expected an uncompressed response, got encoding {encoding[:40]}")
     response.stream = _Counted(response.stream, max_bytes)
 
 
 class _Counted(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer, up to a number of bytes."""
+    """A response body that raises an error above a number of bytes."""
 
     def __init__(self, stream: Any, max_bytes: int) -> None:
         self._stream, self._left, self._max_bytes = stream, max_bytes, max_bytes
@@ -69,5 +72,5 @@ class _Counted(httpx.SyncByteStream, httpx.AsyncByteStream):
     def _counted(self, chunk: bytes) -> bytes:
         self._left -= len(chunk)
         if self._left < 0:
-            raise httpx.DecodingError(f"the answer is larger than {self._max_bytes:,} bytes")
+            raise httpx.DecodingError(f"the response is larger than {self._max_bytes:,} bytes")
         return chunk

@@ -1,9 +1,9 @@
-"""Components by name: one registry, one decorator and one lookup for agentgym's own components and for users'.
+"""Components by name. The same registry, decorator and lookup serve agentgym's own components and those of users.
 
 A component is a function with a name: an estimator, a shaper, a loss, an engine. Each family has a :class:`Registry`
-and a decorator (:mod:`agentgym.credit.component`, :mod:`agentgym.trainers.losses.component`). A name in a configuration
-is that of a registered component, ``module:name`` or ``path/to/file.py:name``. Packages add theirs by the entry-point
-group ``agentgym.components``, each entry naming a module whose import registers.
+and a decorator (:mod:`agentgym.credit.component`, :mod:`agentgym.trainers.losses.component`). A configuration names a
+registered component, ``module:name`` or ``path/to/file.py:name``. Packages add components through the entry-point group
+``agentgym.components``: each entry names a module that registers them when it is imported.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ ENTRY_POINT_GROUP = "agentgym.components"
 
 Status = Literal["verified", "reproduced", "experimental", "user"]
 """``verified``: equal to the authors' released code on random inputs (``benchmarks/parity``). ``reproduced``: equal to
-the paper's formulas, no code is released. ``experimental``: reconstructed from an abstract or notes. ``user``: not
-agentgym's own."""
+the paper's formulas; no code has been released. ``experimental``: reconstructed from an abstract or notes. ``user``:
+not part of agentgym."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of one component; subclasses add ``kind``, whose default is the component's name, and their keys."""
+    """Settings of one component. Subclasses add ``kind``, whose default is the component's name, and their own keys."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
     off_at_0: ClassVar[str] = ""
-    """The key at whose value 0 the component can change nothing."""
+    """Key whose value 0 turns the component off; empty if there is none."""
 
     def __post_init__(self) -> None:
         check_ranges(self, f"{kind(self) or type(self).__name__}: ")
         self.check_together()
 
     def check_together(self) -> None:
-        """Refuse values that cannot go together, by :meth:`check`; each alone is checked by its annotation."""
+        """Reject combinations of values through :meth:`check`. Annotations check each value by itself."""
 
     def idle(self) -> str:
-        """Return why the component can change nothing with these settings, empty if it can."""
+        """Return the reason why the component has no effect with these settings, or an empty text if it has one."""
         return f"{self.off_at_0} is 0" if self.off_at_0 and getattr(self, self.off_at_0) == 0 else ""
 
     def check(self, *, is_ok: bool, message: str) -> None:
-        """Refuse a value.
+        """Raise an error unless a condition holds.
 
         Raises:
-            ConfigError: with the component's kind in front of the message.
+            ConfigError: ``is_ok`` is False; the component's kind precedes the message.
         """
         if not is_ok:
             raise ConfigError(f"{kind(self) or type(self).__name__}: {message}")
@@ -63,34 +63,34 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """A named function, where it comes from, and what it reads."""
+    """A named function with its options, its source and its status."""
 
     name: str
     family: str
     function: Callable[..., object] | str
-    """``module:function`` imports the function only when it is called, for those that need torch."""
+    """The function, or ``module:function`` to import it only when it is called, for functions that need torch."""
     options: type[Options] | None = None
-    """Settings of its own; None if it has none."""
+    """Class of its settings; None if it has none."""
     paper: str = ""
-    """Title of the paper, or where the method was first described."""
+    """Title of the paper or other text that first described the method."""
     parity: str = ""
-    """Released code it is equal to, as ``owner/name@commit:file``."""
+    """Released code whose results it equals, as ``owner/name@commit:file``."""
     status: Status = "user"
     limits: str = ""
-    """Limits against its paper, as in ``one game per run``."""
+    """What it does not support of its paper, as in ``one game per run``."""
     test: str = ""
-    """Test that holds it against a worked example, ``file::test``."""
+    """Test that compares it with a worked example, as ``file::test``."""
 
     @property
     def note(self) -> str:
-        """A line to show at the start of a run, empty unless the component is a reconstruction."""
+        """Warning to show at the start of a run; empty unless the component is experimental."""
         if self.status != "experimental":
             return ""
         return f'{self.name} is experimental: reconstructed from what is public about "{self.paper}", not from its code'
 
     @property
     def call(self) -> Callable[..., Any]:
-        """The function itself."""
+        """The function, imported if necessary."""
         if not isinstance(self.function, str):
             return self.function
         module, _, name = self.function.partition(":")
@@ -99,19 +99,19 @@ class Component:
 
     @property
     def module(self) -> str:
-        """Name of the module that the function is from."""
+        """Name of the module that defines the function."""
         return self.function.partition(":")[0] if isinstance(self.function, str) else self.function.__module__
 
     def reads(self, name: str) -> bool:
-        """Return True if the function takes a parameter of that name which its own options do not fill."""
+        """Return True if the function has a parameter of that name that its own options do not fill."""
         own = {field.name for field in fields(self.options)} if self.options else set()
         return name in inspect.signature(self.call).parameters and name not in own
 
     def arguments(self, values: Mapping[str, Any], options: Any) -> dict[str, Any]:
-        """Return the keyword arguments of the function: each parameter from ``values``, or from the option it names.
+        """Return the function's keyword arguments, each from ``values`` or from the option of that name.
 
         Args:
-            values: what the caller offers by name (``table``, ``step``, ...).
+            values: arguments that the caller offers, by name (``table``, ``step``, ...).
             options: the component's settings, None if it has none.
         """
         own = {field.name for field in fields(options)} if options is not None else set()
@@ -128,13 +128,13 @@ F = TypeVar("F", bound=Callable[..., object])
 class Registry(Mapping[str, C], Generic[C]):
     """The components of one family by name, in alphabetical order.
 
-    Looking a name up imports what it names: agentgym's own components on first use, then ``module:name`` or
+    A look-up imports modules as needed: agentgym's own components on first use, then ``module:name`` or
     ``file.py:name``, then the entry points of installed packages.
 
     Args:
-        family: name of the family in messages, as in ``estimator``.
-        builtin: module, or package whose modules, register agentgym's own components when they are imported.
-        offered: names that a function of this family may take as parameters, beside its options.
+        family: name of the family in error messages, as in ``estimator``.
+        builtin: module that registers agentgym's own components when it is imported, or a package of such modules.
+        offered: names of the parameters that a function of this family may take in addition to its options.
     """
 
     def __init__(self, family: str, builtin: str, offered: Collection[str]) -> None:
@@ -148,13 +148,12 @@ class Registry(Mapping[str, C], Generic[C]):
         """Register a component.
 
         Raises:
-            ConfigError: the name belongs to a component of another module, or the function takes a parameter that
-                nothing fills.
+            ConfigError: another module has registered the name, or nothing fills a parameter of the function.
         """
         before = self._components.get(component.name)
         if before is not None and before.module != component.module:
             raise ConfigError(
-                f"{self.family} {component.name!r} is registered by {before.module} already; "
+                f"{self.family} {component.name!r} is already registered by {before.module}; "
                 f"choose another name for that of {component.module}"
             )
         if not isinstance(component.function, str) and (unfilled := self.unfilled(component)):
@@ -173,11 +172,11 @@ class Registry(Mapping[str, C], Generic[C]):
         )
 
     def __getitem__(self, reference: str) -> C:
-        """Return the component of a name, ``module:name`` or ``file.py:name``.
+        """Return the component that a name, ``module:name`` or ``file.py:name`` refers to.
 
         Raises:
-            UnknownNameError: no such component; the message names near ones.
-            UsageError: no such module or file.
+            UnknownNameError: there is no such component; the message names similar ones.
+            UsageError: there is no such module or file.
         """
         source, _, name = reference.rpartition(":")
         if source:
@@ -199,7 +198,7 @@ class Registry(Mapping[str, C], Generic[C]):
         )
 
     def __contains__(self, reference: object) -> bool:
-        """Return True if a name is known; a reference to a user's file counts by its last part, and imports nothing."""
+        """Return True if a name, or the last part of a reference, is registered. Nothing is imported."""
         return isinstance(reference, str) and reference.rpartition(":")[2] in self._own()
 
     def __iter__(self) -> Iterator[str]:
@@ -210,7 +209,7 @@ class Registry(Mapping[str, C], Generic[C]):
 
     def _own(self) -> dict[str, C]:
         if not self._is_loaded:
-            self._is_loaded = True  # before the imports, which may look names up
+            self._is_loaded = True  # set before the imports, which may look names up themselves
             package = importlib.import_module(self._builtin)
             for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{self._builtin}."):
                 importlib.import_module(module.name)
@@ -219,13 +218,13 @@ class Registry(Mapping[str, C], Generic[C]):
 
 
 class ByKind:
-    """Mark of a field that holds a component's options: ``Annotated[Any, ByKind(SHAPERS)]`` is read by its ``kind``.
+    """Annotation of a field that holds a component's options: ``Annotated[Any, ByKind(SHAPERS)]``.
 
-    With ``is_late`` a mapping stays one, for a configuration that reads it when it knows the component
-    (:func:`read_options`).
+    The value's ``kind`` names the component. With ``is_late``, a mapping stays a mapping, and the configuration reads
+    it later, when it knows the component (:func:`read_options`).
 
-    Pydantic, where a trainer uses it to read a configuration, asks the registry for the class of the kind. Plain
-    dataclasses never notice.
+    Pydantic, which reads configurations, then takes the class of the options from the registry. Plain dataclasses
+    ignore the annotation.
     """
 
     def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False) -> None:
@@ -251,17 +250,17 @@ class ByKind:
             return value
         own = next(field.default for field in fields(options) if field.name == "kind")
         made: Any = TypeAdapter(options).validate_python({**value, "kind": own})
-        # a reference keeps its file, so that a saved configuration finds it again
+        # a reference names its file, so a saved configuration keeps it as the kind
         return made if reference == own else replace(made, kind=reference)
 
 
 def read_options(
     registry: Mapping[str, Component], reference: str, value: Mapping[str, object], prefix: str
 ) -> Options:
-    """Return the options of a named component from a mapping, which may leave its ``kind`` out.
+    """Read the options of a named component from a mapping, in which ``kind`` may be missing.
 
     Raises:
-        ConfigError: the component has no settings, the mapping is another's, or a key or value is wrong.
+        ConfigError: the component has no settings, the mapping is another component's, or an entry is wrong.
     """
     component = registry[reference]
     if component.options is None:
@@ -270,12 +269,12 @@ def read_options(
     if of.rpartition(":")[2] != component.name:
         raise ConfigError(f"{prefix} are those of {of!r}, and the {component.family} is {reference!r}")
     made = checked(component.options, {**value, "kind": component.name}, prefix)
-    # a reference keeps its file, so that a saved configuration finds it again
+    # a reference names its file, so a saved configuration keeps it as the kind
     return dataclasses.replace(made, **{"kind": reference})
 
 
 def kind(value: Any) -> Any:
-    """Return what a component calls itself, whether it is read from a file or made already."""
+    """Return the ``kind`` of a component's options, given as a mapping or as an :class:`Options` instance."""
     return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
 
 
@@ -291,23 +290,23 @@ def options_of(function: Callable[..., object]) -> type[Options] | None:
         return None
     try:
         hint = get_type_hints(function).get("options")
-    except NameError:  # names that are imported for type checkers alone
+    except NameError:  # annotations that name types imported under TYPE_CHECKING only
         return None
     choices = [hint, *getattr(hint, "__args__", ())]
     return next((c for c in choices if isinstance(c, type) and issubclass(c, Options)), None)
 
 
 def checked_options(family: str, name: str, function: Callable[..., object], named: object) -> type[Options] | None:
-    """Return the options class of a component that is being registered, named or read off its function.
+    """Return the options class of a component: ``named``, or the annotation of its function's parameter ``options``.
 
     Raises:
-        ConfigError: it is no frozen dataclass below :class:`Options`, or its ``kind`` is not the component's name.
+        ConfigError: the class is not derived from :class:`Options`, or its ``kind`` is not the component's name.
     """
     options = options_of(function) if named is None else named
     if options is None:
         return None
     if not (isinstance(options, type) and issubclass(options, Options) and dataclasses.is_dataclass(options)):
-        raise ConfigError(f"{family} {name!r}: options must be a dataclass below agentgym.plugins.Options")
+        raise ConfigError(f"{family} {name!r}: options must be a dataclass derived from agentgym.plugins.Options")
     own = next((field.default for field in fields(options) if field.name == "kind"), None)
     if own != name:
         raise ConfigError(f"{family} {name!r}: {options.__name__} must have the key kind: str = {name!r}, got {own!r}")
@@ -321,7 +320,7 @@ _loaded_points: set[str] = set()
 
 
 def import_source(source: str) -> None:
-    """Import a module by its dotted name, or run a file by its path, which ends in ``.py``.
+    """Import a module given by its dotted name, or run a file given by its path, which ends in ``.py``.
 
     Raises:
         UsageError: there is no such module or file.
@@ -347,10 +346,10 @@ def import_module(source: str) -> None:
 
 
 def named_object(reference: str) -> Any:
-    """Return what ``module:name`` or ``path/to/file.py:name`` names.
+    """Return the object that ``module:name`` or ``path/to/file.py:name`` refers to.
 
     Raises:
-        UsageError: there is no such module or file, or nothing of that name in it.
+        UsageError: there is no such module or file, or it defines no such name.
     """
     source, _, name = reference.rpartition(":")
     import_source(source)
@@ -362,9 +361,9 @@ def named_object(reference: str) -> Any:
 
 
 def run_file(path: Path) -> bool:
-    """Run a user's file as a module, again only if it has changed; return whether it ran.
+    """Run a user's file as a module unless it has run unchanged before. Return True if it ran.
 
-    The script that Python was started with has run: its components are registered, and it is not run twice.
+    The script that Python was started with is not run a second time, since its components are registered already.
 
     Raises:
         UsageError: there is no such file.

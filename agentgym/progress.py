@@ -1,4 +1,4 @@
-"""Progress bars for terminals of 80 columns and more; nothing where the console is no terminal."""
+"""Progress bars for terminals of at least 80 columns. They print nothing if the console is not a terminal."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _GAP = "  "
 
 
 def progress_bars(console: Console, *, transient: bool = False) -> Progress:
-    """Return bars with name, bar, count, remaining time and facts.
+    """Return progress bars with the columns name, bar, count, remaining time and facts.
 
-    The facts of a task are its field ``facts``, the most important one first. A narrow terminal shows fewer of them,
-    each whole, and never less of the other columns.
+    A task's facts are short texts in its field ``facts``, the most important one first. A narrow terminal shows fewer
+    facts; it never cuts one short and never narrows the other columns.
 
     Args:
-        transient: remove the bars at their end.
+        transient: remove the bars when they are done.
     """
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
-        _FactsColumn(table_column=Column(no_wrap=False)),  # of all columns the one that gives way
+        _FactsColumn(table_column=Column(no_wrap=False)),  # the only column that shrinks on a narrow terminal
         console=console,
         transient=transient,
         disable=not console.is_terminal,
@@ -39,7 +39,7 @@ def progress_bars(console: Console, *, transient: bool = False) -> Progress:
 
 
 class SuccessCount:
-    """Counts episodes that succeeded, did not, and failed."""
+    """A count of episodes that succeeded, that did not, and whose infrastructure failed."""
 
     def __init__(self) -> None:
         self._num_won = self._num_missed = self._num_failed = 0
@@ -58,7 +58,7 @@ class SuccessCount:
 
 @contextmanager
 def episode_progress(console: Console, num_episodes: int) -> Iterator[Callable[[Trajectory], None]]:
-    """Show a bar over episodes; yield the function that counts a finished one."""
+    """Show a progress bar of episodes; yield the function that counts a finished episode."""
     count = SuccessCount()
     with progress_bars(console, transient=True) as bars:
         task = bars.add_task("episodes", total=num_episodes)
@@ -72,7 +72,7 @@ class _FactsColumn(ProgressColumn):
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """As many facts as fit in a line."""
+    """As many facts as fit into one line."""
 
     facts: Sequence[str]
 

@@ -1,8 +1,8 @@
-"""Environments by name, over Gymnasium's own registry.
+"""Environments by name, on top of Gymnasium's registry.
 
 ``make`` takes an id (``agentgym/Household-v0``), ``module:Id``, or ``path/to/file.py:Id`` for an environment in a
-user's own file. Packages add theirs by the entry-point group ``agentgym.envs``, each entry naming a module whose
-import registers.
+user's own file. Packages add environments through the entry-point group ``agentgym.envs``: each entry names a module
+that registers them when it is imported.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ ENTRY_POINT_GROUP = "agentgym.envs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvEntry:
-    """An environment as the registry knows it without importing it."""
+    """Facts about an environment that the registry knows without importing it."""
 
     id: str
     summary: str
     extra: str | None = None
-    """Extra that must be installed, None if the core suffices."""
+    """Extra that must be installed; None if the core package suffices."""
     requires: tuple[str, ...] = ()
-    """Modules the environment imports."""
+    """Modules that the environment imports."""
     install: str = ""
-    """The command that installs the extra, where it is another than pip's for extras."""
+    """Command that installs the requirements, if it is not ``pip install 'agentgym[EXTRA]'``."""
 
     @property
     def version(self) -> str:
+        """Version in the id: ``v0`` of ``agentgym/Household-v0``."""
         return self.id.rpartition("-")[2]
 
     @property
     def is_available(self) -> bool:
+        """True if all modules that the environment requires are installed."""
         return all(importlib.util.find_spec(module) is not None for module in self.requires)
 
 
@@ -65,17 +67,20 @@ def register(
     install: str = "",
     **kwargs: object,
 ) -> None:
-    """Give an environment a name: ``[namespace/]Name-vN``.
+    """Register an environment under a name: ``[namespace/]Name-vN``.
 
     Args:
         id: the name; registering the same id again replaces it, as in Gymnasium.
-        entry_point: the class, or ``"module:Class"`` to import only when it is made.
+        entry_point: the class, or ``"module:Class"`` to import it only when an environment is made.
         summary: one line for ``agentgym list``; by default the class docstring's first line.
         max_turns: turns after which an episode is truncated.
-        extra: the extra of this package the environment needs, None if none.
-        requires: modules that must be importable, looked up without importing them.
-        install: the command that installs what is needed, if it is another than pip's for the extra.
+        extra: the extra of agentgym that the environment needs; None if it needs none.
+        requires: modules that must be installed; they are looked up, not imported.
+        install: the command that installs the requirements, if it is not ``pip install 'agentgym[EXTRA]'``.
         kwargs: default arguments of the class.
+
+    Raises:
+        UsageError: the id is malformed.
     """
     if not summary and not isinstance(entry_point, str):
         summary = (entry_point.__doc__ or "").strip().partition("\n")[0]
@@ -90,7 +95,7 @@ def register(
 
 
 def entries() -> tuple[EnvEntry, ...]:
-    """All registered environments, plugins included, sorted by id."""
+    """Return all registered environments, those of installed packages included, sorted by id."""
     _load_plugins()
     return tuple(_entries[name] for name in sorted(_entries))
 
@@ -99,9 +104,9 @@ def make(reference: str, **kwargs: Any) -> Env:
     """Make an environment.
 
     Raises:
-        UnknownNameError: no such id; the message names near ones.
-        MissingExtraError: the environment needs an extra; the message is the command that installs it.
-        EnvError: ``url`` names servers, and none answers.
+        UnknownNameError: there is no such id; the message names similar ones.
+        MissingExtraError: the environment needs an extra; the message names the command that installs it.
+        EnvError: ``url`` names servers, and none of them answers.
 
     Example:
         >>> env = make("agentgym/Household-v0", num_receptacles=6)
@@ -125,7 +130,7 @@ def make(reference: str, **kwargs: Any) -> Env:
 
 
 def is_remote(kwargs: Mapping[str, object]) -> bool:
-    """Return True if arguments name servers on which an environment is played (``url="ws://HOST:PORT"``)."""
+    """Return True if the arguments name servers that run the environment (``url="ws://HOST:PORT"``)."""
     return str(kwargs.get("url", "")).lstrip().startswith(("ws://", "wss://"))
 
 
@@ -138,10 +143,11 @@ def _make_remote(reference: str, kwargs: Mapping[str, Any]) -> Env:
 
 
 def find(reference: str) -> EnvEntry:
-    """The entry for an id, ``module:Id`` or ``file.py:Id``; imports the module or file if one is named.
+    """Return the entry for an id, ``module:Id`` or ``file.py:Id``, after importing the module or file if one is named.
 
     Raises:
-        UnknownNameError, UsageError: if there is no such id, module or file.
+        UnknownNameError: there is no such id.
+        UsageError: there is no such module or file.
     """
     source, _, name = reference.rpartition(":")
     if reference.endswith(".py"):
@@ -158,9 +164,9 @@ def find(reference: str) -> EnvEntry:
 
 
 def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
-    """Return the arguments an environment takes, None if it takes any.
+    """Return the parameters of an environment's constructor, or None if it takes any arguments.
 
-    A constructor with ``**kwargs`` takes those of the classes it derives from, too.
+    If the constructor has ``**kwargs``, the parameters of its base classes are included.
 
     Raises:
         MissingExtraError: the class cannot be imported without its extra.
@@ -181,13 +187,13 @@ def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
 
 
 def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
-    """Refuse arguments that an environment does not take.
+    """Raise an error for arguments that an environment does not take.
 
     Raises:
-        UnknownNameError: the message names near ones.
+        UnknownNameError: an argument is unknown; the message names similar ones.
         MissingExtraError: the class cannot be imported without its extra.
     """
-    if is_remote(kwargs):  # the server checks them
+    if is_remote(kwargs):  # the server checks the arguments
         return
     known = parameters_of(entry)
     for key in kwargs:
@@ -196,7 +202,9 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
 
 
 def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:
-    """Return the most turns of an environment's episodes, without making it; None if nobody says."""
+    """Return the turn limit of an environment's episodes without making the environment; None if neither arguments nor
+    registry give one.
+    """
     if "max_turns" in kwargs:
         return cast("int | None", kwargs["max_turns"])
     entry = find(reference)
@@ -209,10 +217,10 @@ def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:
 
 
 def creator_of(entry: EnvEntry) -> Any:
-    """Return the class or function that makes an environment.
+    """Return the class or function that makes the environment.
 
     Raises:
-        MissingExtraError: it cannot be imported without its extra.
+        MissingExtraError: the class cannot be imported without its extra.
     """
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
@@ -228,7 +236,7 @@ def _only(names: Sequence[str], source: str) -> str:
 
 
 def _load_file(path: Path) -> tuple[str, ...]:
-    """Run a file, again only if it has changed, and return the ids it registers."""
+    """Run a file unless it has run unchanged before, and return the ids that it registers."""
     _newly_registered.clear()
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))

@@ -1,9 +1,9 @@
-"""The sandbox contract: where an agent's code runs, what holds it in, and what is known to hold *here*.
+"""The sandbox contract: where an agent's code runs, which limits apply, and which guarantees hold on this machine.
 
-A sandbox has one writable workspace. Whatever runs in it runs under :class:`Limits`, one call at a time, and nothing
-it started outlives the call. What the agent's code does (exit codes, time-outs, missing files) comes back as data or
-as a :class:`~agentgym.errors.SandboxFileError`, which is shown to the model; what the machine does (a daemon that is
-down, a sandbox that died) is a :class:`~agentgym.errors.SandboxError`, which never becomes a reward.
+A sandbox has one writable workspace. It runs one call at a time, under :class:`Limits`, and no process outlives the
+call that started it. Faults of the agent's code (exit codes, time-outs, missing files) are returned as data or raised
+as :class:`~agentgym.errors.SandboxFileError`, which is shown to the model. Faults of the machine (the daemon is down,
+the sandbox died) are raised as :class:`~agentgym.errors.SandboxError`, which never becomes a reward.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from agentgym.settings import Count, Positive, Range, check_ranges
 
 GuaranteeName = Literal["filesystem", "network", "cpu", "memory", "pids", "time", "user"]
 GUARANTEES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)
-"""What a caller may require: reads and writes only what is its own; no network; a share of the processors; a cap on
-the memory of all its processes together; a cap on their number; a time-out that kills them all; a user of its own
-without rights, apart from the one that watches over it."""
+"""Guarantees that a caller may require. In the order of the names: code reads and writes only its own files; it has no
+network; it gets a limited share of the CPUs; the memory of all its processes together is capped; so is their number; a
+time-out kills them all; it runs as an unprivileged user, and its supervisor as another."""
 
 LimitName = Literal["", "wall", "cpu", "memory"]
 
-_RESERVE_MB = 64  # for the worker and the smallest program beside full temporary file systems
+_RESERVE_MB = 64  # MB left for the worker and the smallest program when the temporary file systems are full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a sandbox; every one is on unless it is changed here.
+    """Limits of a sandbox. Every limit is on by default.
 
-    ``cpu_s``, ``file_mb`` and ``num_open_files`` hold for each process, the others for the sandbox. Where the
-    workspace lies in memory (docker, namespaces), what is written there counts as memory, hence the check below.
+    ``cpu_s``, ``file_mb`` and ``num_open_files`` apply to each process, the others to the whole sandbox. If the
+    workspace lies in memory (docker, namespaces), files written there count as memory, so the sizes must fit together
+    (see the example).
 
     Example:
         >>> Limits(wall_s=5, memory_mb=1024).num_pids
@@ -42,21 +43,21 @@ class Limits:
     """
 
     wall_s: Positive = 30.0
-    """The longest one call may run; also the default of ``timeout_s``."""
+    """Longest run of one call, in wall seconds; also the default of ``timeout_s``."""
     cpu_s: Count = 30
     num_cpus: Positive = 1.0
     memory_mb: Count = 512
-    """Swap is off: it is no way around this."""
+    """Memory of all processes together. Swap is off, so it cannot exceed this limit."""
     num_pids: Annotated[int, Range(at_least=4)] = 128
-    """Processes and threads at one time."""
+    """Most processes and threads at one time."""
     file_mb: Count = 64
-    """Size of one file."""
+    """Largest file."""
     num_open_files: Annotated[int, Range(at_least=16)] = 256
     output_bytes: Count = 1 << 20
-    """Kept of each of stdout and stderr; the rest is read and dropped."""
+    """Bytes kept of stdout and of stderr each; the rest is read and dropped."""
     workspace_mb: Count = 128
     tmp_mb: Count = 64
-    """Of ``/tmp``, and again of ``/dev/shm``."""
+    """Size of ``/tmp``, and of ``/dev/shm``."""
     has_network: bool = False
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Mount:
-    """A folder of the host that a sandbox sees, read-only; it may connect to sockets in it.
+    """A folder of the host that a sandbox can read. Code inside may also connect to sockets in it.
 
     Example:
         >>> Mount(host="/srv/agents", inside="/opt/agent").seen_in("process")
@@ -81,7 +82,7 @@ class Mount:
     inside: str
 
     def seen_in(self, backend: str) -> str:
-        """Return the path by which code inside finds it; ``process`` sees the host's own."""
+        """Return the folder's path for code inside the sandbox; with ``process`` that is the host's own path."""
         return self.host if backend == "process" else self.inside
 
 
@@ -96,32 +97,32 @@ class ExecResult:
     """
 
     exit_code: int
-    """As the program left it; minus the signal's number if one killed it."""
+    """Exit code of the program; the negative signal number if a signal killed it."""
     stdout: str
-    """Bytes that are no UTF-8 are replaced."""
+    """Output decoded as UTF-8; invalid bytes are replaced."""
     stderr: str
     limit: LimitName = ""
-    """The limit that ended something inside, if one did."""
+    """Name of the limit that ended the program or one of its children; empty if none did."""
     stdout_cut: bool = False
-    """True if more was written than ``Limits.output_bytes``."""
+    """True if the program wrote more than ``Limits.output_bytes``."""
     stderr_cut: bool = False
     wall_s: float
     cpu_s: float
-    """Of the program and the children it waited for."""
+    """CPU seconds of the program and of the children it waited for."""
 
     @property
     def timed_out(self) -> bool:
-        """True if it and all it had started were killed because its time was up."""
+        """True if the program and its children were killed at the time limit."""
         return self.limit == "wall"
 
     @property
     def is_cut(self) -> bool:
-        """True if there would have been more output: over the cap, or the time was up."""
+        """True if output is missing: it exceeded the cap, or the program reached the time limit."""
         return self.stdout_cut or self.stderr_cut or self.timed_out
 
     @property
     def ok(self) -> bool:
-        """True if the program ended by itself with exit code 0."""
+        """True if the program exited by itself with code 0."""
         return self.exit_code == 0
 
 
@@ -135,21 +136,21 @@ class FileInfo:
     """
 
     path: str
-    """Relative to the workspace."""
+    """Path relative to the workspace."""
     size_bytes: int
     kind: Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A workspace's files, to be put back into this or any other sandbox; running programs are not part of it."""
+    """The files of a workspace, which can be restored into any sandbox. Running programs are not part of it."""
 
     tar: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """One of :data:`GUARANTEES`: in force or not, and by what means or why not."""
+    """One of :data:`GUARANTEES`: whether it is in force, and by which means or why not."""
 
     name: GuaranteeName
     in_force: bool
@@ -158,7 +159,7 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """Guarantees of a sandbox on this machine: those in force, and those not.
+    """Guarantees of a sandbox on this machine, in force or not.
 
     Example:
         >>> here = Capabilities(backend="process", guarantees=(Guarantee(name="time", in_force=True, how="killed"),))
@@ -177,10 +178,10 @@ class Capabilities:
         return frozenset(guarantee.name for guarantee in self.guarantees if guarantee.in_force)
 
     def require(self, names: Iterable[str]) -> None:
-        """Do nothing if all of ``names`` are in force.
+        """Raise an error unless all named guarantees are in force.
 
         Raises:
-            SandboxRefusedError: one is not; the message says which and why.
+            SandboxRefusedError: a guarantee is not in force; the message says which one and why.
             UnknownNameError: there is no such guarantee.
         """
         wanted = frozenset(names)
@@ -194,11 +195,11 @@ class Capabilities:
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """One place to run code in, with a workspace of its own.
+    """An isolated place to run code in, with its own workspace.
 
-    Calls may come from several threads; they are done one after the other. Paths are relative to the workspace or
-    absolute inside it. What is sent into a sandbox (files, code, environment) can be read by whatever runs there
-    later: answers and graders belong into a sandbox of their own.
+    Several threads may call a sandbox; the calls run one after the other. Paths are relative to the workspace, or
+    absolute paths inside it. Code that runs later can read everything sent into the sandbox before (files, code,
+    environment variables), so answers and graders belong in a separate sandbox.
 
     Every call may raise :class:`~agentgym.errors.SandboxError` (the infrastructure failed) and
     :class:`~agentgym.errors.ClosedError` (after ``close``).
@@ -206,12 +207,12 @@ class Sandbox(Protocol):
 
     @property
     def id(self) -> str:
-        """A name that no other sandbox has."""
+        """Unique name of the sandbox."""
         ...
 
     @property
     def workspace(self) -> str:
-        """The workspace's path as the code inside sees it."""
+        """Path of the workspace for code inside the sandbox."""
         ...
 
     @property
@@ -229,21 +230,21 @@ class Sandbox(Protocol):
         cwd: str = ".",
         user: str = "agent",
     ) -> ExecResult:
-        """Run a shell line (a string) or a program (a sequence), and kill whatever it leaves running.
+        """Run a shell line (a string) or a program (a sequence), and kill the processes it leaves running.
 
         Args:
-            command: what to run; a string goes to ``sh -c``.
-            stdin: all it can read; then the end of the file.
-            timeout_s: at most ``Limits.wall_s``, which is also the default.
-            env: in addition to a small fixed environment; nothing comes from the host's.
+            command: the program and its arguments, or a string for ``sh -c``.
+            stdin: the whole standard input.
+            timeout_s: limit in wall seconds; at most ``Limits.wall_s``, which is also the default.
+            env: environment variables in addition to a small fixed set; none are inherited from the host.
             cwd: the folder to start in.
-            user: ``agent``, or ``grader``, whose processes and files the agent cannot touch; the latter needs the
+            user: ``agent``, or ``grader``, whose processes and files the agent cannot access. ``grader`` needs the
                 guarantee ``user``.
 
         Raises:
-            SandboxFileError: there is no such folder ``cwd``.
+            SandboxFileError: the folder ``cwd`` does not exist.
             ConfigError: ``timeout_s`` is not in (0, ``Limits.wall_s``].
-            SandboxRefusedError: ``user`` is not to be had here.
+            SandboxRefusedError: ``user`` is not available on this machine.
         """
         ...
 
@@ -257,43 +258,58 @@ class Sandbox(Protocol):
         cwd: str = ".",
         user: str = "agent",
     ) -> ExecResult:
-        """Run Python as ``python3 -c`` would, in a fork of an interpreter that has already started."""
+        """Run Python code as ``python3 -c`` would, in a fork of an interpreter that has already started.
+
+        The arguments and errors are those of :meth:`exec`.
+        """
         ...
 
     def read(self, path: str) -> bytes:
-        """A file's content. Raises SandboxFileError: missing, a folder, outside, over ``Limits.file_mb``."""
+        """Return a file's content.
+
+        Raises:
+            SandboxFileError: the file is missing, a folder, outside the workspace, or larger than ``Limits.file_mb``.
+        """
         ...
 
     def write(self, path: str, data: str | bytes) -> None:
-        """Write a whole file; makes the folders above it. Raises SandboxFileError."""
+        """Write a whole file and create its parent folders.
+
+        Raises:
+            SandboxFileError: the path is outside the workspace or a folder, or the content exceeds a limit.
+        """
         ...
 
     def list(self, path: str = ".", *, recursive: bool = False) -> tuple[FileInfo, ...]:
-        """A folder's entries, sorted by path. Raises SandboxFileError."""
+        """Return a folder's entries, sorted by path.
+
+        Raises:
+            SandboxFileError: the folder is missing or outside the workspace.
+        """
         ...
 
     def snapshot(self) -> Snapshot:
-        """The workspace's files as they are now."""
+        """Return the current files of the workspace."""
         ...
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Make the workspace's files what they were then, and nothing else."""
+        """Replace the files of the workspace with those of a snapshot; nothing else is restored."""
         ...
 
     def reset(self) -> None:
-        """Make the sandbox as new: nothing runs, every place that can be written is empty."""
+        """Return the sandbox to its initial state: no process runs, and every writable place is empty."""
         ...
 
     def alive(self) -> bool:
-        """True if it answers; where a call is under way, if its line to the inside is open."""
+        """Return True if the sandbox answers. During a call, return True if the connection to the inside is open."""
         ...
 
     def capabilities(self) -> Capabilities:
-        """Capabilities that are in force here."""
+        """Return the guarantees on this machine."""
         ...
 
     def close(self) -> None:
-        """End it and remove what it used; a call under way fails; a second call does nothing."""
+        """End the sandbox and free its resources. A running call fails; a second ``close`` does nothing."""
         ...
 
     def __enter__(self) -> Sandbox: ...
@@ -303,8 +319,8 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class HostsAgents(Protocol):
-    """An environment in whose sandbox an agent's own program can run; after ``reset`` its attribute ``sandbox``."""
+    """An environment in whose sandbox an agent's program can run: its attribute ``sandbox`` after ``reset``."""
 
     def host_agent(self, mounts: Sequence[Mount], limits: Limits) -> None:
-        """Work in sandboxes with these mounts and limits from the next reset on; grading has neither."""
+        """Use sandboxes with these mounts and limits from the next reset on. They do not apply to grading."""
         ...

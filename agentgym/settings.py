@@ -1,4 +1,4 @@
-"""Settings as users give them: ``key=value`` pairs, and configurations that are checked as a whole."""
+"""Settings from users: parse ``key=value`` pairs, check numbers, and build configurations from nested dicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The numbers that a field of settings may hold; :func:`check_ranges` refuses others.
+    """The range of numbers allowed in a field of settings; :func:`check_ranges` rejects others.
 
     Example:
         >>> str(Range(above=0, at_most=1)), 0 in Range(above=0, at_most=1)
@@ -47,14 +47,14 @@ Natural: TypeAlias = Annotated[int, Range(at_least=0)]
 
 
 def check_ranges(settings: object, prefix: str = "") -> None:
-    """Refuse settings in which a number is outside the :class:`Range` of its field.
+    """Raise an error if a number is outside the :class:`Range` of its field.
 
     Args:
         settings: a dataclass whose fields are annotated, as in ``votes: Count``.
-        prefix: what stands before the field's name in the message.
+        prefix: text before the field's name in the message.
 
     Raises:
-        ConfigError: naming the first wrong field.
+        ConfigError: a number is out of range; the message names the first such field.
     """
     kind: Any = type(settings)
     for name, allowed in _ranges(kind).items():
@@ -64,10 +64,10 @@ def check_ranges(settings: object, prefix: str = "") -> None:
 
 
 def check_number(name: str, value: float, allowed: Range) -> None:
-    """Refuse a number outside a range.
+    """Raise an error for a number outside a range.
 
     Raises:
-        ConfigError: with the name, the range and the number.
+        ConfigError: the number is out of range; the message gives name, range and number.
     """
     if value not in allowed:
         raise ConfigError(f"{name} must be {allowed}, got {value}")
@@ -77,17 +77,17 @@ def check_number(name: str, value: float, allowed: Range) -> None:
 def _ranges(kind: Callable[..., object]) -> dict[str, Range]:
     try:
         hints = get_type_hints(kind, include_extras=True)
-    except NameError:  # names that are imported for type checkers alone
+    except NameError:  # annotations that name types imported under TYPE_CHECKING only
         return {}
     marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
     return {name: mark for name, mark in marks if isinstance(mark, Range)}
 
 
 def read_pair(text: str) -> tuple[str, object]:
-    """Return the key and the value of ``key=value``; a value is read as JSON if it parses, else taken as text.
+    """Return the key and the value of ``key=value``. A value that is valid JSON is decoded; any other value stays text.
 
     Raises:
-        ConfigError: there is no equals sign, or no key before it.
+        ConfigError: the equals sign or the key is missing.
 
     Example:
         >>> read_pair("num_objects=3"), read_pair("name=kitchen")
@@ -106,11 +106,12 @@ def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = 
     """Build a configuration from plain nested dicts.
 
     Args:
-        kind: a dataclass, the class itself.
-        prefix: what the configuration is called in messages, before its keys.
+        kind: the dataclass to build.
+        values: its fields; nested dataclasses as nested mappings.
+        prefix: name of the configuration in messages, placed before its keys.
 
     Raises:
-        ConfigError: naming the first wrong key, what was expected and what was given.
+        ConfigError: a key or value is wrong; the message names the first one, what was expected and what was given.
     """
     from pydantic import ValidationError
 
@@ -131,6 +132,6 @@ def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = 
 
 @cache
 def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter  # 60 ms that `import agentgym` need not pay
+    from pydantic import TypeAdapter  # imported here because it takes 60 ms that `import agentgym` need not pay
 
     return TypeAdapter(kind)

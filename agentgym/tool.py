@@ -1,7 +1,8 @@
-"""Tools: a schema and checked arguments from a function's signature and docstring.
+"""Tools: functions whose signature and docstring give the schema by which a model's arguments are checked.
 
-``@tool`` is all an author writes. What the model may do wrong (unknown tool, bad arguments) comes back as a typed
-:class:`~agentgym.errors.ToolError`; what the author does wrong (no docstring, no type) is refused at definition.
+An author writes nothing but ``@tool``. Mistakes of the model (unknown tool, bad arguments) raise a typed
+:class:`~agentgym.errors.ToolError`. Mistakes of the author (no docstring, no type) raise
+:class:`~agentgym.errors.ToolDefinitionError` at definition.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 CONTROL_VERBS = frozenset(
     {"reset", "step", "close", "end_episode", "snapshot", "restore", "verify", "oracle", "state_key", "tasks"}
 )
-"""Names no tool may have: an agent can neither reset nor grade its world."""
+"""Names that no tool may have, so that an agent can neither reset nor grade its own environment."""
 
 MAX_OUTPUT_BYTES = 16 * 1024
-"""Longest tool output a model sees, in bytes of UTF-8; longer output is cut and the cut is marked."""
+"""Longest tool output that a model sees, in bytes of UTF-8. Longer output is cut, and a note marks the cut."""
 
 Function = TypeVar("Function", bound=Callable[..., object])
 _MARK = "__agentgym_tool__"
@@ -41,7 +42,7 @@ _SECTION = re.compile(r"\n(?:Args|Returns|Yields|Raises|Example|Examples|Note|No
 
 @dataclass(frozen=True)
 class Tool:
-    """A function a model may call.
+    """A function that a model may call.
 
     Example:
         >>> @tool
@@ -61,11 +62,12 @@ class Tool:
 
     @cached_property
     def is_async(self) -> bool:
+        """True if the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """The tool as a model sees it."""
+        """Name, description and argument schema that the model sees."""
         schema = self._model.model_json_schema()
         schema.pop("title", None)
         for prop in schema.get("properties", {}).values():
@@ -75,7 +77,8 @@ class Tool:
 
     @cached_property
     def _model(self) -> type[BaseModel]:
-        from pydantic import ConfigDict, Field, create_model  # 60 ms that `import agentgym` need not pay
+        # imported here because it takes 60 ms that `import agentgym` need not pay
+        from pydantic import ConfigDict, Field, create_model
 
         hints = typing.get_type_hints(self.function, include_extras=True)
         fields: dict[str, Any] = {}
@@ -87,10 +90,10 @@ class Tool:
         return create_model(self.name, __config__=config, **fields)
 
     def arguments(self, call: ToolCall) -> dict[str, Any]:
-        """The call's arguments, checked, converted and completed with defaults.
+        """Return the call's arguments, checked, converted to their types and completed with defaults.
 
         Raises:
-            ToolError: type ``invalid_arguments``, if the schema refuses them.
+            ToolError: of type ``invalid_arguments``, if the arguments do not fit the schema.
         """
         from pydantic import ValidationError
 
@@ -116,16 +119,16 @@ def tool(
 ) -> Function | Callable[[Function], Function]:
     """Mark a function or method as a tool.
 
-    The description is the docstring up to its first section (``Args:``, ``Returns:`` ...); the parameters' are its
-    Google-style entries.
+    The tool's description is the docstring up to its first section (``Args:``, ``Returns:`` ...). The parameters'
+    descriptions are the entries of a Google-style ``Args:`` section.
 
     Args:
-        function: what to mark; every parameter needs a type, and the function a docstring.
-        timeout_s: after this many seconds a call counts as hung, which is a failure of the infrastructure.
-        parallel_safe: several calls of one turn may run at the same time.
+        function: the function to mark. It needs a docstring, and a type for every parameter.
+        timeout_s: seconds after which a call counts as hung, which is an infrastructure failure.
+        parallel_safe: whether several calls of one turn may run at the same time.
 
     Raises:
-        ToolDefinitionError: if the docstring or a type is missing or the name is a control verb.
+        ToolDefinitionError: the docstring or a type is missing, or the name is in :data:`CONTROL_VERBS`.
     """
 
     def mark(wrapped: Function) -> Function:
@@ -136,12 +139,12 @@ def tool(
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """The :class:`Tool` behind a function marked with ``@tool``."""
+    """Return the :class:`Tool` of a function marked with ``@tool``."""
     return typing.cast(Tool, getattr(function, _MARK))
 
 
 def tools_of(owner: type) -> dict[str, Tool]:
-    """All tools among a class's methods, base classes' first, in order of definition."""
+    """Return all tools among a class's methods, those of base classes first, in order of definition."""
     found: dict[str, Tool] = {}
     for base in reversed(owner.__mro__):
         for member in vars(base).values():
@@ -152,7 +155,7 @@ def tools_of(owner: type) -> dict[str, Tool]:
 
 
 def usage(spec: ToolSpec) -> str:
-    """A one-line signature for error messages.
+    """Return a one-line signature for error messages.
 
     Example:
         >>> usage(ToolSpec("go", "", {"properties": {"to": {"type": "string"}}, "required": ["to"]}))
@@ -167,20 +170,20 @@ def usage(spec: ToolSpec) -> str:
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> ToolError:
-    """The error a model sees after calling a tool that does not exist."""
+    """Return the error that a model sees after calling a tool that does not exist."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     suggestion = f" Did you mean {near[0]}?" if near else ""
     return ToolError(f"unknown tool {name!r}.{suggestion} Tools: {', '.join(known)}", "unknown_tool")
 
 
 def cut_output(text: str, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
-    """The text, cut to ``max_bytes`` of UTF-8 with the cut marked at its end.
+    """Return the text, cut to ``max_bytes`` of UTF-8 with a note at the end if it is longer.
 
     Example:
         >>> cut_output("x" * 40, 32)
         'xxxxxxxxx\\n[cut: 40 bytes in all]'
     """
-    raw = text.encode(errors="replace")  # half a surrogate pair, which JSON can spell and no tokenizer takes
+    raw = text.encode(errors="replace")  # half of a surrogate pair, which JSON can express but no tokenizer accepts
     if len(raw) <= max_bytes:
         return raw.decode()
     mark = f"\n[cut: {len(raw)} bytes in all]"
@@ -188,14 +191,14 @@ def cut_output(text: str, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
 
 
 def result_of(call: ToolCall, output: object) -> ToolResult:
-    """Return a tool's return value as what the model sees.
+    """Convert a tool's return value into the result that the model sees.
 
-    Text stays as it is. An image (:class:`~agentgym.types.ImagePart`, PNG bytes, a PIL image) becomes an image part,
-    and a list of texts and images its texts and images. Mappings, sequences, sets, dataclasses and pydantic models
-    become JSON, everything else its ``str()``.
+    Text is unchanged. An image (:class:`~agentgym.types.ImagePart`, PNG bytes, a PIL image) becomes an image part, and
+    a list of texts and images becomes text and image parts. Mappings, sequences, sets, dataclasses and pydantic models
+    become JSON. Any other value becomes its ``str()``.
 
     Raises:
-        EnvError: the value has no text, only an address.
+        EnvError: the value has no text form except its memory address.
 
     Example:
         >>> result_of(ToolCall("weigh"), {"grams": 12.5, "fragile": False}).content
@@ -208,12 +211,12 @@ def result_of(call: ToolCall, output: object) -> ToolResult:
 
 
 def error_result(error: ToolError, name: str = "", call_id: str = "") -> ToolResult:
-    """A refusal as what the model sees."""
+    """Convert a tool's error into the result that the model sees."""
     return ToolResult(cut_output(f"Error: {error}"), name, call_id, error.error_type)
 
 
 def random_call(spec: ToolSpec, rng: np.random.Generator, words: Sequence[str] = ("a",)) -> ToolCall:
-    """A call with arguments drawn from the schema; strings come from ``enum`` or else from ``words``."""
+    """Return a call with random arguments that fit the schema. Strings come from ``enum``, or else from ``words``."""
     arguments: dict[str, Any] = {}
     for name, schema in spec.parameters.get("properties", {}).items():
         arguments[name] = _random_value(resolved(schema, spec.parameters), rng, words, spec.parameters)
@@ -221,7 +224,7 @@ def random_call(spec: ToolSpec, rng: np.random.Generator, words: Sequence[str] =
 
 
 def resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
-    """Return a schema, or what its ``$ref`` names among the ``$defs`` of the tool's schema ``root``.
+    """Return a schema with its ``$ref`` resolved against the ``$defs`` of the tool's schema ``root``.
 
     Example:
         >>> resolved({"$ref": "#/$defs/Point"}, {"$defs": {"Point": {"type": "object"}}})
@@ -290,7 +293,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _plain(name: str, value: object) -> object:
-    """Return what pydantic cannot write as something that it can."""
+    """Convert a value that pydantic cannot serialize into one that it can."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, np.ndarray | np.generic):
@@ -316,7 +319,7 @@ def _define(function: Callable[..., object], timeout_s: float | None, parallel_s
     name = function.__name__
     if name in CONTROL_VERBS:
         raise ToolDefinitionError(
-            f"tool {name!r}: a control verb cannot be a tool, or an agent could run its own world; "
+            f"tool {name!r}: this name is reserved, since an agent must not control its own environment; "
             f"rename it (reserved: {', '.join(sorted(CONTROL_VERBS))})"
         )
     doc = inspect.getdoc(function)

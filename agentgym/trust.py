@@ -1,7 +1,8 @@
-"""Trust in run folders: those of other users may name code to run and servers to talk to.
+"""Trust in run folders. A folder from another user may name code to run and servers to contact.
 
-Commands sign the ``config.json`` that they write by a key in the user's cache. A folder whose signature does not fit
-comes from elsewhere, or was changed; what it names is listed before any of it is used.
+Commands sign each ``config.json`` that they write with a key from the user's cache. If the signature of a folder does
+not match, the folder comes from elsewhere or was changed. Commands then list the code and servers that it names before
+they use any of them.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from agentgym.canonical import read_json
 SIGNATURE_NAME: Final = ".origin"
 _KEY: Final = "origin.key"
 _REFERENCE = re.compile(r"[^\s:]+:[^\s:]+|\S.*\.py")
-"""``module:name``, ``path/to/file.py:name`` and ``path/to/file.py``, which are imported."""
+"""``module:name``, ``path/to/file.py:name`` and ``path/to/file.py``, all of which are imported."""
 _COMMANDS: Final = ("command", "args", "env_vars")
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _agreed: set[bytes] = set()
-"""Configurations that the user has agreed to in this process, for folders that cannot be written."""
+"""Digests of configurations that the user has agreed to in this process, for folders that cannot be written to."""
 
 
 def sign(folder: Path) -> None:
-    """Say that the configuration in a folder is the user's own, as who wrote it or agreed to it."""
-    with suppress(OSError):  # a folder or cache that cannot be written: the user is asked again next time
+    """Sign the configuration in a folder, because this user wrote it or agreed to it."""
+    with suppress(OSError):  # the folder or cache is read-only, so the user is asked again next time
         _agreed.add((folder / "config.json").read_bytes())
         (folder / SIGNATURE_NAME).write_text(_signature(folder) + "\n", encoding="ascii")
 
 
 def foreign_parts(folder: Path) -> tuple[str, ...]:
-    """Return what the configuration of a folder names that could do harm; nothing for a folder of the user's own.
+    """Return the entries of a folder's configuration that could do harm; none if the user has signed it.
 
-    Code to import, servers outside this machine, and commands count, each as ``key = value``.
+    These are code to import, servers outside this machine, and commands, each as ``key = value``.
     """
     try:
         written = (folder / "config.json").read_bytes()
@@ -48,7 +49,7 @@ def foreign_parts(folder: Path) -> tuple[str, ...]:
             return ()
         config = read_json(written)
     except (OSError, ValueError):
-        return ()  # whoever reads it says so
+        return ()  # an unreadable file is reported by the code that reads it
     return tuple(f"{path} = {value!r:.200}" for path, value in _harmful(config, ""))
 
 
@@ -65,7 +66,7 @@ def _signature(folder: Path) -> str:
 
 
 def _key() -> bytes:
-    """Return this user's key, which is made once and which nobody else can read."""
+    """Return this user's signing key. It is created once, and other users cannot read it."""
     path = cache_folder() / _KEY
     with suppress(FileNotFoundError):
         return path.read_bytes()
@@ -73,7 +74,7 @@ def _key() -> bytes:
     made = path.with_name(f"{_KEY}.{secrets.token_hex(8)}")
     with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(32))
-    with suppress(FileExistsError):  # another process was quicker
+    with suppress(FileExistsError):  # another process created it first
         os.link(made, path)
     made.unlink()
     return path.read_bytes()

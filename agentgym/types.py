@@ -1,13 +1,13 @@
-"""Every noun that flows through agentgym, from a task to the credit of a turn.
+"""The data types of agentgym, from a task to the credit of a turn.
 
-The flow, one noun per arrow::
+Data flows through them in this order::
 
     Task -> Message -> Completion -> Turn -> Segment -> Trajectory -> TrajectoryGroup -> TurnCredit
 
-All nouns are frozen dataclasses holding tuples, so that a stage can only make new values, never change those of an
-earlier stage. This module needs the standard library alone.
+All types are frozen dataclasses that hold tuples, so a stage can create new values but not change those of an earlier
+stage. This module needs the standard library only.
 
-Dimension suffixes: ``_G`` sibling in a group, ``_K`` turn, ``_T`` token, ``_B`` row.
+Dimension suffixes of arrays: ``_G`` member of a group, ``_K`` turn, ``_T`` token, ``_B`` row of a batch.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any, Literal, TypeAlias
 from agentgym.canonical import digest
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
-"""A decoded JSON value; narrow it with ``isinstance`` before it is used."""
+"""A decoded JSON value; narrow it with ``isinstance`` before use."""
 JsonObject: TypeAlias = "Mapping[str, Json]"
 JsonSchema: TypeAlias = Mapping[str, Any]
-"""A JSON schema, of a tool's arguments or of one of them."""
+"""A JSON schema of a tool's arguments, or of one argument."""
 
 # --------------------------------------------------------------------------------------------------------- tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One problem an environment can be reset to.
+    """One problem that an environment can be reset to.
 
     Example:
         >>> task = Task(id="train-7", split="train", seed=7, data={"goal": "heat the mug"})
@@ -46,12 +46,12 @@ class Task:
 
     @property
     def content_hash(self) -> str:
-        """128-bit hex digest of what the task *is* (seed and data), whatever its id or split."""
+        """128-bit hex digest of the task's seed and data. It does not depend on the id or the split."""
         return digest({"seed": self.seed, "data": dict(self.data)})
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """Reference answers, ``data["answers"]``: what information gain is measured on; empty if there are none.
+        """Reference answers, ``data["answers"]``, which information-gain credit scores; empty if there are none.
 
         Example:
             >>> Task(id="q1", split="train", seed=0, data={"answers": ["Paris"]}).answers
@@ -68,21 +68,21 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A piece of text in a message of several parts."""
+    """A text part of a message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """An image in a message, as PNG bytes in base64."""
+    """An image part of a message: PNG bytes in base64."""
 
     png_base64: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One well-formed call of a tool.
+    """A well-formed tool call.
 
     Example:
         >>> ToolCall("go_to", {"receptacle": "fridge 1"}).name
@@ -96,7 +96,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class MalformedCall:
-    """An attempted call that could not be parsed; the other calls of the turn still run.
+    """A tool call that could not be parsed. The other calls of the turn still run.
 
     ``span`` is the half-open character range in the completion's text.
 
@@ -115,19 +115,20 @@ Call = ToolCall | MalformedCall
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Result of one call. ``error_type`` is set exactly if the policy is to see an error."""
+    """Result of one tool call. ``error_type`` is set if and only if the policy sees an error."""
 
     content: str
     name: str = ""
     call_id: str = ""
     error_type: str | None = None
     box: tuple[int, int, int, int] | None = None
-    """Where on the screen, as it was before, the call acted: left, top, width, height in pixels; for who looks on."""
+    """Area of the previous screenshot on which the call acted: left, top, width, height in pixels. Viewers show it."""
     images: tuple[ImagePart, ...] = ()
-    """Images that the tool returned, on their way into the content of the tool message."""
+    """Images that the tool returned, which the tool message will contain."""
 
     @property
     def is_error(self) -> bool:
+        """True if the policy sees an error."""
         return self.error_type is not None
 
 
@@ -157,8 +158,8 @@ class ToolSpec:
 class Message:
     """One message of a conversation.
 
-    An environment says ``user`` and ``tool`` messages; a policy says ``assistant`` messages. Their ``content`` is the
-    text as it was sampled; ``thinking``, ``calls`` and ``answer`` are what it was read as.
+    An environment writes ``user`` and ``tool`` messages; a policy writes ``assistant`` messages. The ``content`` of an
+    ``assistant`` message is the sampled text; ``thinking``, ``calls`` and ``answer`` are parsed from it.
 
     Example:
         >>> Message("user", "You are in the middle of a room.").text
@@ -170,13 +171,13 @@ class Message:
     calls: tuple[Call, ...] = ()
     result: ToolResult | None = None
     thinking: str = ""
-    """What the policy thought before it answered."""
+    """Thinking before the answer."""
     answer: str | None = None
-    """``content`` without thinking and calls; None for the whole of it."""
+    """``content`` without thinking and calls; None if it is all of ``content``."""
 
     @property
     def text(self) -> str:
-        """Text that the message says, without thinking, calls and images."""
+        """Text of the message without thinking, calls and images."""
         if self.answer is not None:
             return self.answer
         if isinstance(self.content, str):
@@ -188,14 +189,14 @@ class Message:
 
 
 Observation = tuple[Message, ...]
-"""What an environment says at one time: zero or more messages."""
+"""An environment's messages at one time: zero or more."""
 
 
 # ------------------------------------------------------------------------------------------------------- rewards
 
 
 class RewardRole(StrEnum):
-    """Role of a reward part; gating, shaping and normalisation act by role."""
+    """Role of a reward part. Gating, shaping and normalisation depend on it."""
 
     OUTCOME = "outcome"
     PROCESS = "process"
@@ -205,7 +206,7 @@ class RewardRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RewardPart:
-    """One named part of a turn's reward; the turn's reward is the sum of its parts."""
+    """One named part of a turn's reward. The turn's reward is the sum of its parts."""
 
     name: str
     value: float
@@ -216,7 +217,7 @@ class RewardPart:
 
 
 class FinishReason(StrEnum):
-    """Reason why the engine stopped: a stop token, the token limit, or an abort from outside."""
+    """Reason why the engine stopped sampling: a stop token, the token limit, or an abort by the caller."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -225,7 +226,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """An engine's answer to one prompt; the three tuples have one entry per sampled token.
+    """Tokens that an engine sampled for one prompt. The three tuples have one entry per token, shape ``[T]``.
 
     Example:
         >>> c = Completion(token_ids=(5, 2), logprobs=(-0.1, -0.7), policy_versions=(3, 3), finish_reason="stop")
@@ -234,13 +235,13 @@ class Completion:
     """
 
     token_ids: tuple[int, ...]
-    """Sampled token ids, a stop token included."""
+    """Sampled token ids, including the stop token."""
     logprobs: tuple[float, ...]
-    """Natural-log probabilities under the distribution that was sampled from (after temperature, top-p, top-k)."""
+    """Natural-log probabilities under the sampling distribution (after temperature, top-p and top-k)."""
     policy_versions: tuple[int, ...]
     finish_reason: FinishReason
     queued_s: float | None = field(default=None, compare=False)
-    """Wall seconds before the engine began to work on it; None where the engine does not say."""
+    """Wall seconds in the engine's queue; None if the engine does not report them."""
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.logprobs) == len(self.policy_versions)
@@ -251,12 +252,12 @@ EMPTY_COMPLETION = Completion(token_ids=(), logprobs=(), policy_versions=(), fin
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a completion by a server that does not say which tokens."""
+    """Token counts of a completion from a server that reports no token ids."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int | None = None
-    """Of the prompt, those that the server had kept; None if it does not say."""
+    """Prompt tokens that the server found in its cache; None if it does not report them."""
 
 
 # -------------------------------------------------------------------------------------------- turns and episodes
@@ -264,13 +265,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Wall seconds one turn spent rendering prompts, sampling tokens and inside the environment."""
+    """Wall seconds that one turn spent rendering prompts, sampling tokens and in the environment."""
 
     render_s: float = 0.0
     generate_s: float = 0.0
     env_s: float = 0.0
     wait_s: float | None = None
-    """Of ``generate_s``, the time in the engine's queue; None where the engine does not say."""
+    """Part of ``generate_s`` in the engine's queue; None if the engine does not report it."""
 
 
 TurnKind = Literal["act", "summary"]
@@ -278,63 +279,66 @@ TurnKind = Literal["act", "summary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One decision of the policy and what came of it.
+    """One action of the policy, with its prompt, its tokens and its result.
 
-    ``prompt_ids`` are only the tokens *added* since the previous turn's completion (the whole first prompt for the
-    first turn of a segment): a segment's tokens are its turns' ``prompt_ids + completion.token_ids`` in order.
+    ``prompt_ids`` are only the tokens *added* since the previous turn's completion. In the first turn of a segment they
+    are the whole prompt. A segment's tokens are therefore ``prompt_ids + completion.token_ids`` of its turns, in order.
     """
 
     index: int
     """0-based position in the episode, across segments."""
     kind: TurnKind = "act"
-    """A ``summary`` closes a segment: the environment does not see it, and the next segment begins with it."""
+    """A ``summary`` turn closes a segment. The environment does not see it, and the next segment begins with it."""
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
     usage: Usage | None = None
-    """What an endpoint that gives no token ids counted; then ``prompt_ids`` and the completion's ids are empty."""
+    """Token counts from an endpoint that gives no token ids. ``prompt_ids`` and the completion's ids are empty then."""
     num_thinking_tokens: int = 0
-    """How many of the completion's first tokens are thinking, its marks included; all if it was cut while thinking."""
+    """Number of thinking tokens at the start of the completion, including the thinking marks. If the limit cut the
+    completion while thinking, all of its tokens."""
     action: Message
     played: Message | None = None
-    """What was done in place of ``action``, an expert's action for one; None if it was the action itself. Later
-    prompts hold this one; what was sampled stays what is trained."""
+    """Message that the environment got in place of ``action``, such as an expert's action; None if it got ``action``.
+    Later prompts contain this message, while training uses the sampled tokens."""
     replies: Observation = ()
-    """What the environment answered to what was done."""
+    """Messages with which the environment replied."""
     reward_parts: tuple[RewardPart, ...] = ()
     state_key: str | None = None
-    """Canonical key of the state the action was taken *in*; the anchor of step-level credit."""
+    """Canonical key of the state *in* which the action was taken. Step-level credit groups turns by it."""
     is_valid: bool = True
-    """False if a call was malformed, unknown, refused by its schema or, by the env's word, impossible."""
+    """False if a call was malformed, named an unknown tool, did not fit the schema, or was impossible according to the
+    environment."""
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
     hint: str = ""
-    """Help that the policy saw at the end of its prompt. ``prompt_ids`` do not have it, so the turn is trained, and
-    later turns are sampled, without it."""
+    """Hint that the policy saw at the end of its prompt. ``prompt_ids`` do not include it: training on this turn and
+    sampling of later turns omit it."""
     latency: Latency = Latency()
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Number of tokens that the policy sampled: counted, or as the endpoint said."""
+        """Number of tokens that the policy sampled: the completion's length, or the endpoint's count."""
         return self.usage.completion_tokens if self.usage is not None else len(self.completion.token_ids)
 
     @property
     def reward(self) -> float:
+        """Sum of the reward parts."""
         return sum(part.value for part in self.reward_parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One contiguous context window of an episode: one training row.
+    """One contiguous context window of an episode, which becomes one training row.
 
-    An episode has several only if its context was cut, summarised, or re-rendered by a template that changes old
-    messages, or if it asked sub-agents, each of which has a context of its own.
+    An episode has several segments if its context was shortened or summarised, if the chat template changes old
+    messages, or if it called sub-agents, each of which has its own context.
     """
 
     turns: tuple[Turn, ...]
     agent: str = ""
-    """The sub-agent whose context it is; empty for the main agent."""
+    """Name of the sub-agent that the context belongs to; empty for the main agent."""
     invocation: int = -1
-    """Which call of a sub-agent in the episode, counted from 0; -1 for the main agent."""
+    """Number of the sub-agent call in the episode, from 0; -1 for the main agent."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -343,7 +347,7 @@ class Segment:
 
     @property
     def loss_mask(self) -> tuple[int, ...]:
-        """1 exactly on the tokens the policy sampled, shape ``[T]``."""
+        """1 for each token that the policy sampled, 0 for all others, shape ``[T]``."""
         ones_and_zeros: list[int] = []
         for turn in self.turns:
             ones_and_zeros += [0] * len(turn.prompt_ids) + [1] * len(turn.completion.token_ids)
@@ -351,10 +355,10 @@ class Segment:
 
 
 class Status(StrEnum):
-    """Ending of an episode.
+    """Reason why an episode ended.
 
-    The first four are evidence about the policy and are trained on; the last three are failures of the
-    infrastructure: no reward, out of the loss and out of every statistic.
+    The first four are evidence about the policy and are trained on. The last three are infrastructure failures: such an
+    episode has no reward and is excluded from the loss and from every statistic.
     """
 
     COMPLETED = "completed"
@@ -367,83 +371,87 @@ class Status(StrEnum):
 
     @property
     def is_evidence(self) -> bool:
-        """True if the episode says something about the policy."""
+        """True if the infrastructure did not fail, so that the episode is evidence about the policy."""
         return self not in (Status.ENV_ERROR, Status.TIMEOUT, Status.ABORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One episode, complete when made."""
+    """The data of one finished episode."""
 
     task: Task
     env_id: str
     status: Status
     segments: tuple[Segment, ...]
     seed: int
-    """Seed of the policy's sampling in this episode (the start state is fixed by the task)."""
+    """Seed of the policy's sampling in this episode. (The task fixes the start state.)"""
     task_type: str = ""
-    """The kind of the task, as the environment tells it; empty if its tasks have no kinds."""
+    """Kind of the task as the environment reports it; empty if its tasks have no kinds."""
     observation: Observation = ()
-    """What the environment said first."""
+    """First observation, before any turn."""
     success: bool | None = None
-    """None if the infrastructure failed: then nobody knows."""
+    """None if the infrastructure failed, so that success is unknown."""
     error: str | None = None
     num_retries: int = 0
-    """Attempts before this one in which the infrastructure failed."""
+    """Number of earlier attempts in which the infrastructure failed."""
     voids: tuple[str, ...] = ()
-    """What was going on whenever the infrastructure failed, over all attempts: ``reset``, ``sampling``, or the kinds of
-    the action that the environment was acting on."""
+    """Operation in progress at each infrastructure failure, over all attempts: ``reset``, ``sampling``, or the kinds of
+    the action that the environment was processing."""
     player: int = 0
-    """Whose turns these are in a game of several players, each with a trajectory of its own."""
+    """Index of the player whose turns these are. In a game, each player has its own trajectory."""
     parent: int = -1
-    """Position among the group's trajectories of the one that this one branched from; -1 if it began at the start."""
+    """Index, among the group's trajectories, of the one that this trajectory branched from; -1 if it began at the
+    start."""
     branch_turn: int = 0
-    """Turns before this one are copies of the parent's, with their tokens and rewards."""
+    """First turn of its own. Earlier turns are copies of the parent's, with their tokens and rewards."""
     num_reflection_tokens: int = 0
-    """Tokens that the policy sampled about another episode before it began this one."""
+    """Tokens that the policy sampled to reflect on another episode before this one began."""
     replayed_step: int | None = None
-    """The training step in which it was first trained, if it is trained again; None for a new one."""
+    """Training step in which a replayed trajectory was first trained on; None for a new one."""
 
     attempts: tuple[Trajectory, ...] = ()
-    """Other attempts at the task, in order, by a policy that makes several and lets one count: this one."""
+    """Other attempts at the task, in order, by a policy that makes several attempts. This one is the attempt that
+    counts."""
     attempt: int = 0
-    """Position of this one among all attempts."""
+    """Index of this attempt among all attempts."""
 
     @property
     def turns_of_attempts(self) -> tuple[Turn, ...]:
-        """Turns of this episode and of all other attempts: what was sampled and waited for."""
+        """Turns of this episode and of all other attempts, for counts of tokens and time."""
         return tuple(chain(self.turns, *(other.turns for other in self.attempts)))
 
     @property
     def own_turns(self) -> tuple[Turn, ...]:
-        """Turns that were played in this trajectory: not copied, and not of an earlier step."""
+        """Turns of this trajectory that are neither copied from a parent nor replayed from an earlier step."""
         return () if self.replayed_step is not None else self.turns[self.branch_turn :]
 
     @property
     def is_unaided(self) -> bool:
-        """True for a new episode that began at the start and got no hint."""
+        """True for a new episode that began at the start and in which the policy got no hint."""
         return self.parent < 0 and self.replayed_step is None and not any(turn.hint for turn in self.turns)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Turns of all segments in order, length ``K``; those of sub-agents come last."""
+        """Turns of all segments in order, length ``K``; turns of sub-agents come last."""
         return tuple(turn for segment in self.segments for turn in segment.turns)
 
     @property
     def reward(self) -> float | None:
-        """Undiscounted return of the main agent, or None if the infrastructure failed."""
+        """Undiscounted return of the main agent; None if the infrastructure failed."""
         if not self.status.is_evidence:
             return None
         return sum(turn.reward for segment in self.segments if not segment.agent for turn in segment.turns)
 
 
 CutReason = Literal["slow", "surplus", "waiting"]
-"""Why a member was cut: it was still playing, it was done just after the group was complete, or it had not begun."""
+"""Reason why a member was cancelled: it was still running (``slow``), it ended just after the group was complete
+(``surplus``), or it had not begun (``waiting``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMember:
-    """A member that was started and that its group, complete without it, did not need: neither data nor a failure.
+    """An over-provisioned member that was cancelled because its group was complete without it. It is neither data nor a
+    failure.
 
     Example:
         >>> CutMember(member=8, seed=3, reason="slow", num_turns=4, num_sampled_tokens=31).reason
@@ -452,33 +460,33 @@ class CutMember:
 
     member: int
     seed: int
-    """Seed of the policy's sampling: with the group's task it says which episode it would have been."""
+    """Seed of the policy's sampling. Together with the group's task it identifies the episode."""
     reason: CutReason
     num_turns: int
-    """Turns it had finished; all of the episode's if the reason is ``surplus``."""
+    """Turns finished before cancellation; all turns of the episode if the reason is ``surplus``."""
     num_sampled_tokens: int
-    """Tokens sampled in these turns: what the cut threw away."""
+    """Tokens sampled in these turns, which the cancellation discarded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryGroup:
-    """Episodes of one task from one start state: the unit of group-relative credit.
+    """Episodes of one task from one start state, which group-relative credit compares.
 
-    Of a game, the trajectories of all players, game by game; credit compares those of the same player.
+    For a game, the group holds the trajectories of all players, game by game. Credit compares those of the same player.
     """
 
     ordinal: int
-    """Position of the task in the run's task order; each ordinal is trained exactly once."""
+    """Position of the task in the run's task order. Each position is trained exactly once."""
     task: Task
     trajectories: tuple[Trajectory, ...]
     cut: tuple[CutMember, ...] = ()
-    """Members that were started and not needed; empty unless members are over-provisioned."""
+    """Cancelled members; empty unless members are over-provisioned."""
     env_name: str = ""
-    """Name of the environment in a run that mixes several; empty elsewhere."""
+    """Name of the environment in a run that mixes several; empty in other runs."""
 
     @property
     def valid(self) -> tuple[Trajectory, ...]:
-        """The members that are evidence about the policy."""
+        """Members whose infrastructure did not fail."""
         return tuple(t for t in self.trajectories if t.status.is_evidence)
 
 
@@ -487,18 +495,19 @@ class TrajectoryGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCredit:
-    """Credit of one turn, and its parts, as records and reports hold it; trainers read columns."""
+    """Credit of one turn and its parts, for records and reports. (Trainers use columns of arrays instead.)"""
 
     shaped_reward: float
     return_to_go: float
     advantage: float
     anchor_group: int = -1
-    """Index of the anchor group in the batch, -1 if the estimator uses none."""
+    """Index of the anchor group (turns taken in the same state) in the batch; -1 if the estimator uses none."""
     anchor_size: int = 0
     gate_open: bool = True
     loss_weight: float = 1.0
-    """Weight of the turn in the loss; 0 leaves it out, of the denominators too."""
+    """Weight of the turn in the loss. A turn of weight 0 is excluded from the denominators, too."""
     token_advantages: tuple[float, ...] = ()
-    """One per sampled token where the estimator works on tokens; empty if all of them have ``advantage``."""
+    """One advantage per sampled token, shape ``[T]``, if the estimator works on tokens; empty if all tokens have
+    ``advantage``."""
     token_keep: tuple[bool, ...] = ()
-    """Which sampled tokens train where a selection chooses tokens; empty if all do."""
+    """True for each sampled token that is trained on, shape ``[T]``; empty if no selection chooses tokens."""

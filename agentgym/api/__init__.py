@@ -1,1 +1,1 @@
-"""Functions for scripts and notebooks: evaluate, collect rollouts, train. The commands call them too."""
+"""Functions for scripts and notebooks: evaluate, collect rollouts, train. The command line uses them, too."""

@@ -1,4 +1,4 @@
-"""Limits of an evaluation, at a time and in all: options that change no result."""
+"""Limits of an evaluation's concurrency, time, tokens and cost. They do not change its result."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Limits of an evaluation."""
+    """Limits of an evaluation's concurrency, time, tokens and cost."""
 
     num_envs: int
     """Episodes played at the same time."""
     max_minutes: float = 0.0
-    """By the clock; 0 for no limit."""
+    """Limit in minutes of wall time; 0 for no limit."""
     max_tokens: int = 0
-    """Sampled; 0 for no limit."""
+    """Limit of sampled tokens; 0 for no limit."""
     max_cost: float = 0.0
-    """Money by :attr:`prices`; 0 for no limit."""
+    """Limit of money spent according to :attr:`prices`; 0 for no limit."""
     prices: Prices | None = None
-    """None for those that the evaluation was made with, when it goes on."""
+    """None for the prices saved with the evaluation that is resumed."""
 
     def budget(self, folder: Path) -> Budget:
-        """Return a budget for the evaluation in a folder, of which nothing is spent."""
+        """Return an unspent budget for the evaluation in a folder."""
         from agentgym.evals.budget import Budget
 
         return Budget(self.max_minutes, self.max_tokens, f"agentgym eval --resume {folder}", self.max_cost)
 
     def prices_in(self, folder: Path, policies: Sequence[str]) -> Prices:
-        """Return the prices of an evaluation, and keep them with it.
+        """Return the prices of an evaluation and save them in its folder.
 
         Raises:
-            UsageError: there is a limit to the cost, and a policy with tokens has no price.
+            UsageError: the cost is limited, and a policy that samples tokens has no price.
             CorruptDataError: the saved prices cannot be read.
         """
         from agentgym.api.policies import is_scripted

@@ -1,4 +1,4 @@
-"""Evaluate a policy on tasks of one environment, from Python as ``agentgym eval`` does."""
+"""Evaluate a policy on tasks of one environment from Python, as ``agentgym eval`` does."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from agentgym.trust import sign
 from agentgym.types import Task, Trajectory
 
 MakeEnv = Callable[..., Env]
-"""A class of environments, or a function that makes one."""
+"""An environment class, or a function that makes an environment."""
 ChoosesAction = Callable[..., object]
-"""A function of ``env``, ``observation`` and ``rng``, or of fewer of them, that returns an action."""
+"""A function that takes any of ``env``, ``observation`` and ``rng`` and returns an action."""
 Bars = Callable[[Console, int], AbstractContextManager[Callable[[Trajectory], None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalPlan:
-    """All settings that decide the result of an evaluation; saved with it, so that it can be resumed."""
+    """All settings that determine the result of an evaluation. They are saved with it, so that it can be resumed."""
 
     env: str
     policy: str
@@ -59,11 +59,11 @@ class EvalPlan:
     max_thinking_tokens: int = 0
     max_context_tokens: int = 0
     repeats: int = 1
-    """Episodes of each task."""
+    """Episodes per task."""
     scoring: dict[str, object] = field(default_factory=dict)
     """The definition of success (:class:`agentgym.evals.scoring.Scoring`); empty for the environment's own."""
     opponent: str = ""
-    """Policy that plays against the evaluated one in a game for several players."""
+    """Policy of the other players in a game for several players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     chat: dict[str, object] = field(default_factory=dict)
     context: dict[str, object] = field(default_factory=dict)
@@ -72,13 +72,13 @@ class EvalPlan:
 
     @property
     def sampling(self) -> SamplingPlan:
-        """Return the settings of a model."""
+        """Return the sampling and rendering settings of a model."""
         return SamplingPlan(**{part.name: getattr(self, part.name) for part in fields(SamplingPlan)})
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An environment and a policy that are Python objects instead of names."""
+    """An environment and a policy given as Python objects instead of names."""
 
     make_env: MakeEnv | None = None
     make_agent: MakeAgent | None = None
@@ -86,7 +86,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The result of :func:`evaluate`, and the folder that holds its episodes."""
+    """The result of :func:`evaluate` and the folder of its episodes."""
 
     summary: runner.EvalSummary
     run_dir: Path
@@ -113,7 +113,7 @@ class Evaluation:
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:
-        """The episodes turn by turn."""
+        """Trajectories of all episodes."""
         return tuple(one for group in read_groups(self.run_dir) for one in group.trajectories)
 
 
@@ -137,29 +137,30 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
 ) -> Evaluation:
     """Evaluate a policy, as ``agentgym eval`` does, and return the result with its episodes.
 
-    It works where an event loop runs already, as in a notebook. A progress bar is shown on a terminal. If the policy is
-    the folder of a training run, arguments that are left out (None) are those of the run's own evaluation.
+    It also works if an event loop is already running, as in a notebook. On a terminal it shows a progress bar. If the
+    policy is the folder of a training run, arguments left at None take the values of the run's own evaluation.
 
     Args:
-        env: an id, ``file.py:Id``, a class of environments or a function that makes one.
-        policy: a name as ``--policy`` takes it (``oracle``, ``random``, a model, ``openai:URL``), or a function of
-            ``env``, ``observation`` and ``rng`` (it may take fewer) that returns an action.
+        env: an id, ``file.py:Id``, an environment class, or a function that makes an environment.
+        policy: a name as ``--policy`` takes it (``oracle``, ``random``, a model, ``openai:URL``), or a function of any
+            of ``env``, ``observation`` and ``rng`` that returns an action.
         kwargs: arguments of the environment.
-        episodes: number of tasks, the first of the split; by default 50.
-        repeats: episodes of each task, for pass@k; by default 1.
+        episodes: number of tasks, taken from the start of the split; by default 50.
+        repeats: episodes per task, for pass@k; by default 1.
         split: ``train``, ``valid`` or ``test`` (the default).
         seed: seed of the policy's sampling; by default 0.
         scorer: name of a scorer, or the settings of several (``{"scorers": [...]}``); by default the environment
             defines success.
         temperature: 0 for greedy sampling; by default 1.
-        max_new_tokens: sampled tokens of a turn; by default 64.
-        max_context_tokens: tokens of an episode; 0, the default, for the model's own limit.
+        max_new_tokens: most sampled tokens per turn; by default 64.
+        max_context_tokens: most tokens in the context; 0, the default, for the model's own limit.
+        opponent: policy of the other players in a game for several players.
         prices: money per million tokens, ``IN,OUT`` or a file, as ``--prices`` takes them.
         num_envs: episodes played at the same time.
         run_dir: folder of the results; by default ``runs/eval-<name>-<NNN>``.
 
     Raises:
-        UsageError: no such environment, policy, split or scorer, or ``run_dir`` is not empty.
+        UsageError: the environment, policy, split or scorer is unknown, or ``run_dir`` is not empty.
         RunStoppedError: too many episodes failed because of the infrastructure.
 
     Example:
@@ -186,7 +187,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
 
 
 def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, object]) -> dict[str, Any]:
-    """Return the fields of a plan, those that are left out from the training run that is the policy."""
+    """Return the fields of a plan. If the policy is a training run, its settings fill the fields that are not given."""
     names = env if isinstance(env, str) else name_of(env), policy if isinstance(policy, str) else name_of(policy)
     if isinstance(env, str) and isinstance(policy, str):
         return as_the_run(*names, given, note_on_stderr)
@@ -195,15 +196,15 @@ def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, ob
 
 
 def compare(a: Evaluation | str | Path, b: Evaluation | str | Path) -> Comparison:
-    """Compare two evaluations of the same tasks pair by pair, as ``agentgym compare`` does.
+    """Compare two evaluations task by task, as ``agentgym compare`` does.
 
     Args:
         a: result of :func:`evaluate`, or the folder of one evaluation.
-        b: likewise; the difference is the success of ``b`` less that of ``a``.
+        b: likewise; the reported difference is the success of ``b`` minus that of ``a``.
 
     Raises:
-        UsageError: they are not of the same tasks, arguments and limits, or a folder has several evaluations.
-        CorruptDataError: a folder has no finished evaluation.
+        UsageError: tasks, arguments or limits differ, or a folder holds several evaluations.
+        CorruptDataError: a folder holds no finished evaluation.
 
     Example:
         >>> import tempfile
@@ -229,15 +230,15 @@ def _opened(given: Evaluation | str | Path) -> evals_compare.Evaluation:
 
 
 def name_of(given: Callable[..., object]) -> str:
-    """Return the name under which results mention an object: the id of a registered class, or its own name."""
+    """Return the name of an object in results: the id of a registered class, or else the object's ``__name__``."""
     return str(getattr(given, "__name__", type(given).__name__))
 
 
 def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given()) -> tuple[EvalPlan, Path]:
-    """Return the plan and the folder of a new evaluation; refuse what is wrong before the folder is made.
+    """Return the plan and the folder of a new evaluation, after checking all arguments.
 
     Raises:
-        UsageError: no such environment or policy, or the folder is taken.
+        UsageError: the environment or policy is unknown, or the folder is in use. No folder has been made then.
     """
     plan = EvalPlan(**given)
     if plan.episodes < 1 or plan.repeats < 1:
@@ -256,7 +257,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
 
 
 def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
-    """Return the function that makes one instance of a plan's environment."""
+    """Return a function that makes an instance of the plan's environment."""
     if given.make_env is None:
         return partial(make, find(plan.env).id, **plan.kwargs)
 
@@ -271,7 +272,7 @@ def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
 
 
 def _tasks_of(plan: EvalPlan, make_env: Callable[[], Env], status: Console) -> tuple[list[Task], SamplingPlan]:
-    """Return the tasks, each as often as it is repeated, and how the policy samples, with its worked example."""
+    """Return the tasks, each repeated as planned, and the sampling settings, including a worked example."""
     probe = make_env()
     tasks = probe.tasks(plan.split)[: plan.episodes]
     sampling = _with_example(plan, probe)
@@ -291,11 +292,11 @@ async def play(
     bars: Bars = episode_progress,
     given: Given = Given(),
 ) -> runner.EvalSummary:
-    """Play what the plan says, and write the episodes and the summary to its folder.
+    """Run the planned evaluation and write the episodes and the summary to its folder.
 
     Args:
-        status: the console of progress and remarks; by default standard error.
-        bars: shows the progress.
+        status: the console for progress and remarks; by default standard error.
+        bars: context manager that shows the progress.
     """
     status = status or Console(file=sys.stderr, highlight=False)
     price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
@@ -341,7 +342,7 @@ async def _nothing() -> None:
 
 
 def _with_example(plan: EvalPlan, env: Env) -> SamplingPlan:
-    """Return the settings of a model, with the worked example that its prompts show, where one is asked for."""
+    """Return the sampling settings, with a worked example for the prompts if the plan asks for one."""
     if not plan.context.get("example_turns"):
         return plan.sampling
     shown = FULL.changed(plan.context).with_example(env).examples
@@ -349,7 +350,7 @@ def _with_example(plan: EvalPlan, env: Env) -> SamplingPlan:
 
 
 def _keep_journal(plan: EvalPlan, folder: Path, name: str, tasks: list[Task], status: Console, given: Given) -> None:
-    """Note what the evaluation is made with, and say what has changed since it was begun."""
+    """Record the versions that the evaluation uses, and report which have changed since it began."""
     facts = {} if given.make_agent else policy_facts(plan.policy)
     changes = journal.note(
         folder,

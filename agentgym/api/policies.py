@@ -1,4 +1,4 @@
-"""Policies by name (``oracle``, ``random``, a model, an endpoint), or as a function of one's own."""
+"""Policies, given by name (``oracle``, ``random``, a model, an endpoint) or as a user's function."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class SamplingPlan:
     max_thinking_tokens: int = 0
     max_context_tokens: int = 0
     chat: dict[str, object] = field(default_factory=dict)
-    """Values in place of how the model's conversations were rendered in training."""
+    """Changes to the rendering of conversations that the model was trained with."""
     context: dict[str, object] = field(default_factory=dict)
-    """Values in place of the context the model was trained with."""
+    """Changes to the context settings that the model was trained with."""
     harness: dict[str, object] = field(default_factory=dict)
-    """The agent program that plays (``HarnessConfig``); empty for the loop of agentgym."""
+    """Settings of the agent program that runs the episode (``HarnessConfig``); empty for agentgym's own loop."""
     verify: dict[str, object] = field(default_factory=dict)
-    """The scorer by which a policy of several attempts chooses one (``best:``, ``retry:``, ``summary:``)."""
+    """Settings of the scorer that chooses among several attempts (``best:``, ``retry:``, ``summary:``)."""
 
 
 def note_on_stderr(text: str) -> None:
-    """Print a remark where it is not mistaken for a result."""
+    """Print a remark on standard error, so that it does not mix with results."""
     print(text, file=sys.stderr)
 
 
@@ -52,12 +52,12 @@ def is_scripted(policy: str) -> bool:
 
 
 def check_policy(policy: str, plan: SamplingPlan) -> None:
-    """Refuse what is no policy, or cannot play so.
+    """Raise an error if a name is no policy, or if the policy does not support the plan.
 
     Raises:
-        UnknownNameError: naming what there is.
-        UsageError: no address, or a plan that is not for endpoints.
-        MissingExtraError: models need an extra.
+        UnknownNameError: there is no such policy; the message names those that exist.
+        UsageError: the address is missing, or endpoints do not support the plan.
+        MissingExtraError: the extra that models need is not installed.
     """
     from agentgym.api.run_dirs import need_train_extra
     from agentgym.errors import UsageError, unknown_name
@@ -100,7 +100,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
 
 
 def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
-    """Check how a policy attempts a task, and return the plan of a single attempt."""
+    """Check the settings of a policy with several attempts, and return the plan of a single attempt."""
     from agentgym.errors import UsageError
     from agentgym.evals.attempts import Attempts, read_verifier
 
@@ -123,7 +123,7 @@ def _check_harness(policy: str, plan: SamplingPlan) -> None:
     if not HarnessConfig.of(plan.harness).name:
         if "name" not in plan.harness:
             raise UsageError("harness.KEY=VALUE needs --harness NAME")
-        return  # an empty name plays without the harness of a training run
+        return  # an empty name turns off the harness of a training run
     need_extra("--harness", "serve", "fastapi", "uvicorn")
     if is_scripted(policy) or policy.startswith(ENDPOINT):
         raise UsageError(
@@ -139,16 +139,17 @@ async def open_agents(
     say: Callable[[str], None] = note_on_stderr,
     folder: Path | None = None,
 ) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
-    """Return the agents of a policy, and the coroutine function that frees what they hold.
+    """Return a function that makes agents of a policy, and a coroutine function that frees their resources.
 
     Args:
-        num_slots: episodes that are played at the same time.
-        say: takes remarks about the model, one line each.
-        folder: of the evaluation, where the scorer of a policy of several attempts may remember.
+        num_slots: number of episodes that run at the same time.
+        say: receives remarks about the model, one line each.
+        folder: folder of the evaluation, in which a scorer of several attempts may cache its results.
 
     Raises:
-        UsageError: the model cannot be loaded, or its context has no room.
-        ConfigError, EngineError: no vLLM server can be used.
+        UsageError: the model cannot be loaded, or its context is too small.
+        ConfigError: the settings do not fit the vLLM server.
+        EngineError: no vLLM server answers.
     """
 
     from agentgym.evals.attempts import Attempts, open_attempts
@@ -168,7 +169,7 @@ async def open_agents(
 async def _open_policy(
     policy: str, plan: SamplingPlan, num_slots: int, say: Callable[[str], None]
 ) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
-    """Return the agents of a policy that makes one attempt, as :func:`open_agents` does."""
+    """Return the same as :func:`open_agents`, for a policy that makes one attempt."""
 
     async def nothing() -> None:
         pass
@@ -226,9 +227,9 @@ async def _open_policy(
 
 
 def policy_facts(policy: str) -> dict[str, str]:
-    """Return what identifies a policy, for the journal of an evaluation: digests of a model's files or of a script.
+    """Return facts that identify a policy in an evaluation's journal: digests of a model's files or of a script.
 
-    A hub name whose files are not at hand, and a model behind an endpoint, are known by name alone.
+    A model behind an endpoint, or a hub name whose files have not been downloaded, is identified by its name only.
     """
     from agentgym.evals.attempts import inner_policy
     from agentgym.rollout.journal import file_digest, model_facts

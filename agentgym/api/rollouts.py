@@ -1,4 +1,4 @@
-"""Play episodes from Python, and get them as trajectories."""
+"""Collect rollouts from Python and return them as trajectories."""
 
 from __future__ import annotations
 
@@ -31,24 +31,26 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
     opponent: str = "",
     num_envs: int = 32,
 ) -> tuple[TrajectoryGroup, ...]:
-    """Play ``group_size`` episodes of each task and return them, one group per task. Nothing is written.
+    """Run ``group_size`` episodes of each task and return them, one group per task. Write no files.
 
-    If the policy is the folder of a training run, arguments that are left out (None) are those of the run's own
-    evaluation.
+    If the policy is the folder of a training run, arguments left at None take the values of the run's own evaluation.
 
-    Episodes whose infrastructure failed are played again twice. Those that still fail are in
-    ``group.trajectories`` with their status and error, and not in ``group.valid``.
+    An episode whose infrastructure failed is tried again, at most twice. If it still fails, ``group.trajectories``
+    contains it with its status and error, and ``group.valid`` does not.
 
     Args:
-        env: an id, ``file.py:Id``, a class of environments or a function that makes one.
+        env: an id, ``file.py:Id``, an environment class, or a function that makes an environment.
         policy: as :func:`~agentgym.api.evaluation.evaluate` takes it.
         kwargs: arguments of the environment.
-        tasks: how many of the split, or the tasks themselves.
+        tasks: number of tasks from the start of the split, or the tasks themselves.
+        split: ``train``, ``valid`` or ``test``, if ``tasks`` is a number.
+        group_size: episodes per task.
         seed: seed of the policy's sampling.
+        temperature, max_new_tokens, max_context_tokens, opponent: as in :func:`~agentgym.api.evaluation.evaluate`.
         num_envs: episodes played at the same time.
 
     Raises:
-        UsageError: no such environment, policy or split, or fewer tasks than asked for.
+        UsageError: the environment, policy or split is unknown, or the split has fewer tasks than requested.
         RunStoppedError: more than half of the episodes failed because of the infrastructure.
 
     Example:
@@ -75,7 +77,7 @@ def _chosen(make_env: MakeEnv, tasks: int | Sequence[Task], split: str) -> Seque
     try:
         found = env.tasks(split)
         if not 1 <= tasks <= len(found):
-            raise UsageError(f"{env.env_id} has {len(found)} tasks in the split {split}; tasks={tasks} is not possible")
+            raise UsageError(f"{env.env_id} has {len(found)} tasks in the split {split}, fewer than tasks={tasks}")
         return found[:tasks]
     finally:
         env.close()

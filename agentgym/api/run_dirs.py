@@ -1,4 +1,4 @@
-"""The folders that runs and evaluations write to."""
+"""Folders that runs and evaluations write to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agentgym.errors import UsageError, require_extra
 
 
 def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")) -> Path:
-    """Make a fresh run folder: ``wanted``, or ``root/name-NNN`` with the next free number.
+    """Make a new run folder: ``wanted``, or ``root/name-NNN`` with the next free number.
 
     Raises:
-        UsageError: ``wanted`` is there already and not empty.
+        UsageError: ``wanted`` exists and is not empty.
 
     Example:
         >>> import tempfile
@@ -25,14 +25,16 @@ def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")
     """
     if wanted is not None:
         if wanted.is_file() or (wanted.is_dir() and any(wanted.iterdir())):
-            raise UsageError(f"{wanted} is there already; choose another folder, or go on with it by --resume {wanted}")
+            raise UsageError(
+                f"{wanted} exists and is not empty; choose another folder, or resume it with --resume {wanted}"
+            )
         wanted.mkdir(parents=True, exist_ok=True)
         return wanted
     root.mkdir(parents=True, exist_ok=True)
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")
     taken = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{slug}-*") if re.search(r"-\d+$", path.name)]
     number = max(taken, default=0) + 1
-    while True:  # another command may take the same number at the same time
+    while True:  # another command may choose the same number at the same time
         path = root / f"{slug}-{number:03d}"
         try:
             path.mkdir()
@@ -54,9 +56,9 @@ def removed_if_nothing_was_played(folder: Path) -> Iterator[None]:
 
 
 def need_train_extra(what: str) -> None:
-    """Refuse early where the modules that run a model are not installed.
+    """Raise an error early if the modules that run a model are not installed.
 
     Raises:
-        MissingExtraError: with the command that installs them.
+        MissingExtraError: a module is missing; the message names the command that installs it.
     """
     require_extra(what, "train", "torch", "transformers", "tokenizers")

@@ -1,4 +1,4 @@
-"""The settings of a training run's own evaluation, for ``agentgym eval RUN`` and ``evaluate(env, RUN)``."""
+"""Settings of a training run's own evaluation, for ``agentgym eval RUN`` and ``evaluate(env, RUN)``."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
 SAMPLING = ("temperature", "max_new_tokens", "max_thinking_tokens", "max_context_tokens")
-"""Settings that go with the model, whatever it is evaluated on."""
+"""Settings that apply to the model on every environment."""
 GROUPS = ("kwargs", "chat", "context", "harness")
-"""Settings that are mappings: of the environment, of how conversations are rendered, of what a prompt holds."""
+"""Settings that are mappings: arguments of the environment, rendering, context, and harness."""
 NOT_OF_ENDPOINTS = ("chat", "context", "max_context_tokens", "max_thinking_tokens")
-"""Settings that the server behind an endpoint decides."""
+"""Settings that an endpoint's server determines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """A training run, and how it evaluates its policy."""
+    """A training run and the settings of its own evaluation."""
 
     folder: Path
     plan: dict[str, Any]
-    """The fields of an ``EvalPlan`` that the run decides."""
+    """Fields of an ``EvalPlan`` that the run sets."""
     others: tuple[str, ...] = ()
-    """The other environments that it was trained on."""
+    """Other environments that the policy was trained on."""
 
     def merged(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return what was given on top of what the run did; of another environment only sampling is taken over."""
+        """Return the given fields, completed from the run. For another environment only sampling settings are taken
+        over.
+        """
         if not self.has_env(given):
             return self.sampling | given
         own = self._of_policy(str(given["policy"]))
@@ -42,22 +44,22 @@ class RunSettings:
         return {**own, **given, **groups}
 
     def _of_policy(self, policy: str) -> dict[str, Any]:
-        """Return the run's settings without those that a policy behind an endpoint cannot have."""
+        """Return the run's settings, without those that do not apply if the policy is an endpoint."""
         if not policy.startswith(ENDPOINT):
             return self.plan
         return {name: value for name, value in self.plan.items() if name not in NOT_OF_ENDPOINTS}
 
     def has_env(self, plan: dict[str, Any]) -> bool:
-        """Return True if a plan's environment is the one that the run was trained on."""
+        """Return True if the run was trained on the plan's environment."""
         return _same_env(plan.get("env", self.plan["env"]), self.plan["env"])
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The settings of the model alone."""
+        """Settings of the model only."""
         return {name: self.plan[name] for name in SAMPLING}
 
     def note(self, plan: dict[str, object]) -> str:
-        """Return a line that says in what a plan is as the run's own evaluation, and in what not."""
+        """Return a line that lists how a plan agrees with the run's own evaluation and how it differs."""
         if not self.has_env(plan):
             taken = ", ".join(f"{name}={plan[name]}" for name in SAMPLING)
             trained_on = ", ".join([self.plan["env"], *self.others])
@@ -77,7 +79,7 @@ class RunSettings:
 
 
 def _changes(prefix: str, of_run: Mapping[str, object], of_plan: Mapping[str, object]) -> list[str]:
-    """Return each value of a plan that is not the run's."""
+    """Return the values of a plan that differ from the run's."""
     keys = (key for key in {**of_run, **of_plan} if of_run.get(key) != of_plan.get(key))
     return [
         f"{prefix}{key}={of_plan[key]!r} ({of_run.get(key, 'the default')!r} in the run)"
@@ -94,15 +96,17 @@ def as_the_run(
     say: Callable[[str], None],
     require: Callable[[Path], None] = require_trust,
 ) -> dict[str, Any]:
-    """Return the fields of a plan: those given, and the rest from the training run that is named, if one is.
+    """Return the fields of a plan: the given ones, and the rest from the named training run, if any.
 
     Args:
         name: an environment, or the folder of a run.
-        say: told what is taken over, and what differs from the run.
-        require: as of :func:`run_settings`.
+        policy: the policy to evaluate; empty for the run's own.
+        given: fields that the user has set.
+        say: receives a line about the settings taken over and those that differ from the run.
+        require: as in :func:`run_settings`.
 
     Raises:
-        UsageError: the run was on several environments, and none of them is named.
+        UsageError: the run used several environments, and ``name`` does not say which one to evaluate.
         CorruptDataError: the run's configuration cannot be read.
     """
     own = run_settings(name, require=require)
@@ -121,15 +125,15 @@ def as_the_run(
 
 
 def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = require_trust) -> RunSettings | None:
-    """Return the settings of a training run that is named by its folder, or by the model in it; None for others.
+    """Return the settings of a training run given by its folder or its model folder, or None for any other policy.
 
     Args:
-        env: the environment to evaluate on, which chooses among those of a run on several.
-        require: returns if the folder may be used, as :func:`~agentgym.api.trust.require_trust` does.
+        env: the environment to evaluate on, if the run used several.
+        require: raises an error unless the folder is trusted, as :func:`~agentgym.api.trust.require_trust` does.
 
     Raises:
-        UsageError: the run was made by somebody else.
-        CorruptDataError: the folder is a training run's, and its configuration cannot be read.
+        UsageError: another user made the run, and it is not trusted.
+        CorruptDataError: the configuration of the training run cannot be read.
     """
     from agentgym.evals.attempts import inner_policy
 
@@ -147,7 +151,7 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
 
 
 def is_run(name: str) -> bool:
-    """Return True if a folder is a training run's."""
+    """Return True if a name is the folder of a training run."""
     return _is_run(Path(name) / "config.json")
 
 
@@ -156,7 +160,8 @@ def _is_run(config: Path) -> bool:
         saved = read_json(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(saved, dict) and "recipe" in saved and "env" in saved  # a model's config.json has neither
+    # the config.json of a model has neither key
+    return isinstance(saved, dict) and "recipe" in saved and "env" in saved
 
 
 def _plan(config: TrainConfig, policy: str) -> dict[str, object]:
@@ -188,12 +193,12 @@ def _changed(values: Mapping[str, object], defaults: Mapping[str, object]) -> di
 
 
 def _same_env(one: str, other: str) -> bool:
-    """Return True for two references to the same environment, whose file may be named in two ways."""
+    """Return True if two references name the same environment; the path to its file may be written in two ways."""
     if one == other:
         return True
     from agentgym.registry import find
 
     try:
         return find(one).id == find(other).id
-    except (UsageError, OSError):  # the run's own file may be gone
+    except (UsageError, OSError):  # the file that the run used may have been deleted
         return False

@@ -1,4 +1,4 @@
-"""Train from Python, as ``agentgym train`` does."""
+"""Training from Python, as ``agentgym train`` does."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def train(
     recipe: str, changes: Mapping[str, object] | None = None, *, run_dir: str | Path | None = None
 ) -> TrainResult:
-    """Train an agent by a recipe, as ``agentgym train`` does, and write its report.
+    """Train an agent with a recipe, as ``agentgym train`` does, and write its report.
 
-    It works where an event loop runs already, as in a notebook.
+    It also works if an event loop is already running, as in a notebook.
 
     Args:
-        recipe: a name that ``agentgym list --recipes`` shows.
-        changes: values in place of the recipe's, by their path, as in ``{"env.id": "Guess-v0", "optimizer.lr": 1e-4}``.
+        recipe: a name from ``agentgym list --recipes``.
+        changes: values that replace the recipe's, by path, as in ``{"env.id": "Guess-v0", "optimizer.lr": 1e-4}``.
         run_dir: folder of the run; by default ``runs/<recipe>-<NNN>``.
 
     Returns:
@@ -30,8 +30,8 @@ def train(
         model (``model/``), metrics, rollouts, checkpoints and ``report.html``.
 
     Raises:
-        UsageError: no such recipe, key or model, or ``run_dir`` is not empty.
-        ConfigError: values that are wrong or do not go together.
+        UsageError: the recipe, key or model is unknown, or ``run_dir`` is not empty.
+        ConfigError: a value is wrong, or values do not fit together.
         RunStoppedError: the run stopped itself; :func:`resume` continues it.
     """
     need_train_extra("training")
@@ -46,14 +46,15 @@ def train(
 
 
 def resume(run_dir: str | Path, *, num_steps: int | None = None) -> TrainResult:
-    """Continue a run from its last checkpoint, to its end or to a later one.
+    """Resume a run from its last checkpoint and train to its last step, or to a later one.
 
     Args:
-        num_steps: the new end, at least the old one.
+        run_dir: folder of the run.
+        num_steps: new number of steps, not below the old one; by default the old one.
 
     Raises:
-        UsageError: there is no such run, it was made by somebody else, or ``num_steps`` is before its end.
-        CorruptDataError: its files cannot be read.
+        UsageError: there is no such run, another user made it, or ``num_steps`` is below the old number.
+        CorruptDataError: the files of the run cannot be read.
     """
     need_train_extra("training")
     from agentgym.trainers.config.overrides import apply_changes, load_config

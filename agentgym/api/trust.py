@@ -1,4 +1,4 @@
-"""Refuse to use what the run folder of somebody else names."""
+"""A check that the user trusts the code and servers that a run folder names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) -> None:
-    """Return if a run folder is the user's own, a harmless one, or one that the user agrees to.
+    """Return if this user made a run folder, it names nothing harmful, or the user agrees to use it.
 
     Args:
-        ask: shows the user what the folder names and returns True if the user agrees; without it nobody is asked.
+        ask: shows the user what the folder names, and returns True if the user agrees; None to ask nobody.
 
     Raises:
-        UsageError: the user does not agree, or cannot be asked; the message lists what the folder names.
+        UsageError: the user does not agree or cannot be asked; the message lists what the folder names.
     """
     from agentgym.errors import UsageError
     from agentgym.trust import foreign_parts, sign

@@ -1,4 +1,4 @@
-"""Conformance checks, fault injection and scripted policies, shipped to users."""
+"""Conformance checks, fault injection and scripted policies, for users' own environments and tests, too."""
 
 from agentgym.check.chaos import Chaos
 from agentgym.check.conformance import check_env

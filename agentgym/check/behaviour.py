@@ -1,4 +1,4 @@
-"""Checks of what policies can get out of an environment: the gold one everything, the idle and the hostile nothing."""
+"""Checks of rewards by policy: the gold policy succeeds everywhere, an idle or a hostile policy gains nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
 
 _ORACLE_TURNS = 1000
-_RANDOM_PER_EPISODE = 4  # random episodes per requested episode, since one failure among them is enough
+# random episodes per requested episode: more, since a single failure among them passes the check
+_RANDOM_PER_EPISODE = 4
 _FEWEST_STATES = 8
 _SPEED_S = 0.2
 
@@ -62,7 +63,7 @@ _ODD_VALUES: tuple[object, ...] = (
 
 
 def oracle(subject: Subject) -> str:
-    """The gold policy succeeds on every task."""
+    """Check that the gold policy succeeds on every task."""
     for number, task in enumerate(subject.tasks()):
         with contextlib.closing(subject.factory()) as env:
             env.reset(options={"task": task})
@@ -78,7 +79,7 @@ def oracle(subject: Subject) -> str:
 
 
 def noop_policy(subject: Subject) -> str:
-    """Doing nothing never succeeds."""
+    """Check that a policy that does nothing never succeeds."""
     for number, task in enumerate(subject.tasks()):
         episode = _play(subject, noop, task, number)
         if episode.is_success:
@@ -87,7 +88,7 @@ def noop_policy(subject: Subject) -> str:
 
 
 def random_policy(subject: Subject) -> str:
-    """A random policy does not succeed on every task."""
+    """Check that a random policy does not succeed on every task."""
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
     for number, task in enumerate(subject.tasks(most_episodes), 1):
@@ -100,7 +101,7 @@ def random_policy(subject: Subject) -> str:
 
 
 def _blind(subject: Subject) -> str:
-    """Return a remark on arguments that random words hardly ever fit, so that random episodes show little."""
+    """Return a remark on free-text arguments that random words rarely fit, so that random episodes test little."""
     with contextlib.closing(subject.factory()) as env:
         free = [f"{spec.name}.{name}" for spec in env.tools for name in free_texts(spec.parameters)]
     if not free:
@@ -112,13 +113,13 @@ def _blind(subject: Subject) -> str:
 
 
 def hostile_actions(subject: Subject) -> str:
-    """Malformed and absurd actions never raise, never pay, and count as invalid where they cannot be run."""
+    """Check that malformed and absurd actions raise no error, earn nothing, and count as invalid if they cannot run."""
     task = subject.tasks(1)[0]
     env = subject.factory()
     num_actions = 0
     try:
         idle = max(0.0, reward_of(env, task, noop_action(env)))
-        ceilings: dict[str, float] = {}  # by tool
+        ceilings: dict[str, float] = {}  # number of hostile actions by tool
         for text in _ODD_TEXTS:
             env.parse_action(text)
         is_fresh = False
@@ -138,14 +139,14 @@ def hostile_actions(subject: Subject) -> str:
 
 
 def state_keys(subject: Subject) -> str:
-    """Keys tell states apart, but depend on nothing except the state."""
+    """Check that state keys differ between states and depend on nothing but the state."""
     task = subject.tasks(1)[0]
     episodes = [
         _play(subject, policy, task, number)
         for number in range(max(4, subject.num_episodes))
         for policy in (random_action, _with_pauses(random_action))
     ]
-    ways: dict[str, set[tuple[str, ...]]] = {}  # the action histories that led to each key
+    ways: dict[str, set[tuple[str, ...]]] = {}  # action histories that led to each key
     for episode in episodes:
         acts = tuple(str(action) for action in episode.actions)
         for turn, key in enumerate(episode.state_keys[1:], 1):
@@ -171,9 +172,10 @@ def state_keys(subject: Subject) -> str:
 
 
 def _got_further(subject: Subject, task: Task) -> bool:
-    """Return True if random calls whose key never changed should have changed it.
+    """Return True if random calls that never changed the state key should have changed it.
 
-    Free text may have missed every time. The oracle's actions do not: its key must change, or there is a fault.
+    Random free text may have no effect, but the oracle's actions must change the key. If they do not, the key is
+    faulty.
     """
     with contextlib.closing(subject.factory()) as env:
         env.reset(options={"task": task})
@@ -188,7 +190,7 @@ def _got_further(subject: Subject, task: Task) -> bool:
 
 
 def speed(subject: Subject) -> str:
-    """Reported, never judged."""
+    """Report the steps per second. This check always passes."""
     rng = subject.rng(9)
     task = subject.tasks(1)[0]
     num_steps, spent_s = 0, 0.0
@@ -206,7 +208,7 @@ def _play(subject: Subject, policy: Policy, task: Task, number: int) -> Episode:
 
 
 def _with_pauses(policy: Policy) -> Policy:
-    """The policy, doing nothing every other time: where that changes nothing, states are reached in two ways."""
+    """Return a policy that does nothing every second turn. If that changes nothing, it reaches states in two ways."""
     return lambda env, observation, rng: (policy if rng.random() < 0.5 else noop)(env, observation, rng)
 
 
@@ -214,9 +216,9 @@ def _with_pauses(policy: Policy) -> Policy:
 class _Hostile:
     action: Message
     is_impossible: bool = False
-    """True if the turn must count as invalid."""
+    """True if the environment must count the turn as invalid."""
     plain: ToolCall | None = None
-    """The sound call that the action was made from: a lenient environment may pay as much as for that."""
+    """Valid call that the action was derived from; a lenient environment may pay the reward of that call."""
 
 
 def _hostile(env: Env, rng: np.random.Generator) -> Iterator[_Hostile]:
@@ -251,10 +253,10 @@ def _calls(*calls: ToolCall | MalformedCall) -> Message:
 
 
 def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float, is_fresh: bool) -> bool:
-    """Play one hostile action and return whether the episode is still at its start, so that it needs no reset.
+    """Play one hostile action. Return True if the episode is still at its start, so that it needs no reset.
 
-    A refused action leaves an episode where it was. If it pays there, it is played once more after a reset, since the
-    reward may belong to the turn: an episode that runs out of turns is graded as it stands.
+    A rejected action leaves the episode unchanged. If the action earns a reward, it is played once more after a reset:
+    the reward may belong to the turn limit, at which an unfinished episode is graded.
     """
     if not is_fresh:
         env.reset(options={"task": task})
@@ -270,7 +272,7 @@ def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float, is_f
 
 
 def _play_hostile(env: Env, action: Message) -> tuple[float, bool, bool]:
-    """Return the reward, whether the episode goes on as if nothing had happened, and whether the turn was valid."""
+    """Return the reward, whether the episode continues in the same state, and whether the turn was valid."""
     try:
         observation, reward, terminated, truncated, info = env.step(action)
         for message in observation:
@@ -284,15 +286,15 @@ def _what(action: Message) -> str:
     return brief(action.calls[0] if action.calls else action.content, 80)
 
 
-# ------ check that a policy cannot void its episodes: what its own calls do is evidence, never a failure of the rollout
+# ------ check that a policy cannot void its episodes: effects of its calls are evidence, not infrastructure failures
 
 _HASTE = {"tool_timeout_s": 0.5, "turn_timeout_s": 1.0}
-"""Limits of environments with sandboxes, so that the check does not wait for the whole of them."""
-_CALLS_PER_TURN = 3  # each within its own limit, and together beyond that of a step
+"""Short time limits for environments with sandboxes, so that the check is fast."""
+_CALLS_PER_TURN = 3  # each call is within its own limit; together they exceed that of a step
 
 
 def void_on_demand(subject: Subject) -> str:
-    """Programs that sleep, stop, fill or plant something fail no episode, and the next one works."""
+    """Check that programs that sleep, stop, fill the disk or leave files fail no episode, and that the next works."""
     task = subject.tasks(1)[0]
     programs = attempts()["voids"]
     with contextlib.closing(subject.factory()) as env:
@@ -308,7 +310,7 @@ def void_on_demand(subject: Subject) -> str:
 
 
 def _program_tool(tools: Sequence[ToolSpec]) -> ToolSpec | None:
-    """Return the tool that runs Python or a shell, by the parameter that it needs."""
+    """Return the tool that runs Python or a shell, recognised by its required parameter."""
     for wanted in ("code", "command"):
         for tool in tools:
             if tool.parameters.get("required") == [wanted]:
@@ -334,10 +336,10 @@ def _must_be_evidence(name: str, env: Env, task: Task, calls: Sequence[ToolCall]
                 _, _, terminated, truncated, _ = env.step(Message("assistant", "", turn))
             if terminated or truncated:
                 return
-    except ToolError:  # the environment ends the episode because of what the policy did
+    except ToolError:  # the environment may end the episode as a mistake of the policy
         return
     except Exception as error:
         raise CheckFailed(
             f"a policy can void its episode by a program that {name}: {type(error).__name__}: {error}; raise a "
-            "ToolError for what a call of the policy did"
+            "ToolError for faults of the policy's calls"
         ) from error

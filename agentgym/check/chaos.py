@@ -1,7 +1,7 @@
-"""Fault injection: any environment, made to crash, hang or dawdle at random.
+"""Fault injection: a wrapper that makes any environment crash, hang or slow down at random.
 
-The question it answers is whether *other* code keeps its promises when environments fail: siblings live on, failures
-are no rewards, and what is trained on is what would have been trained on without faults.
+It tests *other* code against failing environments: the rest of the group continues, failures give no reward, and
+training sees the same data as without faults.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _attempts_in_process: Counter[str] = Counter()
 
 
 class Fault(StrEnum):
-    """A fault of a reset or a step."""
+    """Kinds of faults of a reset or a step."""
 
     CRASH = "crash"
     HANG = "hang"
@@ -31,27 +31,27 @@ class Fault(StrEnum):
 
 
 def _delegated(name: str) -> object:
-    """Return a property that is the wrapped environment's attribute of that name."""
+    """Return a property that reads the attribute of that name from the wrapped environment."""
     return property(lambda chaos: getattr(chaos.env, name), lambda chaos, value: setattr(chaos.env, name, value))
 
 
 class Chaos(Env):
-    """Another environment with faults; apart from them it is that environment.
+    """A wrapper that injects faults into an environment and otherwise behaves like it.
 
     A crash raises ``RuntimeError``. A hang never returns from ``areset`` and ``astep`` (cancelling works); ``reset``
-    and ``step``, which nobody could cancel, raise ``TimeoutError`` instead. A fault of a reset strikes after the
-    wrapped environment's reset, one of a step before its step.
+    and ``step``, which cannot be cancelled, raise ``TimeoutError`` instead. A fault of a reset occurs after the wrapped
+    environment's reset; a fault of a step occurs before its step.
 
-    Faults are drawn by a generator of their own, seeded by ``(seed, task, attempt, turn)``, so that the wrapped
-    environment's randomness is what it was, and a second attempt at a task meets other faults than the first.
+    Faults come from a separate generator, seeded by ``(seed, task, attempt, turn)``. The wrapped environment's
+    randomness is therefore unchanged, and a second attempt at a task gets other faults than the first.
 
     Args:
-        env: the environment to wrap; closing this one closes it.
+        env: the environment to wrap; closing the wrapper closes it.
         crash, hang, slow: probability of each fault, per reset and per step; their sum is at most 1.
-        slow_s: seconds that a slow reset or step takes longer.
-        seed: of the faults.
-        attempts: counts attempts per task; shared by all instances in the process if left out. Give all environments
-            of a test one ``Counter()`` of its own to make its faults independent of what ran before.
+        slow_s: seconds by which a slow reset or step takes longer.
+        seed: seed of the faults.
+        attempts: counter of attempts per task. By default all instances in the process share one. Pass one
+            ``Counter()`` to all environments of a test to make its faults independent of earlier tests.
 
     Example:
         >>> class Echo(Env):
@@ -84,7 +84,7 @@ class Chaos(Env):
         self.observation_space = env.observation_space
         self.action_space = env.action_space
         self.num_faults: Counter[Fault] = Counter()
-        """Faults so far, by kind."""
+        """Number of faults so far, by kind."""
         self._crash, self._hang, self._slow, self._slow_s = crash, hang, slow, slow_s
         self._fault_seed = seed
         self._attempts = _attempts_in_process if attempts is None else attempts
@@ -117,7 +117,7 @@ class Chaos(Env):
         return await self.env.astep(action)
 
     def __getattr__(self, name: str) -> object:
-        if name == "env" or name.startswith("__"):  # not set yet, or looked for by copying
+        if name == "env" or name.startswith("__"):  # ``env`` is not set yet, or ``copy`` looks for a method
             raise AttributeError(name)
         return getattr(self.env, name)
 
@@ -130,7 +130,7 @@ class Chaos(Env):
 
     def _draw(self) -> Fault | None:
         if self._attempt == 0 or not self._crash + self._hang + self._slow:
-            return None  # a step before any reset is the wrapped environment's to refuse
+            return None  # the wrapped environment itself rejects a step before the first reset
         task_number = int(self.env.task.content_hash, 16)
         rng = np.random.default_rng((self._fault_seed, task_number, self._attempt, self.env.turn))
         drawn = float(rng.random())
@@ -169,6 +169,6 @@ DELEGATED = (
     *("state_key", "oracle", "cheats", "admissible_actions", "parse_action", "dump_state", "load_state", "snapshot"),
     *("restore", "render", "end_episode", "aend_episode", "close", "aclose"),
 )
-"""What is the wrapped environment's own; ``_np_random`` is there for Gymnasium's checker."""
+"""Attributes of the wrapped environment that the wrapper exposes; Gymnasium's checker reads ``_np_random``."""
 for _name in DELEGATED:
     setattr(Chaos, _name, _delegated(_name))

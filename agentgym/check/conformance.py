@@ -1,4 +1,4 @@
-"""The conformance kit: is an environment sound enough to train and to evaluate agents in?"""
+"""The conformance kit: checks that an environment is fit for training and evaluating agents."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ CheckFunction = Callable[[Subject], str]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One entry of the kit: what a check is called, what it runs, and which checks its finding rests on."""
+    """An entry of the kit: a check's name, its function, and the checks that it depends on."""
 
     name: str
     function: CheckFunction
     needs: tuple[str, ...] = ()
-    """Checks without whose passing a failure of this one would mean nothing."""
+    """Checks that must pass for a failure of this one to be informative."""
 
 
 _PLAYED = ("episodes", "rewards")
@@ -93,7 +93,7 @@ CHECKS = (
     Check("leaks", leaks, _PLAYED),
     Check("speed", speed, _PLAYED),
 )
-"""The kit, in the order it runs."""
+"""All checks, in the order in which they run."""
 
 
 def check_env(
@@ -106,22 +106,22 @@ def check_env(
     on_result: Callable[[CheckResult], None] = lambda result: None,
     arguments: Mapping[str, object] = MappingProxyType({}),
 ) -> CheckReport:
-    """Check that an environment keeps the contract.
+    """Check that an environment keeps the contract of :class:`~agentgym.env.env.Env`.
 
     Args:
         reference_or_factory: an id, ``module:Id`` or ``file.py:Id``; or a class or function that makes a new instance
-            each time it is called.
-        num_episodes: episodes per check; more find rarer faults.
-        seed: of the tasks that are drawn and of the random policy.
-        step_timeout_s: seconds that a reset or a step may take; kept in the main thread alone, see
+            per call.
+        num_episodes: episodes per check; more episodes find rarer faults.
+        seed: seed of the drawn tasks and of the random policy.
+        step_timeout_s: most seconds for a reset or a step; enforced only in the main thread, see
             :func:`~agentgym.env.time_limit.time_limit`.
-        check_timeout_s: seconds that one check may take, with the same restriction.
-        on_result: called after each check.
-        arguments: of the environment that the reference names, values that JSON can hold.
+        check_timeout_s: most seconds for one check, with the same restriction.
+        on_result: called with the result of each check.
+        arguments: arguments of the environment that the reference names, as JSON values.
 
     Raises:
         UsageError: there is no such environment or argument, an extra is missing, ``num_episodes`` is below 1, or a
-            limit of time is not above 0.
+            time limit is not above 0.
 
     Example:
         >>> report = check_env("agentgym/Household-v0", num_episodes=1)
@@ -130,7 +130,7 @@ def check_env(
     """
     check_number("num_episodes", num_episodes, Range(at_least=1))
     if min(step_timeout_s, check_timeout_s) <= 0:
-        raise UsageError(f"limits of time must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
+        raise UsageError(f"time limits must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):
         entry = find(reference_or_factory)
         if arguments:
@@ -140,12 +140,13 @@ def check_env(
     else:
         subject = Subject(reference_or_factory, None, num_episodes, seed)
     check = partial(_check, subject, step_timeout_s, check_timeout_s, on_result)
-    work = partial(copy_context().run, check)  # so that the limit of a step ends with this call
+    work = partial(copy_context().run, check)  # a copied context, so that the step limit ends with this call
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return work()
-    with ThreadPoolExecutor(1, "check_env") as outside:  # in a notebook: the checks need event loops of their own
+    # in a notebook a loop is already running, and the checks need loops of their own
+    with ThreadPoolExecutor(1, "check_env") as outside:
         return outside.submit(work).result()
 
 
@@ -166,9 +167,9 @@ def _check(
 
 
 def _check_on(check: Check, failed: list[CheckResult], subject: Subject, timeout_s: float) -> CheckResult:
-    """Run a check. Where one that it rests on failed, a failure of its own says nothing new, but a pass does.
+    """Run a check. If a check that it depends on has failed, its own failure counts as blocked, while a pass counts.
 
-    After one that hung nothing that rests on it is run, so that the kit ends in bounded time.
+    If a check that it depends on has hung, it does not run, so that the kit ends in bounded time.
     """
     names = ", ".join(result.name for result in failed)
     if any(result.is_hung for result in failed):

@@ -1,4 +1,4 @@
-"""Checks of the contract of :class:`~agentgym.env.env.Env`: what is called when, and what comes back."""
+"""Checks of the contract of :class:`~agentgym.env.env.Env`: order of calls and returned values."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from agentgym.types import Json, JsonSchema, Observation, RewardPart, RewardRole
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TOLERANCE = 1e-9
 _ORACLE_EPISODES = 2
-_SAMPLED_TASKS = 500  # per split
+_SAMPLED_TASKS = 500  # tasks per split
 
 
 def gymnasium_api(subject: Subject) -> str:
-    """Gymnasium's own checker passes."""
+    """Check that Gymnasium's own checker passes."""
     env = subject.factory()
     if env.max_turns == 1:
-        env.max_turns = 2  # Gymnasium's checker takes the end after one step for a mistake
+        env.max_turns = 2  # Gymnasium's checker reports an error if an episode ends after one step
     shown = contextlib.redirect_stdout(io.StringIO())  # the checker tries every render mode, ``human`` among them
     with warnings.catch_warnings(record=True) as caught, shown:
         warnings.simplefilter("always")
@@ -47,7 +47,7 @@ def gymnasium_api(subject: Subject) -> str:
 
 
 def tool_schemas(subject: Subject) -> str:
-    """Every tool has a name of its own, a description, and a valid JSON schema."""
+    """Check that every tool has a unique name, a description and a valid JSON schema."""
     with contextlib.closing(subject.factory()) as env:
         specs = env.tools
     if not specs:
@@ -67,7 +67,7 @@ def tool_schemas(subject: Subject) -> str:
 
 
 def control_verbs(subject: Subject) -> str:
-    """No tool lets an agent reset, snapshot or grade its world."""
+    """Check that no tool lets an agent reset, snapshot or grade its environment."""
     with contextlib.closing(subject.factory()) as env:
         found = sorted(CONTROL_VERBS & {spec.name for spec in env.tools})
     if found:
@@ -76,13 +76,13 @@ def control_verbs(subject: Subject) -> str:
 
 
 def episodes(subject: Subject) -> str:
-    """Episodes of a random policy go through without an exception."""
+    """Check that episodes of a random policy raise no exception."""
     num_turns = sum(len(episode.steps) for episode in random_episodes(subject))
     return f"{num_turns} turns of {subject.num_episodes} episodes"
 
 
 def order_of_calls(subject: Subject) -> str:
-    """``step`` before ``reset`` and after the end is refused, by both paths."""
+    """Check that ``step`` and ``astep`` raise errors before ``reset`` and after the end."""
     with contextlib.closing(subject.factory()) as env:
         _must_raise(ResetNeededError, "step() before reset()", lambda: env.step("x"))
         _must_raise(ResetNeededError, "astep() before reset()", lambda: asyncio.run(env.astep("x")))
@@ -100,7 +100,7 @@ def order_of_calls(subject: Subject) -> str:
 
 
 def closing(subject: Subject) -> str:
-    """``close`` may be called twice; afterwards everything else is refused."""
+    """Check that ``close`` may be called twice and that other calls raise errors afterwards."""
     unused, used = subject.factory(), subject.factory()
     task = subject.tasks(1)[0]
     used.reset(options={"task": task})
@@ -114,7 +114,7 @@ def closing(subject: Subject) -> str:
 
 
 def observations(subject: Subject) -> str:
-    """Observations are user and tool messages that a tokenizer can read; only the last may be empty."""
+    """Check that observations are user and tool messages that a tokenizer can encode; only the last may be empty."""
     num_messages = 0
     for episode in random_episodes(subject):
         for turn, observation in enumerate(episode.observations):
@@ -127,9 +127,9 @@ def observations(subject: Subject) -> str:
 
 
 def rewards(subject: Subject) -> str:
-    """Reward parts sum to the reward of each turn, rewards to the return, and all are finite.
+    """Check that parts sum to the reward of each turn and rewards to the return, and that all are finite.
 
-    The oracle earns what random actions may never earn, so it plays, too.
+    The oracle plays, too, since it earns rewards that random actions may never earn.
     """
     num_turns = 0
     for episode in (*random_episodes(subject), *_oracle_episodes(subject)):
@@ -150,7 +150,7 @@ def rewards(subject: Subject) -> str:
 
 
 def _oracle_episodes(subject: Subject) -> Iterator[Episode]:
-    """Yield a few episodes of the oracle, none where there is none or it fails, which is another check's to say.
+    """Yield a few episodes of the oracle; none if there is no oracle or it fails, which another check reports.
 
     Raises:
         RewardError: a reward is not finite.
@@ -168,7 +168,7 @@ def _oracle_episodes(subject: Subject) -> Iterator[Episode]:
 
 
 def splits(subject: Subject) -> str:
-    """No task is in two splits, and every task says which split it is of."""
+    """Check that no task is in two splits and that every task names its split."""
     env = subject.factory()
     owner: dict[str, str] = {}
     sizes = []
@@ -222,14 +222,14 @@ def _check_sum(where: str, parts: tuple[RewardPart, ...], reward: float) -> None
         if not isinstance(part.role, RewardRole):
             raise CheckFailed(f"{where}: part {part.name!r} has the role {part.role!r}, expected a RewardRole")
     total = sum(part.value for part in parts)
-    is_finite = abs(total) < float("inf") and abs(reward) < float("inf")  # False for nan too
+    is_finite = abs(total) < float("inf") and abs(reward) < float("inf")  # a comparison with nan is False, too
     if not is_finite:
         raise CheckFailed(f"{where}: the reward is {reward}, its parts sum to {total}; rewards are finite")
     if abs(total - reward) > _TOLERANCE * max(1.0, abs(reward)):
         raise CheckFailed(f"{where}: the reward is {reward}, its parts sum to {total}")
 
 
-# ------------------------------------------------- is this a JSON schema that chat templates and servers can work with?
+# ------------------------------------------------------- JSON schemas that chat templates and servers accept
 
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _SUBSCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
@@ -238,7 +238,7 @@ _SUBSCHEMAS = ("items", "additionalProperties", "not")
 
 
 def schema_problems(parameters: object) -> Iterator[str]:
-    """Return the faults of the JSON schema of a tool's parameters.
+    """Yield the faults of the JSON schema of a tool's parameters.
 
     Example:
         >>> list(schema_problems({"type": "object", "properties": {"k": {"type": "int"}}, "required": ["n"]}))
@@ -258,7 +258,7 @@ def schema_problems(parameters: object) -> Iterator[str]:
 
 
 def free_texts(schema: JsonSchema) -> list[str]:
-    """Return the parameters of a tool's schema that take any text.
+    """Return the names of parameters that take any text.
 
     Example:
         >>> free_texts({"properties": {"door": {"type": "string"}, "key": {"type": "string", "enum": ["a", "b"]}}})
@@ -272,7 +272,7 @@ def free_texts(schema: JsonSchema) -> list[str]:
 
 
 def undescribed(parameters: JsonSchema) -> list[str]:
-    """The parameters without a description."""
+    """Return the names of parameters without a description."""
     return [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]
 
 

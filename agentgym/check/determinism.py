@@ -1,4 +1,4 @@
-"""Checks that an episode is a function of (task, seed, actions) and of nothing else."""
+"""Checks that an episode depends on task, seed and actions only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from agentgym.registry import find, make
 from agentgym.types import Observation
 
 _CHILD_TIMEOUT_S = 300.0
-_UNKNOWN_IN_CHILD = 17  # an exit status that Python itself does not use
+_UNKNOWN_IN_CHILD = 17  # an exit status that Python itself never uses
 
 
 def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[Episode]:
-    """Episodes of a random policy, one per task, each in an environment of its own."""
+    """Play episodes of a random policy, one per task, each in a new environment."""
     episodes = []
     for number, task in enumerate(subject.tasks(num_episodes)):
         with contextlib.closing(subject.factory()) as env:
@@ -37,7 +37,7 @@ def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[E
 
 
 def seed_determinism(subject: Subject) -> str:
-    """The same actions lead to the same episode, state keys included, in a fresh and in a used instance."""
+    """Check that the same actions give the same episode and state keys in a new and in a used instance."""
     with contextlib.closing(subject.factory()) as used:
         for number, task in enumerate(subject.tasks()):
             for seed in (None, subject.seed + number):
@@ -51,7 +51,7 @@ def seed_determinism(subject: Subject) -> str:
 
 
 def process_determinism(subject: Subject) -> str:
-    """Two processes with different hash seeds play the same random episodes."""
+    """Check that processes with different hash seeds play the same random episodes."""
     if subject.reference is None:
         return "not applicable: another process can make an environment only by its name (id, module:Id or file.py:Id)"
     code = (
@@ -77,10 +77,11 @@ def process_determinism(subject: Subject) -> str:
 
 
 def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) -> None:
-    """Print a digest of each random episode; the other process runs this.
+    """Print a digest of each random episode. The other process calls this function.
 
     Args:
-        arguments: of the environment, as JSON.
+        reference: the environment's id, ``module:Id`` or ``file.py:Id``.
+        arguments: the environment's arguments as JSON text.
     """
     try:
         find(reference)
@@ -91,7 +92,7 @@ def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) 
 
 
 def global_randomness(subject: Subject) -> str:
-    """An episode neither draws from nor seeds a global generator."""
+    """Check that an episode neither draws from nor seeds a global random generator."""
     for number, task in enumerate(subject.tasks()):
         before = _global_generators()
         with contextlib.closing(subject.factory()) as env:
@@ -103,7 +104,7 @@ def global_randomness(subject: Subject) -> str:
 
 
 def instance_isolation(subject: Subject) -> str:
-    """Instances that are stepped in turns play what each plays alone."""
+    """Check that interleaved instances play the same episodes as each would alone."""
     alone = random_episodes(subject, 3)
     envs = [subject.factory() for _ in alone]
     try:
@@ -117,7 +118,7 @@ def instance_isolation(subject: Subject) -> str:
 
 
 def async_path(subject: Subject) -> str:
-    """``areset`` and ``astep`` give what ``reset`` and ``step`` give."""
+    """Check that ``areset`` and ``astep`` return the same as ``reset`` and ``step``."""
     for recorded in random_episodes(subject):
 
         async def again(recorded: Episode = recorded) -> Episode:
@@ -132,7 +133,7 @@ def async_path(subject: Subject) -> str:
 
 
 def snapshots(subject: Subject) -> str:
-    """After ``restore``, in the same and in another instance, an episode goes on as it did after ``snapshot``."""
+    """Check that an episode continues after ``restore`` as after ``snapshot``, in the same and in another instance."""
     kinds = set()
     for recorded in random_episodes(subject):
         at = len(recorded.steps) // 2
@@ -157,7 +158,7 @@ def snapshots(subject: Subject) -> str:
 
 
 def _advance(env: Env, recorded: Episode, num_turns: int) -> Observation:
-    """Take the first turns of an episode; what the environment said last."""
+    """Replay the first turns of an episode and return the last observation."""
     said, _ = env.reset(options={"task": recorded.task})
     for action in recorded.actions[:num_turns]:
         said = env.step(action)[0]
@@ -165,7 +166,7 @@ def _advance(env: Env, recorded: Episode, num_turns: int) -> Observation:
 
 
 def _interleaved(envs: Sequence[Env], alone: Sequence[Episode], rng: np.random.Generator) -> list[Episode]:
-    """Replay each episode in its environment, one turn of each after the other."""
+    """Replay episodes in their environments, interleaved turn by turn."""
     begun = [env.reset(options={"task": episode.task}) for env, episode in zip(envs, alone, strict=True)]
     parts: list[list[Episode]] = [[] for _ in alone]
     for turn in range(max(len(episode.steps) for episode in alone)):

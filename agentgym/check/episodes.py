@@ -1,4 +1,4 @@
-"""Episodes as the checks see them: played by a policy, replayed from their actions, and compared."""
+"""Episodes for the checks: play them with a policy, replay them from their actions, and compare them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from agentgym.types import Message, Observation, Task
 MAX_TURNS = 100
 """Turns after which a check stops an episode that does not end by itself."""
 TOLERANCE = 1e-9
-"""By how much rewards that should be equal may differ."""
+"""Largest difference between rewards that should be equal."""
 
 
 STEP_TIMEOUT_S: ContextVar[float] = ContextVar("STEP_TIMEOUT_S", default=60.0)
-"""Seconds that a reset or a step may take before a check counts it as hung."""
+"""Seconds after which a check counts a reset or a step as hung."""
 
 
 def step_limit(what: str) -> AbstractContextManager[None]:
-    """Return a limit of the time that the environment may take for one thing."""
+    """Return a context manager that limits the time of one operation of the environment."""
     return time_limit(STEP_TIMEOUT_S.get(), what)
 
 
@@ -40,7 +40,7 @@ def reward_of(env: Env, task: Task, action: Message) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One turn: the state it was taken in, the action, and everything the environment gave."""
+    """One turn: the key of its state, the action, and everything that the environment returned."""
 
     state_key: str
     action: Message
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """An episode, or the part of one that was played."""
+    """A recorded episode, complete or not."""
 
     task: Task
     first: Observation
@@ -63,28 +63,32 @@ class Episode:
 
     @property
     def actions(self) -> tuple[Message, ...]:
+        """Actions of all turns."""
         return tuple(step.action for step in self.steps)
 
     @property
     def state_keys(self) -> tuple[str, ...]:
-        """The key of every state, the last one included: one more than there are steps."""
+        """Keys of all states, including the last one: one more than there are steps."""
         return (*(step.state_key for step in self.steps), self.last_state_key)
 
     @property
     def observations(self) -> tuple[Observation, ...]:
+        """First observation and those of all steps."""
         return (self.first, *(step.observation for step in self.steps))
 
     @property
     def is_over(self) -> bool:
+        """True if the episode terminated or was truncated."""
         return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
 
     @property
     def is_success(self) -> bool:
+        """True if the environment reported success."""
         return bool(self.steps) and bool(self.steps[-1].info.get("success", False))
 
     @property
     def digest(self) -> str:
-        """A digest that is the same in every process for the same episode."""
+        """Return a digest of the episode that is the same in every process."""
         turns = [(s.state_key, str(s.action), texts(s.observation), float(s.reward)) for s in self.steps]
         return digest([self.task.id, texts(self.first), turns, self.last_state_key])
 
@@ -113,7 +117,7 @@ def play_on(
     *,
     max_turns: int = MAX_TURNS,
 ) -> Episode:
-    """Let a policy act from where the environment is now; ``first`` is what it said last."""
+    """Let a policy act from the current state on; ``first`` is the last observation."""
     steps: list[Step] = []
     observation = first
     while len(steps) < max_turns and not (steps and (steps[-1].terminated or steps[-1].truncated)):
@@ -125,7 +129,7 @@ def play_on(
 
 
 async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
-    """:meth:`replay` by the asynchronous methods."""
+    """Replay actions like :func:`replay`, but through the asynchronous methods."""
     first, info = await env.areset(options={"task": task})
     steps: list[Step] = []
     for action in actions:
@@ -137,23 +141,23 @@ async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
 
 
 def replay(env: Env, actions: Sequence[Message], task: Task, *, seed: int | None = None) -> Episode:
-    """Reset to a task and take recorded actions."""
+    """Reset to a task and replay recorded actions."""
     return play(env, scripted(actions), task, np.random.default_rng(0), max_turns=len(actions), seed=seed)
 
 
 def scripted(actions: Sequence[Message]) -> Policy:
-    """A policy that takes recorded actions in order."""
+    """Return a policy that repeats recorded actions in order."""
     remaining: Iterator[Message] = iter(actions)
     return lambda env, observation, rng: next(remaining)
 
 
 def noop(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
-    """:func:`~agentgym.check.policies.noop_action` as a policy."""
+    """Act as :func:`~agentgym.check.policies.noop_action`, with the signature of a policy."""
     return noop_action(env)
 
 
 def first_difference(one: Episode, other: Episode) -> str | None:
-    """The first thing in which two episodes differ, None if they are the same."""
+    """Return a text about the first difference between two episodes, or None if they are equal."""
     if (found := _differs("first observation", one.first, other.first)) is not None:
         return found
     if (found := _differs("info of reset", one.first_info, other.first_info)) is not None:
@@ -168,12 +172,12 @@ def first_difference(one: Episode, other: Episode) -> str | None:
 
 
 def texts(observation: Observation) -> list[list[str]]:
-    """Roles and texts of an observation's messages."""
+    """Return role and texts of each message of an observation."""
     return [[message.role, message.text] for message in observation]
 
 
 def brief(value: object, num_chars: int = 100) -> str:
-    """The value as text, cut to about ``num_chars``."""
+    """Return the value as text, shortened to about ``num_chars`` characters."""
     is_observation = isinstance(value, tuple) and all(isinstance(item, Message) for item in value)
     text = repr([str(message) for message in value]) if is_observation else repr(value)  # type: ignore[attr-defined]
     return text if len(text) <= num_chars else text[:num_chars] + "..."

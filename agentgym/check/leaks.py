@@ -1,4 +1,4 @@
-"""Check that a closed environment leaves nothing running and nothing open."""
+"""Check that a closed environment leaves no thread, process or file descriptor."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from agentgym.env.env import Env
 from agentgym.types import Task
 
 _PROC = Path("/proc")
-_PATIENCE_S = 2.0  # a thread that was told to stop takes a moment
+_PATIENCE_S = 2.0  # seconds within which a thread that was told to stop must end
 _NUM_INSTANCES = 4
 _NUM_ROUNDS = 3
 
 
 def leaks(subject: Subject) -> str:
-    """Closing frees threads, child processes and file descriptors."""
+    """Check that closing frees threads, child processes and file descriptors."""
     if not (_PROC / "self" / "fd").is_dir():
         return "not applicable: this system has no /proc to count in"
     task = subject.tasks(1)[0]
-    _use(subject, subject.factory(), task)  # what is opened once for all instances, such as an import, is no leak
-    kept: list[Env] = []  # garbage collection must not do what close() has to
-    for _ in range(_NUM_ROUNDS):  # what instances share, such as a warm pool, grows at first; a leak grows each time
+    # a resource that is opened once for all instances, for example by an import, is no leak
+    _use(subject, subject.factory(), task)
+    kept: list[Env] = []  # close() must free resources itself, without garbage collection
+    for _ in range(_NUM_ROUNDS):  # shared resources, such as a warm pool, grow only at first; a leak grows each time
         before = _counts()
         kept += [subject.factory() for _ in range(_NUM_INSTANCES)]
         for env in kept[-_NUM_INSTANCES:]:
@@ -38,7 +39,7 @@ def leaks(subject: Subject) -> str:
 
 
 def _left(before: dict[str, int]) -> list[str]:
-    """Return the resources that have grown, after the time that stopping may take."""
+    """Return the resources that have grown, after waiting for threads to stop."""
     deadline = time.monotonic() + _PATIENCE_S
     while (leaked := _more(before, _counts())) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -62,13 +63,13 @@ def _counts() -> dict[str, int]:
 
 
 def _children() -> list[int]:
-    """Processes whose parent this one is."""
+    """Return the ids of this process's children."""
     found = []
     for entry in os.listdir(_PROC):
         if entry.isdigit():
             try:
                 stat = (_PROC / entry / "stat").read_text()
-            except OSError:  # it has ended
+            except OSError:  # the process has ended meanwhile
                 continue
             parent = int(stat.rpartition(")")[2].split()[1])
             if parent == os.getpid():

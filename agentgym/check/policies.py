@@ -1,7 +1,7 @@
-"""Policies without a model: random, do-nothing, gold, and an engine that answers from a function.
+"""Policies without a model: random, do-nothing and gold actions, and an engine that answers from a function.
 
-The first three choose an action for any environment; checks, ``agentgym play`` and baselines of an evaluation use
-them. :class:`ScriptedEngine` stands in for a language model wherever an :class:`~agentgym.engine.Engine` is expected.
+The first three choose an action for any environment; checks, ``agentgym play`` and baselines of an evaluation use them.
+:class:`ScriptedEngine` is a fake language model for every place that takes an :class:`~agentgym.engine.Engine`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from agentgym.tool import random_call
 from agentgym.types import Completion, FinishReason, Message, Observation
 
 Policy = Callable[[Env, Observation, np.random.Generator], Message]
-"""Chooses the next action from the environment, what it said last, and a generator."""
+"""A function that chooses the next action from the environment, the last observation and a random generator."""
 
-_NAMES = re.compile(r"(?<![^\W\d_])[^\W\d_]+ \d+")  # "cabinet 1": names of things often end in a number
+_NAMES = re.compile(r"(?<![^\W\d_])[^\W\d_]+ \d+")  # names of objects often end in a number, as in "cabinet 1"
 _WORDS = re.compile(r"\w+")
-_LONGEST_TEXT = 20_000  # characters of an observation that words are drawn from
+_LONGEST_TEXT = 20_000  # words are drawn from so many characters of an observation
 
 
 def random_action(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
-    """A random possible action; a random tool call, or word, made of the observation's words if none are listed.
+    """Return a random admissible action, or, if none are listed, a tool call or word made of the observation's words.
 
     Example:
         >>> from agentgym.env.env import Env
@@ -50,7 +50,7 @@ def random_action(env: Env, observation: Observation, rng: np.random.Generator) 
 
 
 def random_tool_call(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
-    """A call that the schema of a random tool allows, of things the observation names; often impossible just now."""
+    """Return a random call that fits a tool's schema, with words from the observation. It is often impossible."""
     words = _words_of(observation)
     spec = env.tools[int(rng.integers(len(env.tools)))]
     call = random_call(spec, rng, words)
@@ -63,17 +63,21 @@ def _words_of(observation: Observation) -> list[str]:
 
 
 def noop_action(env: Env) -> Message:
-    """An action that does nothing: an empty message without a call."""
+    """Return an action that does nothing: an empty message without a call."""
     return Message("assistant", "")
 
 
 def idle_action(env: Env) -> Message:
-    """Words that help nobody, and no call: what a suite's score is worth is what lies above this policy's."""
+    """Return a useless text without a call. The score of this policy is the baseline of a suite."""
     return Message("assistant", "Sorry, I cannot help with that.")
 
 
 def oracle_action(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
-    """The environment's gold action; raises :class:`~agentgym.errors.UsageError` if it has none."""
+    """Return the environment's gold action.
+
+    Raises:
+        UsageError: the environment has no oracle.
+    """
     return env.oracle()
 
 
@@ -87,15 +91,15 @@ class EngineRequest:
 
 
 class ScriptedEngine:
-    """An engine that answers from a function of the prompt.
+    """A fake engine that answers from a function of the prompt.
 
-    Everything a model does to its callers can be acted out: versions that move, slow answers that overtake each
-    other, failures, answers that hit the token limit.
+    It can imitate changing weight versions, slow answers that overtake each other, failures, and answers that reach the
+    token limit.
 
     Args:
-        answer: gives the tokens that follow a prompt; cut after a stop token and at ``max_new_tokens``.
-        logprob: the log-probability of every token.
-        delays_s: how long the requests take in turn, starting anew when used up; none means at once.
+        answer: returns the tokens that follow a prompt; they are cut after a stop token and at ``max_new_tokens``.
+        logprob: log-probability of every token.
+        delays_s: seconds that successive requests take, repeated cyclically; empty for no delay.
         fail_requests: 0-based numbers of requests that raise :class:`~agentgym.errors.EngineError`.
 
     Example:
@@ -123,22 +127,24 @@ class ScriptedEngine:
         self._fail_requests = frozenset(fail_requests)
         self._is_closed = False
         self.requests: list[EngineRequest] = []
-        """Every request so far, in order of arrival."""
+        """All requests so far, in order of arrival."""
         self.released: list[str] = []
-        """The sessions that were released, in order."""
+        """Released sessions, in order."""
 
     @property
     def policy_version(self) -> int:
+        """Version set by the last :meth:`update_weights`."""
         return self._policy_version
 
     @property
     def max_context_tokens(self) -> int:
+        """Most tokens of prompt and completion together."""
         return self._max_context_tokens
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
     ) -> Completion:
-        """Return what ``answer`` gives for the prompt; each token carries the version in force when it was given."""
+        """Return the tokens that ``answer`` gives for the prompt, with the current policy version for each token."""
         if self._is_closed:
             raise ClosedError("the engine is closed")
         prompt = tuple(prompt_ids)
@@ -160,19 +166,19 @@ class ScriptedEngine:
         )
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
-        """The constant log-probability for every token."""
+        """Return the constant log-probability for every token."""
         return (self._logprob,) * len(continuation_ids)
 
     async def release(self, session_id: str) -> None:
-        """Note that the session has ended."""
+        """Record that the session has ended."""
         self.released.append(session_id)
 
     async def update_weights(self, version: int) -> None:
-        """Answer as another version from now on."""
+        """Set the policy version of later answers."""
         self._policy_version = version
 
     async def close(self) -> None:
-        """Refuse further requests."""
+        """Close the engine; later requests raise an error."""
         self._is_closed = True
 
 

@@ -18,15 +18,16 @@ from agentgym.env.env import Env
 from agentgym.types import Message, RewardRole, Task
 
 _NUM_REPEATS = 2
-"""The default state key is the last observation: the second time is then the first in its own state."""
+"""Times that a paid call is repeated. The default state key is the last observation, so only the second repetition
+happens in the state that the call itself leads to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PaidTwice:
-    """A call that earned the same twice in one state."""
+    """A call that earned the same reward twice in the same state."""
 
     actions: tuple[Message, ...]
-    """The episode up to the second time."""
+    """Actions of the episode up to the second time."""
     reward: float
 
     def __str__(self) -> str:
@@ -36,7 +37,7 @@ class _PaidTwice:
 
 
 def repeated_rewards(subject: Subject) -> str:
-    """No episode succeeds by the repetition of one call; any other reward that is paid again is named."""
+    """Check that repeating one call never makes an episode succeed, and report other rewards that are paid twice."""
     found = ""
     for number, task in enumerate(subject.tasks()):
         for policy in (random_action, oracle_action):
@@ -49,7 +50,7 @@ def repeated_rewards(subject: Subject) -> str:
 
 
 def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generator) -> _PaidTwice | None:
-    """Play an episode in which each paid call is repeated; return the first that earns the same in the same state."""
+    """Play an episode and repeat each paid call. Return the first that earns the same reward in the same state."""
     with step_limit("reset"):
         observation, _ = env.reset(options={"task": task})
     earned: dict[tuple[str, str], float] = {}
@@ -61,7 +62,7 @@ def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generat
         try:
             action = actions[-1] if num_left else policy(env, observation, rng)
         except Exception:
-            if policy is oracle_action:  # there is none, or it does not know the way from here
+            if policy is oracle_action:  # there is no oracle, or it cannot continue from this state
                 return None
             raise
         with step_limit(f"turn {len(actions) + 1}"):
@@ -81,7 +82,7 @@ def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generat
 
 
 def _must_not_succeed(subject: Subject, task: Task, paid: _PaidTwice) -> None:
-    """Fail if the call, repeated to the end, makes a success of an episode that was none after the first time."""
+    """Fail if repeating the call to the end makes an episode succeed that had not succeeded after the first time."""
     once = len(paid.actions) - 1
     remaining = iter(paid.actions)
     with contextlib.closing(subject.factory()) as env:

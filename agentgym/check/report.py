@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class CheckFailed(Exception):
-    """Raised inside a check: the environment does not do what it must; the message says what it did instead."""
+    """An error raised inside a check if the environment breaks the contract; the message says what it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,21 +27,21 @@ class CheckResult:
 
     name: str
     passed: bool
-    """True also where the check does not apply or says nothing new; ``detail`` then says why."""
+    """True also if the check does not apply or is blocked; ``detail`` then says why."""
     detail: str
     is_blocked: bool = False
-    """True where a check that this one rests on failed, and this one was not run or failed with it."""
+    """True if a check that this one depends on failed, and this one did not run or failed, too."""
     is_hung: bool = False
-    """True where it took longer than it may."""
+    """True if the check exceeded its time limit."""
 
 
 def blocked(name: str, detail: str) -> CheckResult:
-    """Return the result of a check whose failure would say nothing new, since one that it rests on failed."""
+    """Return the result of a check that is blocked by the failure of a check that it depends on."""
     return CheckResult(name=name, passed=True, detail=detail, is_blocked=True)
 
 
 def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: float | None = None) -> CheckResult:
-    """Run one check; whatever it raises is a failure, and so is taking longer than ``timeout_s``."""
+    """Run one check. Any exception, or a run longer than ``timeout_s`` seconds, is a failure."""
     try:
         with time_limit(timeout_s, "the check"):
             return CheckResult(name=name, passed=True, detail=function(subject))
@@ -55,7 +55,7 @@ def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """The outcome of all checks of one environment.
+    """The results of all checks of one environment.
 
     Example:
         >>> result = CheckResult(name="oracle", passed=False, detail="3 of 5 episodes succeed")
@@ -76,7 +76,7 @@ class CheckReport:
 
     @property
     def verdict(self) -> str:
-        """Return a line with the numbers of failed checks and of checks that depend on them."""
+        """Line with the number of failed checks and of checks that depend on them."""
         num_blocked = sum(check.is_blocked for check in self.checks)
         beside = f", {num_blocked} {'says' if num_blocked == 1 else 'say'} nothing beside that" if num_blocked else ""
         num_failed = len(self.failures)

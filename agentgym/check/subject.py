@@ -1,4 +1,4 @@
-"""The environment under check, and tasks of it."""
+"""The environment under check and its tasks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from agentgym.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The environment under check, and how thoroughly it is checked."""
+    """The environment under check, with the number of episodes and the seed."""
 
     factory: Callable[[], Env]
     reference: str | None
-    """The name another process can make it by, None for a class or function."""
+    """Name by which another process can make the environment; None for a class or function."""
     num_episodes: int
     seed: int
     arguments: Mapping[str, object] = field(default_factory=dict)
-    """Arguments that the name is made with."""
+    """Arguments with which the environment is made."""
 
     @property
     def name(self) -> str:
@@ -31,11 +31,11 @@ class Subject:
         return self.reference or str(getattr(self.factory, "__name__", type(self.factory).__name__))
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """A generator of its own for each stream."""
+        """Return a random generator that depends on the seed and the stream."""
         return np.random.default_rng((self.seed, *stream))
 
     def tasks(self, num_tasks: int | None = None) -> list[Task]:
-        """Tasks (by default one per episode) drawn from all splits in turn, with repeats where there are few."""
+        """Return tasks, by default one per episode, from all splits in turn; tasks repeat if there are few."""
         with contextlib.closing(self.factory()) as env:
             pools = [pool for split in SPLITS if len(pool := tasks_of(env, split))]
             if not pools:
@@ -47,7 +47,7 @@ class Subject:
 
 
 def tasks_of(env: Env, split: str) -> Sequence[Task]:
-    """The tasks of a split, none where the environment does not have the split."""
+    """Return the tasks of a split; none if the environment does not have the split."""
     try:
         return env.tasks(split)
     except UsageError:

@@ -1,4 +1,4 @@
-"""An adversary in a sandbox: programs that go for each promise, and what of them held."""
+"""An adversary in a sandbox: programs that attack each promise, and the promises that held."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from agentgym.errors import SandboxError, SandboxSpentError, ToolError
 from agentgym.sandbox import ExecResult, Limits, Sandbox
 
 ALWAYS: Final = ("answers", "reset", "afterwards")
-"""Promises that every sandbox makes: nobody else writes its answers, a reset leaves nothing, and after whatever ran in
-it the sandbox works or says that it was spent; it never looks like a failure of the infrastructure."""
+"""Promises that every sandbox makes. ``answers``: programs cannot forge the sandbox's answers. ``reset``: a reset
+leaves nothing behind. ``afterwards``: after any program, the sandbox either works or reports that it is spent, never an
+infrastructure failure."""
 
 _HARMLESS: Final = ("filesystem", "network", "cpu")
-"""Promises that may be tried where they are not given, by a user without rights."""
+"""Promises that an unprivileged user may attack without harm even if the sandbox does not make them."""
 _WRONG: Final = ("SyntaxError:", "IndentationError:", "NameError:", "AttributeError:", "TypeError:")
 _LIMITS: Final = Limits(wall_s=20, memory_mb=256, workspace_mb=64, tmp_mb=32, num_pids=32, num_cpus=0.5)
 _TIMEOUT_S: Final = {"time": 0.5, "memory": 6.0, "reset": 6.0}
@@ -36,7 +37,7 @@ _BROKE: Final = "BROKE: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """Outcome of the attempts on one promise.
+    """Result of the attempts to break one promise.
 
     Example:
         >>> Promise(name="network", is_promised=True, num_attempts=10, broken=("names: resolved",)).holds
@@ -46,13 +47,13 @@ class Promise:
     name: str
     is_promised: bool
     num_attempts: int
-    """0 where it is not promised, and trying could harm a host that has no protection."""
+    """Number of attempts; 0 if the sandbox does not promise it and an attempt could harm an unprotected host."""
     broken: tuple[str, ...] = ()
-    """Attempts that succeeded, and at what."""
+    """Attempts that succeeded, with their effect."""
 
     @property
     def holds(self) -> bool:
-        """True unless it is promised and was broken."""
+        """True unless the sandbox promises it and an attempt broke it."""
         return not (self.is_promised and self.broken)
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ class Promise:
 
 @functools.cache
 def attempts() -> dict[str, Any]:
-    """Return the programs by promise and name, as ``attempts.toml`` has them."""
+    """Return the programs in ``attempts.toml`` by promise and name."""
     return tomllib.loads(resources.files(__package__).joinpath("attempts.toml").read_text(encoding="utf-8"))
 
 
@@ -76,12 +77,12 @@ def attack_sandbox(
     only: Callable[[str], bool] = lambda promise: True,
     on_promise: Callable[[Promise], None] = lambda promise: None,
 ) -> tuple[Promise, ...]:
-    """Try to break what a kind of sandbox promises here.
+    """Try to break the promises of a kind of sandbox on this machine.
 
     Args:
-        factory: opens a new sandbox with the limits it is given.
-        only: which promises to go for, by name.
-        on_promise: called with each promise once its attempts are over.
+        factory: opens a new sandbox with given limits.
+        only: returns True for the names of promises to attack.
+        on_promise: called with the result of each promise.
     """
     found = []
     with _targets() as names, _Arena(factory, names) as arena:
@@ -104,7 +105,7 @@ def attack_sandbox(
 
 
 class _Arena:
-    """The sandbox in use, another one whenever it was spent."""
+    """The sandbox in use; a new one replaces it when it is spent."""
 
     def __init__(self, factory: SandboxFactory, names: dict[str, object]) -> None:
         self._factory = factory
@@ -116,7 +117,7 @@ class _Arena:
         self.deaths: list[str] = []
 
     def attempt(self, promise: str, name: str, code: Any) -> str:
-        """Return what the attempt got that it should not have; empty if nothing."""
+        """Run one attempt. Return the effect that it should not have had, or an empty text if the promise held."""
         self.num_attempts += 1
         plant, look = (code["plant"], code["look"]) if isinstance(code, dict) else (code, "")
         try:
@@ -127,7 +128,7 @@ class _Arena:
             elif promise == "time":
                 said += self._run(promise, '[broke("process %d is left" % pid) for pid in others()]').stdout
             self._must_work()
-        except SandboxSpentError:  # evidence against who did it, and the sandbox's limits held
+        except SandboxSpentError:  # the program ended the sandbox, and the limits held
             self._open_another()
             said = ""
         except (SandboxError, ToolError) as error:
@@ -161,7 +162,7 @@ class _Arena:
 
 @contextmanager
 def _targets() -> Iterator[dict[str, object]]:
-    """Make what the adversary goes for on this host: a secret, a server, an abstract socket and a variable."""
+    """Create targets on this host for the adversary: a secret, a server, an abstract socket and a variable."""
     mark = f"agentgym-adversary-{uuid.uuid4().hex}"
     with (
         tempfile.NamedTemporaryFile("w", prefix="agentgym-adversary-") as secret,
@@ -175,7 +176,7 @@ def _targets() -> Iterator[dict[str, object]]:
         abstract.listen()
         os.environ["AGENTGYM_ADVERSARY"] = mark
         try:
-            key = int(mark[-7:], 16) | 1  # of objects that all sandboxes share where they have no namespace
+            key = int(mark[-7:], 16) | 1  # number of objects that sandboxes share unless they have their own namespace
             yield {"SECRET": secret.name, "PORT": server.getsockname()[1], "MARK": mark, "KEY": key}
         finally:
             del os.environ["AGENTGYM_ADVERSARY"]

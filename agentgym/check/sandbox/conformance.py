@@ -1,4 +1,4 @@
-"""The conformance kit for sandboxes: does one keep the contract, and hold what it claims?"""
+"""The conformance kit for sandboxes: checks of the contract and of the guarantees that a sandbox claims."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ SANDBOX_CHECKS: dict[str, Callable[[SandboxSubject], str]] = {
     "life and end": guarantees.life_and_end,
     "closed in a call": guarantees.closed_in_a_call,
 }
-"""The kit, in the order it runs. The guarantee ``time`` is what the checks of time-outs and daemons are about."""
+"""All checks, in the order in which they run. The checks of time-outs and daemons cover the guarantee ``time``."""
 
 
 def check_sandbox(factory: SandboxFactory, *, only: Callable[[str], bool] = lambda name: True) -> CheckReport:
-    """Check that a kind of sandbox keeps the contract and holds what it claims here.
+    """Check that a kind of sandbox keeps the contract and its claimed guarantees on this machine.
 
-    Where a guarantee is not claimed, its check passes and says so; what is claimed must hold.
+    If the sandbox does not claim a guarantee, the check of that guarantee passes and says so.
 
     Args:
-        factory: opens a new sandbox with the limits it is given.
-        only: which checks to run, by name.
+        factory: opens a new sandbox with given limits.
+        only: returns True for the names of checks to run; by default for all.
 
     Example:
         >>> from agentgym.sandboxes.process import ProcessSandbox
@@ -91,6 +91,6 @@ def _as_new(sandbox: Sandbox | None, factory: SandboxFactory) -> Sandbox:
         try:
             sandbox.reset()
             return sandbox
-        except SandboxError:  # its check has failed, or does so next
+        except SandboxError:  # another check reports the broken sandbox
             sandbox.close()
     return factory(Limits())

@@ -1,4 +1,4 @@
-"""Checks of a sandbox: files, snapshots and a fresh start."""
+"""Checks of a sandbox: files, snapshots and resets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMES = ("a b", "-rf", "grüße", "new\nline", "'quoted\"", "$HOME", "*", "name
 
 
 def round_trip(subject: SandboxSubject) -> str:
-    """What is written is read, byte for byte; the folders above it are made."""
+    """Check that files are read back byte for byte, and that writing creates parent folders."""
     sandbox = subject.sandbox
     for path, data in (("empty", b""), ("a/b/c.bin", bytes(range(256)) * 100), ("text", "grüß\r\n".encode())):
         sandbox.write(path, data)
@@ -24,7 +24,7 @@ def round_trip(subject: SandboxSubject) -> str:
 
 
 def odd_names(subject: SandboxSubject) -> str:
-    """Names may hold anything that a file system takes."""
+    """Check that file names may contain any character that the file system allows."""
     for name in _NAMES:
         subject.sandbox.write(name, name)
         expect(f"content of {name!r}", subject.sandbox.read(name), name.encode())
@@ -33,7 +33,7 @@ def odd_names(subject: SandboxSubject) -> str:
 
 
 def missing_files(subject: SandboxSubject) -> str:
-    """What is not there or not a file is refused, with its kind."""
+    """Check that missing files and paths of the wrong kind raise errors of the right type."""
     sandbox = subject.sandbox
     sandbox.write("folder/file", "")
     refused(lambda: sandbox.read("missing"), "reading a missing file", "not_found")
@@ -48,7 +48,7 @@ def missing_files(subject: SandboxSubject) -> str:
 
 
 def outside_paths(subject: SandboxSubject) -> str:
-    """No path leads out of the workspace, neither by dots nor by links."""
+    """Check that no path leads out of the workspace, neither by ``..`` nor by links."""
     sandbox = subject.sandbox
     done(sandbox.exec("ln -s /etc/passwd link; ln -s / root; ln -s ../../../etc dots; ln -s loop loop"))
     for path in ("/etc/passwd", "../../etc/passwd", "link", "root/etc/passwd", "dots/passwd", "a/../../../etc/passwd"):
@@ -61,7 +61,7 @@ def outside_paths(subject: SandboxSubject) -> str:
 
 
 def listing(subject: SandboxSubject) -> str:
-    """Entries, sorted, with size and kind; below too if asked."""
+    """Check that entries are sorted, with size and kind, and recursive on request."""
     sandbox = subject.sandbox
     sandbox.write("b/c", "123")
     sandbox.write("a", "1")
@@ -74,7 +74,7 @@ def listing(subject: SandboxSubject) -> str:
 
 
 def large_files(subject: SandboxSubject) -> str:
-    """A file may be as large as the limit and no larger."""
+    """Check that a file may be as large as the limit but no larger."""
     with subject.other(file_mb=4) as sandbox:
         data = bytes(range(256)) * (4 * _MIB // 256)
         sandbox.write("full", data)
@@ -88,7 +88,7 @@ def large_files(subject: SandboxSubject) -> str:
 
 
 def full_workspace(subject: SandboxSubject) -> str:
-    """The workspace ends where its limit says; the sandbox goes on."""
+    """Check that the workspace holds no more than its limit, and that the sandbox survives a full workspace."""
     if not subject.claims("filesystem"):
         return NOT_CLAIMED.format("filesystem")
     with subject.other(workspace_mb=8, file_mb=64) as sandbox:
@@ -104,7 +104,7 @@ def full_workspace(subject: SandboxSubject) -> str:
 
 
 def snapshots(subject: SandboxSubject) -> str:
-    """Files, folders, links and modes come back; what was made since does not."""
+    """Check that restoring a snapshot brings back files, folders, links and modes, and removes later files."""
     sandbox = subject.sandbox
     sandbox.write("tree/script", "#!/bin/sh\necho ran")
     done(sandbox.exec("chmod 755 tree/script; mkdir -p tree/empty; ln -s script tree/link; ln -s /etc tree/out"))
@@ -124,7 +124,7 @@ def snapshots(subject: SandboxSubject) -> str:
 
 
 def empty_snapshot(subject: SandboxSubject) -> str:
-    """The workspace as new is a snapshot like any other."""
+    """Check that an empty workspace can be saved and restored."""
     saved = subject.sandbox.snapshot()
     subject.sandbox.write("file", "")
     subject.sandbox.restore(saved)
@@ -133,7 +133,7 @@ def empty_snapshot(subject: SandboxSubject) -> str:
 
 
 def fresh_start(subject: SandboxSubject) -> str:
-    """A reset leaves nothing: no file anywhere, however hidden, no process, no variable."""
+    """Check that a reset leaves no file, even a hidden one, and no process or variable."""
     sandbox = subject.sandbox
     places = "workspace /tmp /dev/shm" if subject.claims("filesystem") else "workspace $TMPDIR"
     done(

@@ -1,4 +1,4 @@
-"""Checks of a sandbox: does what it claims to guarantee hold, and does it live and end as it should?"""
+"""Checks of a sandbox: the guarantees that it claims, its start and its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACES = ("/", "/etc", "/usr", "/usr/bin", "/root", "/home", "/var", "/var/tmp"
 
 
 def filesystem(subject: SandboxSubject) -> str:
-    """Nothing of the host's own can be read, nothing but the workspace and temporary folders written."""
+    """Check that code cannot read the host's private files, and can write only to workspace and temporary folders."""
     if not subject.claims("filesystem"):
         return NOT_CLAIMED.format("filesystem")
     sandbox = subject.sandbox
@@ -30,7 +30,7 @@ def filesystem(subject: SandboxSubject) -> str:
                 file.flush()
                 Path(file.name).chmod(0o644)
                 demand(not sandbox.exec(["cat", file.name]).ok, f"{file.name} of the host can be read")
-        except PermissionError:  # no file can be made there
+        except PermissionError:  # no file can be created there
             continue
     for name in ("/etc/shadow", "/var/run/docker.sock", "/run/docker.sock", "/root/.ssh", "/dev/sda", "/dev/mem"):
         found = sandbox.exec(["head", "-c", "1", name])
@@ -40,14 +40,14 @@ def filesystem(subject: SandboxSubject) -> str:
         try:
             demand(not sandbox.exec(["touch", f"{place}/{name}"]).ok, f"{place} can be written")
         finally:
-            with suppress(OSError):  # not there, or nowhere that this user may look
+            with suppress(OSError):  # the path does not exist, or this user may not list it
                 Path(place, name).unlink()
     demand(not sandbox.exec("echo 1 > /proc/sys/kernel/printk").ok, "settings of the kernel can be written")
     return "no file of the host can be read; nothing else can be written"
 
 
 def network(subject: SandboxSubject) -> str:
-    """No way to the host, to names or to anything else; its own loop-back works."""
+    """Check that host, name servers and other addresses cannot be reached, and that loopback works inside."""
     if not subject.claims("network"):
         return NOT_CLAIMED.format("network")
     with socket.create_server(("0.0.0.0", 0)) as server:
@@ -75,7 +75,7 @@ print("own loop-back works")
 
 
 def memory(subject: SandboxSubject) -> str:
-    """All processes together cannot have more than the limit, and the sandbox outlives the attempt."""
+    """Check that all processes together cannot exceed the memory limit, and that the sandbox survives the attempt."""
     grab = "x = bytearray({} << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('got it')"
     with subject.other(memory_mb=320, workspace_mb=32, tmp_mb=16) as sandbox:
         result = sandbox.run_python(grab.format(1000))
@@ -95,7 +95,7 @@ def memory(subject: SandboxSubject) -> str:
 
 
 def num_processes(subject: SandboxSubject) -> str:
-    """There cannot be more processes than the limit."""
+    """Check that there are never more processes than the limit."""
     if not subject.claims("pids"):
         return NOT_CLAIMED.format("pids")
     code = """
@@ -118,7 +118,7 @@ except OSError:
 
 
 def open_files(subject: SandboxSubject) -> str:
-    """A process cannot open more files than the limit."""
+    """Check that a process cannot open more files than the limit."""
     code = "import os\nn = 0\ntry:\n  while n < 5000:\n    os.open('/dev/null', 0); n += 1\nexcept OSError: print(n)"
     number = done(subject.sandbox.run_python(code)).stdout.strip()
     demand(number.isdigit() and int(number) <= subject.sandbox.limits.num_open_files, f"{number or 5000} files opened")
@@ -126,7 +126,7 @@ def open_files(subject: SandboxSubject) -> str:
 
 
 def processor_share(subject: SandboxSubject) -> str:
-    """Many busy processes get no more than their share of the processors."""
+    """Check that many busy processes together get no more than the sandbox's share of the CPUs."""
     if not subject.claims("cpu"):
         return NOT_CLAIMED.format("cpu")
     code = """
@@ -149,7 +149,7 @@ for pid in pids: os.waitpid(pid, 0)
 
 
 def own_user(subject: SandboxSubject) -> str:
-    """Not root, no rights, none to be had, and no hold on the worker."""
+    """Check that code does not run as root, cannot gain privileges, and cannot signal the worker."""
     if not subject.claims("user"):
         return NOT_CLAIMED.format("user")
     sandbox = subject.sandbox
@@ -165,7 +165,7 @@ def own_user(subject: SandboxSubject) -> str:
 
 
 def two_users(subject: SandboxSubject) -> str:
-    """The agent can neither read nor signal what runs as the grader."""
+    """Check that the agent can neither read the grader's files nor signal its processes."""
     sandbox = subject.sandbox
     try:
         result = sandbox.exec("umask 077; echo secret > $TMPDIR/graded; id -u", user="grader")
@@ -183,7 +183,7 @@ def two_users(subject: SandboxSubject) -> str:
 
 
 def apart(subject: SandboxSubject) -> str:
-    """Two sandboxes see nothing of each other."""
+    """Check that two sandboxes cannot see each other's files or processes."""
     first = subject.sandbox
     first.write("mine", "1")
     with subject.other() as second:
@@ -205,7 +205,7 @@ def apart(subject: SandboxSubject) -> str:
 
 
 def capability_report(subject: SandboxSubject) -> str:
-    """All seven are spoken of, and what is not in force is refused."""
+    """Check that all guarantees are reported, and that requiring one that is not in force raises an error."""
     here = subject.sandbox.capabilities()
     expect("names", sorted(guarantee.name for guarantee in here.guarantees), sorted(GUARANTEES))
     demand(all(guarantee.how for guarantee in here.guarantees), "one is given without saying how or why not")
@@ -220,7 +220,9 @@ def capability_report(subject: SandboxSubject) -> str:
 
 
 def life_and_end(subject: SandboxSubject) -> str:
-    """Alive until closed; then every call says so; closing twice is nothing."""
+    """Check that the sandbox is alive until closed, that later calls raise ``ClosedError``, and that closing twice is
+    harmless.
+    """
     with subject.other() as sandbox:
         demand(sandbox.alive(), "not alive when opened")
         sandbox.close()
@@ -236,7 +238,7 @@ def life_and_end(subject: SandboxSubject) -> str:
 
 
 def closed_in_a_call(subject: SandboxSubject) -> str:
-    """Closing ends a call under way, with an error and at once."""
+    """Check that closing ends a running call at once with an error."""
     with subject.other() as sandbox:
         ended: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Checks of a sandbox: running things, and ending what was run."""
+"""Checks of a sandbox: running programs and ending them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agentgym.check.report import CheckFailed
 from agentgym.check.sandbox.subject import NOT_CLAIMED, SandboxSubject, demand, done, expect, refused
 from agentgym.errors import ConfigError, SandboxRefusedError
 
-_PATIENCE_S = 20.0  # how much longer than its time-out a call may take on a busy machine
+_PATIENCE_S = 20.0  # seconds by which a call may exceed its time-out on a busy machine
 _TICKER = "while :; do echo . >> {}; sleep 0.05; done"
 
 
 def exit_codes(subject: SandboxSubject) -> str:
-    """0, another one, a program that is not there, and a signal."""
+    """Check the exit codes of success, failure, a missing program, and a signal."""
     run = subject.sandbox.exec
     expect("exit code of true", run(["true"]).exit_code, 0)
     expect("exit code of 'exit 3'", run("exit 3").exit_code, 3)
@@ -25,7 +25,7 @@ def exit_codes(subject: SandboxSubject) -> str:
 
 
 def both_outputs(subject: SandboxSubject) -> str:
-    """stdout and stderr stay apart, whole and in order."""
+    """Check that stdout and stderr are returned separately, complete and in order."""
     result = subject.sandbox.exec("seq 1 2000; echo bad >&2")
     expect("stdout", result.stdout, "".join(f"{number}\n" for number in range(1, 2001)))
     expect("stderr", result.stderr, "bad\n")
@@ -33,14 +33,14 @@ def both_outputs(subject: SandboxSubject) -> str:
 
 
 def shell_or_program(subject: SandboxSubject) -> str:
-    """A string is a shell line; a sequence reaches the program as it is."""
+    """Check that a string runs as a shell line, and that a sequence reaches the program unchanged."""
     expect("shell line", subject.sandbox.exec("echo $((1 + 2))").stdout, "3\n")
     expect("program", subject.sandbox.exec(["echo", "$((1 + 2))", "a  b", "", "'"]).stdout, "$((1 + 2)) a  b  '\n")
     return "a string is a shell line, a sequence is not"
 
 
 def standard_input(subject: SandboxSubject) -> str:
-    """It arrives whole; it ends; who does not read it does no harm."""
+    """Check that standard input arrives completely and ends, and that a program need not read it."""
     run, much = subject.sandbox.exec, b"0123456789abcdef" * 40_000
     expect("bytes counted by wc", run(["wc", "-c"], stdin=much).stdout.strip(), str(len(much)))
     expect("cat of nothing", done(run(["cat"], timeout_s=10)).stdout, "")
@@ -50,7 +50,7 @@ def standard_input(subject: SandboxSubject) -> str:
 
 
 def environment(subject: SandboxSubject) -> str:
-    """What is given arrives; nothing of the host's does."""
+    """Check that given environment variables arrive, and none of the host's."""
     os.environ["AGENTGYM_CHECK_SECRET"] = "of the host"
     try:
         result = subject.sandbox.exec("env", env={"GIVEN": "a=b c"})
@@ -63,7 +63,7 @@ def environment(subject: SandboxSubject) -> str:
 
 
 def working_folder(subject: SandboxSubject) -> str:
-    """The workspace, or the folder that was named."""
+    """Check that programs start in the workspace or in the given folder."""
     sandbox = subject.sandbox
     expect("pwd", sandbox.exec("pwd").stdout.strip(), sandbox.workspace)
     sandbox.write("deep/er/file", "")
@@ -74,13 +74,13 @@ def working_folder(subject: SandboxSubject) -> str:
 
 
 def odd_bytes(subject: SandboxSubject) -> str:
-    """Output that is no UTF-8 is text all the same."""
+    """Check that output that is not UTF-8 is returned as text."""
     expect("stdout", subject.sandbox.exec(r"printf 'a\377b'").stdout, "a\ufffdb")
     return "replaced"
 
 
 def output_cap(subject: SandboxSubject) -> str:
-    """Both outputs are capped and marked as cut, and the program is not held up."""
+    """Check that both outputs are capped and marked as cut, and that the program is not blocked."""
     with subject.other(output_bytes=1000) as sandbox:
         result = done(sandbox.exec("head -c 3000000 /dev/zero; head -c 1001 /dev/zero >&2; echo ended > ended"))
         expect("bytes kept", (len(result.stdout), len(result.stderr)), (1000, 1000))
@@ -92,7 +92,7 @@ def output_cap(subject: SandboxSubject) -> str:
 
 
 def python_code(subject: SandboxSubject) -> str:
-    """Python behaves as ``python3 -c`` does."""
+    """Check that Python code behaves as with ``python3 -c``."""
     run = subject.sandbox.run_python
     expect("print", done(run("print(1)")).stdout, "1\n")
     result = run("def f():\n    return 1 / 0\nf()")
@@ -112,7 +112,7 @@ def python_code(subject: SandboxSubject) -> str:
 
 
 def python_afresh(subject: SandboxSubject) -> str:
-    """Nothing of one piece of Python is there in the next."""
+    """Check that one piece of Python code leaves no state for the next."""
     run = subject.sandbox.run_python
     done(run("import builtins, sys, os; x = builtins.y = sys.z = 1; os.environ['W'] = '1'; os.chdir('/')"))
     seen = run("import builtins, sys, os; print('x' in globals(), hasattr(builtins, 'y'), hasattr(sys, 'z'), "
@@ -124,7 +124,7 @@ def python_afresh(subject: SandboxSubject) -> str:
 
 
 def many_threads(subject: SandboxSubject) -> str:
-    """Calls from several threads each get their own answer."""
+    """Check that calls from several threads each get their own answer."""
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda n: subject.sandbox.run_python(f"print({n})").stdout, range(24)))
     expect("answers", answers, [f"{number}\n" for number in range(24)])
@@ -132,7 +132,7 @@ def many_threads(subject: SandboxSubject) -> str:
 
 
 def bad_requests(subject: SandboxSubject) -> str:
-    """Nonsense is the caller's slip, said as such, and does no harm."""
+    """Check that invalid arguments raise errors and do not harm the sandbox."""
     run, longest_s = subject.sandbox.exec, subject.sandbox.limits.wall_s
     for timeout_s in (0.0, -1.0, longest_s + 1):
         _raises(ConfigError, f"timeout_s={timeout_s}", timeout_s=timeout_s, subject=subject)
@@ -156,7 +156,7 @@ def _raises(error: type[Exception], what: str, subject: SandboxSubject, **argume
 
 
 def timeout_output(subject: SandboxSubject) -> str:
-    """A time-out ends in time, gives the output so far, and says that it is cut."""
+    """Check that a call ends at its time-out, with the output so far marked as cut."""
     for name, result in (
         ("shell", subject.sandbox.exec("echo first; sleep 60; echo second", timeout_s=0.5)),
         ("python", subject.sandbox.run_python("print('first')\nimport time\ntime.sleep(60)", timeout_s=0.5)),
@@ -169,7 +169,7 @@ def timeout_output(subject: SandboxSubject) -> str:
 
 
 def timeout_children(subject: SandboxSubject) -> str:
-    """A time-out kills what runs inside, not only the client's wait for it."""
+    """Check that a time-out kills the processes inside and does not only end the client's wait."""
     sandbox = subject.sandbox
     line = f"({_TICKER.format('ticks')}) & {_TICKER.format('ticks')}"
     expect("timed out", sandbox.exec(line, timeout_s=0.5).timed_out, True)
@@ -178,7 +178,7 @@ def timeout_children(subject: SandboxSubject) -> str:
 
 
 def deaf_to_signals(subject: SandboxSubject) -> str:
-    """A loop that ignores every signal it can ends all the same."""
+    """Check that a time-out ends a loop that ignores all signals it can."""
     code = "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass"  # noqa: E501
     result = subject.sandbox.run_python(code, timeout_s=0.5)
     expect("timed out", result.timed_out, True)
@@ -187,7 +187,7 @@ def deaf_to_signals(subject: SandboxSubject) -> str:
 
 
 def leftovers(subject: SandboxSubject) -> str:
-    """What a call leaves in the background ends with it, and does not hold it up."""
+    """Check that background processes end with their call and do not delay it."""
     start = time.monotonic()
     result = done(subject.sandbox.exec(f"({_TICKER.format('ticks')}) & sleep 0.3; echo ended"))
     demand(time.monotonic() - start < _PATIENCE_S, "a background process that has the outputs open held the call up")
@@ -197,7 +197,7 @@ def leftovers(subject: SandboxSubject) -> str:
 
 
 def daemons(subject: SandboxSubject) -> str:
-    """What leaves its session and its parent ends with the call as well."""
+    """Check that daemons with their own session end with the call, too."""
     code = """
 import os, time
 for _ in range(3):
@@ -218,7 +218,7 @@ while True:
 
 
 def after_a_timeout(subject: SandboxSubject) -> str:
-    """The next call finds the sandbox in order, its files as they were."""
+    """Check that after a time-out the sandbox still works and its files are unchanged."""
     subject.sandbox.write("kept", "yes")
     subject.sandbox.exec("sleep 60", timeout_s=0.2)
     expect("a file", subject.sandbox.read("kept"), b"yes")
@@ -227,7 +227,7 @@ def after_a_timeout(subject: SandboxSubject) -> str:
 
 
 def processor_time(subject: SandboxSubject) -> str:
-    """A process that uses up its processor time is ended, and the result says why."""
+    """Check that a process that exceeds its CPU time is killed, and that the result names the limit."""
     with subject.other(cpu_s=1) as sandbox:
         result = sandbox.exec(["python3", "-c", "while True: pass"])
     expect("limit", result.limit, "cpu")
@@ -236,7 +236,7 @@ def processor_time(subject: SandboxSubject) -> str:
 
 
 def usage(subject: SandboxSubject) -> str:
-    """Seconds that passed and seconds of processor time are told."""
+    """Check that results report wall seconds and CPU seconds."""
     result = subject.sandbox.run_python("import time\ntime.sleep(0.2)\nx = sum(range(3_000_000))")
     demand(0.2 <= result.wall_s < 0.2 + _PATIENCE_S, f"wall_s is {result.wall_s} for a sleep of 0.2 s and some work")
     demand(0 < result.cpu_s <= result.wall_s + 0.05, f"cpu_s is {result.cpu_s} of {result.wall_s} s")
@@ -244,7 +244,7 @@ def usage(subject: SandboxSubject) -> str:
 
 
 def _stands_still(subject: SandboxSubject, path: str) -> None:
-    """Fail if a file still grows."""
+    """Fail if a file is still growing."""
     before = subject.sandbox.read(path)
     demand(bool(before), "it did not run at all")
     time.sleep(0.25)

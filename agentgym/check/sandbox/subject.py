@@ -1,4 +1,4 @@
-"""Subjects of the checks of a sandbox, and the words they fail with."""
+"""The sandbox under check, and functions that fail a check with a message."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ NOT_CLAIMED = "not applicable: {} is not claimed here"
 
 @dataclass(frozen=True, slots=True)
 class SandboxSubject:
-    """A kind of sandbox under check: one that is open and as new, and how to open others."""
+    """A kind of sandbox under check: an open one in its initial state, and the factory that opens others."""
 
     sandbox: Sandbox
     factory: SandboxFactory
 
     def claims(self, name: str) -> bool:
-        """True if the guarantee is said to be in force."""
+        """Return True if the sandbox claims the guarantee."""
         return name in self.sandbox.capabilities().in_force
 
     def other(self, **limits: Any) -> contextlib.closing[Sandbox]:
-        """Open one more sandbox, with other limits, for a ``with`` statement."""
+        """Open another sandbox with other limits, for use in a ``with`` statement."""
         return contextlib.closing(self.factory(Limits(**limits)))
 
 
 def expect(what: str, found: object, expected: object) -> None:
-    """Fail unless they are equal."""
+    """Fail unless both values are equal."""
     if found != expected:
         raise CheckFailed(f"{what}: got {found!r}, expected {expected!r}")
 
 
 def demand(is_so: bool, otherwise: str) -> None:
-    """Fail with ``otherwise`` unless ``is_so``."""
+    """Fail with the message ``otherwise`` unless ``is_so``."""
     if not is_so:
         raise CheckFailed(otherwise)
 
 
 def done(result: ExecResult) -> ExecResult:
-    """The result of something that is to end well."""
+    """Return the result of a program, and fail unless it succeeded."""
     if not result.ok:
         raise CheckFailed(f"exit code {result.exit_code}, limit {result.limit!r}: {result.stderr[-300:]}")
     return result
 
 
 def refused(action: Callable[[], object], what: str, *kinds: str) -> None:
-    """Fail unless ``action`` raises a SandboxFileError, of one of ``kinds`` if there are any."""
+    """Fail unless ``action`` raises a SandboxFileError, of one of ``kinds`` if any are given."""
     try:
         found = action()
     except SandboxFileError as error:

@@ -1,4 +1,4 @@
-"""``agentgym check``: is an environment sound?"""
+"""``agentgym check``: run the conformance checks on an environment."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def check(
     kwargs: KwargsArgument = None,
     *,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each check; more find rarer faults.")] = 5,
-    step_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Longest time that a reset or a step may take.")
-    ] = 60.0,
+    step_timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of a reset or a step.")] = 60.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Run the conformance checks on an environment; exit code 1 if one fails."""
@@ -34,7 +32,7 @@ def check(
     from agentgym.registry import find
 
     with output(as_json) as out:
-        find(env)  # an unknown name is the user's slip, not a failed check
+        find(env)  # an unknown name is a usage error, not a failed check
         show = partial(_show_row, out, max(len(known.name) for known in CHECKS))
         report = check_env(
             env,
@@ -50,7 +48,7 @@ def check(
 
 
 def _show_row(out: Output, width: int, result: CheckResult) -> None:
-    """Print a check's row as soon as it is done, in the columns of all rows."""
+    """Print the row of a check as soon as the check is done, aligned with all other rows."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""``agentgym compare``: is B better than A, on the same tasks?"""
+"""``agentgym compare``: compare two evaluations on the same tasks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def compare(
     a: Annotated[
         Path, typer.Argument(metavar="A", help="The folder of an evaluation, of suites, or of a training run.")
     ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same tasks.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same tasks.")],
     min_difference: Annotated[
         float | None,
         typer.Option(
             min=-1.0,
             max=1.0,
-            help="Exit with 1 unless success of B less that of A is shown to be at least this, by the lower end of the "
-            "interval: -0.02 allows a loss of two points, 0 asks for no loss.",
+            help="Exit with 1 unless the lower end of the interval of B's success minus A's is at least this: "
+            "-0.02 allows a loss of two points, 0 allows none.",
         ),
     ] = None,
     as_json: JsonFlag = False,
@@ -122,7 +122,7 @@ def _print(
 
 
 def _power(one: Comparison) -> str:
-    """Return a line that says which differences so many tasks can show, and how many this one needs."""
+    """Return a line with the smallest difference that so many tasks can detect, and the number of tasks needed."""
     if not one.detectable:
         return f"{one.suite_or_env}: no task tells A and B apart"
     least = f"{100 * one.detectable:.1f} percentage points (pp)"

@@ -1,4 +1,4 @@
-"""``agentgym convert``: rows of SWE-bench as task directories."""
+"""``agentgym convert``: convert rows of SWE-bench to task directories."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from agentgym.cli.output import JsonFlag, output
 
 def convert(
     rows: Annotated[Path, typer.Argument(metavar="ROWS", help="SWE-bench's rows: .parquet, .jsonl or .json.")],
-    out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where task directories go.")],
+    out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the task directories.")],
     image: Annotated[
         str | None,
-        typer.Option("--image", metavar="NAME", help="With {name} or {instance_id}. [default: SWE-bench's own]"),
+        typer.Option(
+            "--image", metavar="NAME", help="Image name with {name} or {instance_id}. [default: SWE-bench's own]"
+        ),
     ] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this instance; repeatable.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write rows of SWE-bench as tasks in Harbor's format, which SWE-v0 plays."""
+    """Convert rows of SWE-bench to tasks in Harbor's format, which SWE-v0 reads."""
     from agentgym.envs.code.swebench import IMAGE, read_instances, write_harbor_task
     from agentgym.errors import UsageError
 
@@ -29,7 +31,9 @@ def convert(
         try:
             pattern.format(name="", instance_id="")
         except (KeyError, IndexError, ValueError):
-            raise UsageError(f"--image has {{name}} or {{instance_id}} in it, or neither; got {pattern!r}") from None
+            raise UsageError(
+                f"--image may contain {{name}} or {{instance_id}} and no other placeholder; got {pattern!r}"
+            ) from None
         instances = read_instances(rows, ids or ())
         for instance in instances:
             write_harbor_task(instance, out_path, pattern)

@@ -1,4 +1,4 @@
-"""``agentgym credit``: a run's recorded rollouts, credited by other estimators."""
+"""``agentgym credit``: apply other estimators to a run's recorded rollouts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ def credit(
     estimator: Annotated[str, typer.Option(metavar="A,B", help="Estimators to compare.")] = "gigpo,hgpo,grpo",
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A value to change for all of them, as in credit.gamma=1.0."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting to change for all estimators, as in credit.gamma=1.0."
+        ),
     ] = None,
     steps: Annotated[
-        str, typer.Option(metavar="FIRST:LAST", help="RL steps, counted from 1, both included. [default: all]")
+        str,
+        typer.Option(metavar="FIRST:LAST", help="RL steps, counted from 1, first and last included. [default: all]"),
     ] = "",
     out_path: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/credit.html]")
+        Path | None, typer.Option("--out", metavar="FILE", help="HTML file to write. [default: RUN/credit.html]")
     ] = None,
-    env: Annotated[str, typer.Option(metavar="NAME", help="The environment, of a run on several.")] = "",
+    env: Annotated[str, typer.Option(metavar="NAME", help="The environment, if the run used several.")] = "",
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Credit a run's recorded rollouts anew, by several estimators, and show how they differ turn by turn.
+    """Apply several estimators to a run's recorded rollouts and show how their credit differs turn by turn.
 
-    Each takes over the run's own credit.* settings as far as they go with it. What the run was trained with, as
-    recorded, is the column that all are compared with.
+    Each estimator uses the run's credit.* settings as far as they apply to it. All are compared with the recorded
+    credit that the run was trained with.
     """
     from dataclasses import replace
 
@@ -63,7 +66,7 @@ def credit(
 
 
 def _bounds(text: str) -> tuple[int | None, int | None]:
-    """``FIRST:LAST`` counted from 1 to bounds counted from 0; either may be left out, and one number is both."""
+    """Convert ``FIRST:LAST``, counted from 1, to bounds counted from 0. Either may be left out; one number is both."""
     from agentgym.errors import UsageError
 
     first, colon, last = text.strip().partition(":")

@@ -1,4 +1,4 @@
-"""``agentgym describe``: what an environment is, takes and says."""
+"""``agentgym describe``: show an environment's tools, arguments, splits and first observation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag = False) -> None:
-    """Say what an environment is: tools, arguments, splits, limits, and the first thing it says."""
+    """Describe an environment: tools, arguments, splits, limits, and the first observation."""
     from agentgym.cli.env_args import open_env, parse_pairs
     from agentgym.registry import find
 
@@ -35,7 +35,7 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
 def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
     from agentgym.tool import usage
 
-    observation, info = env.reset(options={"task": 0})  # as agentgym play begins
+    observation, info = env.reset(options={"task": 0})  # the task with which agentgym play begins, too
     return {
         "id": entry.id,
         "version": entry.version,
@@ -81,7 +81,7 @@ def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
 
 
 def _type_name(annotation: object) -> str:
-    # modules that postpone annotations have them as text already
+    # with postponed annotations, an annotation is text already
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
@@ -93,7 +93,7 @@ def _split_sizes(env: Env) -> dict[str, int]:
     for split in SPLITS:
         try:
             sizes[split] = len(env.tasks(split))
-        except UsageError:  # this environment has no such split, or no data for it
+        except UsageError:  # the environment has no such split, or its data is missing
             continue
     return sizes
 
@@ -137,7 +137,7 @@ def _print(out: Output, value: dict[str, Any]) -> None:
 
 
 def _arguments(parameters: list[dict[str, Any]], section: str) -> list[RenderableType]:
-    """Return a line for each argument, and below it what its class's docstring says of it."""
+    """Return a line for each argument, followed by its description from the class docstring."""
     from rich.markup import escape
     from rich.padding import Padding
 
@@ -151,7 +151,7 @@ def _arguments(parameters: list[dict[str, Any]], section: str) -> list[Renderabl
     return shown
 
 
-# ------------------------------------------------- docstrings and JSON schemas in plain words, for people at a terminal
+# ------------------------------------------------- docstrings and JSON schemas as plain text for a terminal
 
 _SECTION = re.compile(r"^(Args|Arguments|Attributes|Example|Examples|Raises|Returns|Yields):$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
@@ -159,7 +159,7 @@ _LITERAL = re.compile(r"``(.+?)``|`(.+?)`_?", re.DOTALL)
 
 
 def unmarked(text: str) -> str:
-    """Return a text without the marks of reStructuredText.
+    """Return a text without reStructuredText markup.
 
     Example:
         >>> unmarked("``tools`` of :class:`~agentgym.env.Env`")
@@ -169,7 +169,7 @@ def unmarked(text: str) -> str:
 
 
 def sections(docstring: str) -> dict[str, str]:
-    """Return the sections of a docstring by title; what stands before the first is under an empty title.
+    """Return the sections of a docstring by title. The text before the first section has an empty title.
 
     Example:
         >>> sections("Count.\\n\\nArgs:\\n    by: step.")
@@ -181,12 +181,12 @@ def sections(docstring: str) -> dict[str, str]:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a text, each as one line without marks."""
+    """Return the paragraphs of a text, each as one line without markup."""
     return [unmarked(" ".join(part.split())) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
 def arguments(section: str) -> dict[str, str]:
-    """Return what the section ``Args`` says of each argument, as one line without marks.
+    """Return the description of each argument in an ``Args`` section, as one line without markup.
 
     Example:
         >>> arguments("by: size of\\n    a step.\\nto: ``last``.")
@@ -201,7 +201,7 @@ def arguments(section: str) -> dict[str, str]:
 
 
 def schema_lines(schema: Mapping[str, Any]) -> list[str]:
-    """Return one line for each parameter of a tool: name, what it takes, what it means.
+    """Return one line per parameter of a tool: name, type, description.
 
     Example:
         >>> schema_lines({"properties": {"way": {"enum": ["up", "down"], "description": "Where to."}}})
@@ -221,7 +221,8 @@ def schema_lines(schema: Mapping[str, Any]) -> list[str]:
 
 def _kind(part: Mapping[str, Any], named: Mapping[str, Any]) -> str:
     if "$ref" in part:
-        return _kind(named.get(part["$ref"].rpartition("/")[2], {}), {})  # one level: definitions may be recursive
+        # only one level, since definitions may be recursive
+        return _kind(named.get(part["$ref"].rpartition("/")[2], {}), {})
     if "enum" in part:
         return " or ".join(map(str, part["enum"]))
     if choices := part.get("anyOf"):

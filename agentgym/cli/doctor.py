@@ -1,4 +1,4 @@
-"""``agentgym doctor``: what this machine offers, and what therefore works."""
+"""``agentgym doctor``: show what this machine has and which environments and engines work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentgym.cli.output import JsonFlag, Output, output
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Say what this machine offers and which environments and engines therefore work."""
+    """Show what this machine has, and which environments and engines work on it."""
     from dataclasses import asdict
 
     from agentgym.cli.machine import engines, environments, extras, facts, models, sandboxes

@@ -1,4 +1,4 @@
-"""Environments as the command line names them: a reference, and arguments as ``key=value``."""
+"""Environments on the command line: a reference and arguments as ``key=value``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KwargsArgument = Annotated[
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
-    """``key=value`` pairs; a value is read as JSON if it parses, else taken as text.
+    """Parse ``key=value`` pairs. A value that is valid JSON is decoded; any other value stays text.
 
     Raises:
-        UsageError: a pair without an equals sign, or a key given twice.
+        UsageError: a pair has no equals sign, or a key is given twice.
 
     Example:
         >>> parse_pairs(["num_objects=3", "name=kitchen"])
@@ -40,10 +40,10 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
 
 
 def open_env(entry: EnvEntry, kwargs: Mapping[str, object]) -> Env:
-    """Make an environment, its arguments checked against its class.
+    """Make an environment after checking its arguments against its class.
 
     Raises:
-        UnknownNameError: no such argument; the message names near ones.
+        UnknownNameError: an argument is unknown; the message names similar ones.
         MissingExtraError: the environment needs an extra.
     """
     return make(entry.id, **kwargs)

@@ -1,4 +1,4 @@
-"""``agentgym eval``: how well does a policy do?"""
+"""``agentgym eval``: evaluate a policy on an environment or on suites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentgym.cli.eval_suites import SuitesPlan
 
 GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring", "harness": "harness", "verify": "verify"}
-"""Settings that are given as ``GROUP.KEY=VALUE``, with their names in a plan."""
+"""Groups of settings given as ``GROUP.KEY=VALUE``, with the field of the plan that holds each group."""
 
 
 def eval_(  # noqa: PLR0913  (a command's options)
@@ -29,11 +29,11 @@ def eval_(  # noqa: PLR0913  (a command's options)
         list[str] | None,
         typer.Argument(
             metavar="[SUITE...|ENV|RUN] [KEY=VALUE]...",
-            help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with "
-            "arguments of its class; or a training run's folder, to evaluate as the run did. "
-            "context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they "
-            "are rendered, scorer.kind=NAME what a success is (agentgym list --scorers), verify.kind=NAME which "
-            "attempt of best: or retry: counts. Left out with --resume.",
+            help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with its "
+            "arguments; or a training run's folder, to evaluate as the run did. context.KEY=VALUE sets the content of "
+            "a model's prompts, chat.KEY=VALUE their rendering, scorer.kind=NAME the definition of success (agentgym "
+            "list --scorers), verify.kind=NAME the scorer that chooses an attempt of best: or retry:. Not used with "
+            "--resume.",
         ),
     ] = None,
     *,
@@ -53,17 +53,21 @@ def eval_(  # noqa: PLR0913  (a command's options)
         ),
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Times each task is played, for pass@k and pass^k. [default: 1]")
+        int | None, typer.Option(min=1, help="Episodes per task, for pass@k and pass^k. [default: 1]")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the policy's sampling. [default: 0]")] = None,
     split: Annotated[str | None, typer.Option(help="train, valid or test. [default: test]")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy. [default: 1]")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per turn. [default: 64]")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy. [default: 1]")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most sampled tokens per turn. [default: 64]")
+    ] = None,
     max_thinking_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Budget of each turn's thinking, beside --max-new-tokens.")
+        int | None, typer.Option(min=1, help="Thinking tokens per turn, in addition to --max-new-tokens.")
     ] = None,
     max_context_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Per episode. [default: the model's own limit]")
+        int | None, typer.Option(min=1, help="Most tokens in the context. [default: the model's own limit]")
     ] = None,
     codec: Annotated[str | None, typer.Option(help="Tool-call format. [default: the chat template's]")] = None,
     harness: Annotated[
@@ -79,13 +83,16 @@ def eval_(  # noqa: PLR0913  (a command's options)
     ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     max_minutes: Annotated[
-        float, typer.Option(min=0.0, help="Stop after that long; --resume goes on. 0: no limit.")
+        float, typer.Option(min=0.0, help="Stop after so many minutes; --resume continues. 0: no limit.")
     ] = 0.0,
     max_tokens: Annotated[
-        int, typer.Option(min=0, help="Stop after so many sampled tokens; --resume goes on. 0: no limit.")
+        int, typer.Option(min=0, help="Stop after so many sampled tokens; --resume continues. 0: no limit.")
     ] = 0,
     max_cost: Annotated[
-        float, typer.Option(min=0.0, help="Stop after so much money by --prices; --resume goes on. 0: no limit.")
+        float,
+        typer.Option(
+            min=0.0, help="Stop after spending so much according to --prices; --resume continues. 0: no limit."
+        ),
     ] = 0.0,
     prices: Annotated[
         str | None,
@@ -95,16 +102,21 @@ def eval_(  # noqa: PLR0913  (a command's options)
             "table for each.",
         ),
     ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Resume a stopped evaluation.")] = None,
     rescore: Annotated[
         Path | None,
-        typer.Option(metavar="RUN_DIR", help="Score the episodes of an evaluation anew by scorer.kind; plays nothing."),
+        typer.Option(
+            metavar="RUN_DIR",
+            help="Score the recorded episodes of an evaluation with scorer.kind; runs no new episodes.",
+        ),
     ] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Where it goes; by default runs/eval-<name>-<NNN>.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the results. [default: runs/eval-<name>-<NNN>]")
+    ] = None,
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Evaluate a policy: each task once, with intervals and a trace of every episode."""
+    """Evaluate a policy on tasks and write success rates, confidence intervals and every episode."""
     from agentgym.api.effort import Effort
     from agentgym.evals.prices import read_prices
 
@@ -140,18 +152,18 @@ def eval_(  # noqa: PLR0913  (a command's options)
 
 
 def _trust(folders: Iterable[Path]) -> None:
-    """Trust the run folders among what was named; ``--trust`` that is about none of them is refused."""
+    """Trust the run folders among the named ones; raise an error if ``--trust`` applies to none of them."""
     from agentgym.errors import UsageError
 
     runs = [folder for folder in folders if (folder / "config.json").is_file()]
     if not runs:
-        raise UsageError("--trust is for a run folder of somebody else: name one as target, policy or with --resume")
+        raise UsageError("--trust is for a run folder of another user: name one as target, policy or with --resume")
     for folder in runs:
         require_trust(folder, is_trusted=True)
 
 
 def _pairs(pairs: list[str]) -> dict[str, Any]:
-    """Return the environment's arguments and the model's settings, each group under its name."""
+    """Return the environment's arguments and the model's settings, grouped by name."""
     from agentgym.cli.env_args import parse_pairs
 
     groups: dict[str, list[str]] = {"kwargs": []}
@@ -166,7 +178,7 @@ def _pairs(pairs: list[str]) -> dict[str, Any]:
 def _begin(
     names: list[str], policies: list[str], given: dict[str, Any], run_dir: Path | None, effort: Effort, out: Output
 ) -> bool:
-    """Play what was asked for; False if something of it could not be done."""
+    """Run a new evaluation. Return False if a part of it could not run."""
     from agentgym.api import evaluation
     from agentgym.api.policies import SamplingPlan
     from agentgym.api.run_settings import as_the_run, is_run
@@ -183,7 +195,7 @@ def _begin(
             "name an environment and a policy: agentgym eval ENV --policy oracle|random|MODEL_DIR; "
             "or a training run: agentgym eval RUN; or suites: agentgym list --suites"
         )
-    FULL.changed(given.get("context", {}))  # wrong keys are refused before a model is loaded
+    FULL.changed(given.get("context", {}))  # report wrong keys before a model is loaded
     ChatConfig().changed(given.get("chat", {}))
     suites = [name for name in names if eval_suites.is_suite(name)]
     if not suites:
@@ -197,7 +209,7 @@ def _begin(
             raise
         return _play_env(plan, folder, effort, False, out)
     if others := [name for name in names if name not in suites]:
-        raise UsageError(f"{others[0]} is no suite; evaluate it by itself (agentgym list --suites)")
+        raise UsageError(f"{others[0]} is not a suite; evaluate it by itself (agentgym list --suites)")
     if fixed := sorted({"seed", "split", "kwargs", "opponent"} & set(given)):
         raise UsageError(
             f"a suite fixes {', '.join(fixed)}; to change that, write a suite of your own (docs/evaluation.md)"
@@ -211,7 +223,7 @@ def _begin(
 
 
 def _sampled_as_the_run(policies: list[str], given: dict[str, object], out: Output) -> dict[str, Any]:
-    """Return a suite's settings of a model: those given, and the rest from its training run, if it is one's."""
+    """Return sampling settings for suites: the given ones, and the rest from the training run if the policy is one."""
     from agentgym.api.run_settings import run_settings
 
     run = run_settings(policies[0], require=require_trust) if len(policies) == 1 else None
@@ -226,7 +238,7 @@ def _sampled_as_the_run(policies: list[str], given: dict[str, object], out: Outp
 def _resume(
     folder: Path, names: list[str], policies: list[str], given: dict[str, Any], effort: Effort, out: Output
 ) -> bool:
-    """Play what is left; False if something of it could not be done."""
+    """Resume an evaluation. Return False if a part of it could not run."""
     from agentgym.api.evaluation import EvalPlan
     from agentgym.cli import eval_suites
     from agentgym.errors import CorruptDataError, UsageError
@@ -241,7 +253,7 @@ def _resume(
         raise CorruptDataError(f"{folder / 'config.json'} is not an evaluation's configuration ({error!r})") from error
     if isinstance(plan, eval_suites.SuitesPlan):
         if names or policies or given:
-            raise UsageError(f"{folder} keeps its own suites, policies and options; leave them out to go on")
+            raise UsageError(f"{folder} keeps its own suites, policies and options; leave them out to resume")
         return _play_suites(plan, folder, effort, True, out)
     saved = asdict(plan)
     given |= {name: asked[0] for name, asked in (("env", names), ("policy", policies)) if asked}
@@ -249,7 +261,7 @@ def _resume(
         if saved[name] != value:
             raise UsageError(
                 f"{folder} was begun with {name}={saved[name]!r}, not {value!r}; "
-                "leave it out to go on, or begin another evaluation"
+                "leave it out to resume, or begin another evaluation"
             )
     return _play_env(plan, folder, effort, True, out)
 
@@ -257,7 +269,7 @@ def _resume(
 def _rescore(
     source: Path, others: list[str], given: dict[str, Any], run_dir: Path | None, effort: Effort, out: Output
 ) -> bool:
-    """Score an evaluation's episodes anew."""
+    """Score the recorded episodes of an evaluation with other scorers."""
     import asyncio
 
     from agentgym.cli import eval_rescore

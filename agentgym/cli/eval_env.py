@@ -1,4 +1,4 @@
-"""``agentgym eval ENV``: show the result of one policy on tasks of one environment."""
+"""Results of ``agentgym eval ENV``: one policy on tasks of one environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
-    """The result, for people."""
+    """Print the result as text."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -42,7 +42,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled{read} per episode")
     if summary.mean_attempts != 1:
         table.add_row("[bold]attempts[/]", f"{summary.mean_attempts:.2f} per episode; tokens, time and cost are of all")
-    if summary.cost is not None or ENDPOINT in summary.policy:  # a model on this machine has no price
+    if summary.cost is not None or ENDPOINT in summary.policy:  # a local model has no price
         shown = f"{cost_text(summary.mean_cost)} per episode, {cost_text(summary.cost)} in all"
         table.add_row("[bold]cost[/]", "– (no --prices)" if summary.cost is None else shown)
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
@@ -56,7 +56,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
 
 
 def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
-    """Return what several trials of each task say, as lines of a table.
+    """Return the statistics of repeated episodes per task as lines of a table.
 
     Example:
         >>> repeat_lines({"pass_at": {"1": 0.5, "2": 0.75}, "majority": {"2": 0.5}})

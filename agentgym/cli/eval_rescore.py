@@ -1,4 +1,4 @@
-"""``agentgym eval --rescore``: what was played before, by other scorers."""
+"""``agentgym eval --rescore``: score recorded episodes with other scorers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 async def rescored(
     source: Path, settings: Mapping[str, Any], run_dir: Path | None, prices: Prices | None = None
 ) -> tuple[Path, EvalSummary | list[SuiteResult]]:
-    """Score the evaluation in a folder anew; return the new folder and its result, a list for suites.
+    """Score a recorded evaluation again. Return the new folder and the result, a list for suites.
 
     Args:
-        prices: in place of those that the evaluation was made with.
+        source: folder of the evaluation.
+        settings: settings of the scorers.
+        run_dir: folder of the new results; by default a new one.
+        prices: prices that replace those of the evaluation.
 
     Raises:
         UsageError: there is no such evaluation, or the scorers' settings are wrong.
@@ -41,7 +44,7 @@ async def rescored(
     plan = {} if suites else _plan_of(source)
     for folder in suites or [source]:
         if not (folder / "summary.json").is_file():
-            raise CorruptDataError(f"{folder} did not finish; go on first: agentgym eval --resume {source}")
+            raise CorruptDataError(f"{folder} did not finish; resume it first: agentgym eval --resume {source}")
     prices = prices or saved_prices(source)
     folder = new_run_dir("eval-rescored", run_dir)
     try:
@@ -57,7 +60,7 @@ async def rescored(
             results.append(await rescore_suite(one, saved_suite, out_dir, scoring, prices))
         write_json(folder / "results.json", [asdict(result) for result in results])
         return folder, results
-    except BaseException:  # the episodes lie where they were
+    except BaseException:  # the episodes stay in the old folder
         shutil.rmtree(folder)
         raise
 
@@ -76,7 +79,7 @@ def _plan_of(source: Path) -> dict[str, Any]:
         return dict(read_json((source / "config.json").read_text(encoding="utf-8"))["eval"])
     except FileNotFoundError:
         raise UsageError(
-            f"{source} is no evaluation; name the folder of one, of suites, or RUN/eval/after of a training run"
+            f"{source} is not an evaluation; name the folder of one, of suites, or RUN/eval/after of a training run"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{source / 'config.json'} is not an evaluation's configuration ({error!r})") from error

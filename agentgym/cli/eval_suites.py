@@ -1,4 +1,4 @@
-"""``agentgym eval SUITE ...``: policies on suites, with one table and one JSON value for all of them."""
+"""``agentgym eval SUITE ...``: evaluate policies on suites; one table and one JSON value hold all results."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ WRITTEN = ("results.json", "results.md", "comparisons.json", "report.html")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitesPlan:
-    """All that decides the results; saved with them, so that they can be resumed."""
+    """All settings that determine the results. They are saved with the results for resuming."""
 
     suites: tuple[Suite, ...]
     policies: tuple[str, ...]
     sampling: SamplingPlan
     is_all: bool
-    """Every suite was asked for, also those that cannot run here."""
+    """True if all suites were requested, so that those that cannot run here are skipped."""
 
 
 def is_suite(target: str) -> bool:
@@ -42,7 +42,7 @@ def is_suite(target: str) -> bool:
 
 
 def suites_like(target: str) -> list[str]:
-    """Return the suites whose names are spelt like a target, the most alike first.
+    """Return the suites with names similar to a target, the most similar first.
 
     Example:
         >>> suites_like("babyai-level")
@@ -57,17 +57,17 @@ def suites_like(target: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SuiteSize:
-    """Changes of suites that are asked for on the command line; each makes other content of another name."""
+    """Changes of a suite from the command line. A changed suite has another name and content."""
 
     episodes: int | None = None
-    """Only the first so many tasks of each part; None for all."""
+    """Number of tasks, from the start of each part; None for all."""
     repeats: int | None = None
-    """Times each task is played; None for as often as the suite says."""
+    """Episodes per task; None for the suite's own number."""
     scoring: Mapping[str, object] = field(default_factory=dict)
-    """What a success is; empty for the suite's word."""
+    """Settings of the scorers that define success; empty for the suite's own."""
 
     def changed(self, suite: Suite) -> Suite:
-        """Return a suite with the changes."""
+        """Return the suite with the changes applied."""
         from agentgym.evals.scoring import Scoring
 
         suite = suite if self.episodes is None else suite.shortened(self.episodes)
@@ -78,10 +78,10 @@ class SuiteSize:
 def begin(
     targets: Sequence[str], policies: Sequence[str], size: SuiteSize, sampling: SamplingPlan, run_dir: Path | None
 ) -> tuple[SuitesPlan, Path]:
-    """A new evaluation's plan and folder; what cannot be is refused before the folder is made.
+    """Return the plan and the folder of a new evaluation, after checking all arguments.
 
     Raises:
-        UsageError: no such suite or policy, the files of the only suite are missing, or the folder is taken.
+        UsageError: a suite or policy is unknown, the files of the only suite are missing, or the folder is in use.
     """
     from agentgym.api.policies import check_policy
     from agentgym.api.run_dirs import new_run_dir
@@ -107,7 +107,7 @@ def begin(
 
 
 def read_plan(saved: dict[str, Any]) -> SuitesPlan:
-    """The plan that :func:`begin` saved."""
+    """Return the plan that :func:`begin` saved."""
     from agentgym.evals.suites import suite_from_dict
 
     return SuitesPlan(
@@ -121,7 +121,7 @@ def read_plan(saved: dict[str, Any]) -> SuitesPlan:
 async def evaluate_suites(
     plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output
 ) -> list[SuiteResult]:
-    """Play every suite with every policy, one after the other; ``results.json`` holds what is known so far."""
+    """Evaluate every policy on every suite, one after the other. ``results.json`` holds the results so far."""
     from agentgym.api.policies import open_agents, policy_facts
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suite_runner import Play, run_suite
@@ -157,7 +157,7 @@ async def evaluate_suites(
 
 
 def folder_names(policies: Sequence[str]) -> list[str]:
-    """A folder's name for each policy.
+    """Return a distinct folder name for each policy.
 
     Example:
         >>> folder_names(["oracle", "runs/a/model", "b/a/model"])
@@ -172,7 +172,7 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 
 def _print_repeats(out: Output, results: Sequence[SuiteResult]) -> None:
-    """Print what several trials of each task say, where there were several."""
+    """Print the statistics of repeated episodes per task, if there are any."""
     from rich.markup import escape
 
     from agentgym.cli.eval_env import repeat_lines
@@ -187,12 +187,12 @@ def _print_repeats(out: Output, results: Sequence[SuiteResult]) -> None:
 
 
 def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
-    """Return True if something that was asked for by name could not be done."""
+    """Return True if a suite requested by name could not run."""
     return any(r.outcome == "stopped" or (r.outcome == "cannot_run" and not plan.is_all) for r in results)
 
 
 def write_results(results: Sequence[SuiteResult], folder: Path) -> list[Comparison]:
-    """Write the results as Markdown and as a page, and return the policies compared."""
+    """Write the results as Markdown and HTML, and return the comparisons of policies."""
     from agentgym.evals.results_table import write_tables
     from agentgym.report import write_report
 
@@ -205,14 +205,14 @@ def write_results(results: Sequence[SuiteResult], folder: Path) -> list[Comparis
 def print_results(
     out: Output, results: Sequence[SuiteResult], folder: Path, compared: Sequence[Comparison] = ()
 ) -> None:
-    """One table of everything, what could not run beside what did."""
+    """Print one table of all results, including the suites that could not run."""
     from rich.markup import escape
 
     from agentgym.cli.compare import print_comparisons
     from agentgym.evals.prices import cost_text
 
     has_cost = any(result.summary is not None and result.summary.mean_tokens for result in results)
-    cost_column = ["cost"] if has_cost else []  # scripts have none, and the terminal is narrow
+    cost_column = ["cost"] if has_cost else []  # scripted policies have no tokens, and the terminal may be narrow
     table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", *cost_column, "episodes")
     for result in results:
         found = result.summary

@@ -1,6 +1,6 @@
-"""The end of every command: errors become a line on stderr and an exit code here alone.
+"""The end of every command: the only place where errors become a line on stderr and an exit code.
 
-0 ok, 1 failed, 2 the user can put it right, 130 interrupted. ``AGENTGYM_DEBUG=1`` shows tracebacks.
+Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted. ``AGENTGYM_DEBUG=1`` shows tracebacks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 class InterruptedCommandError(KeyboardInterrupt):
-    """Ctrl-C, with what to run to go on."""
+    """An interrupt by Ctrl-C, with the command that resumes."""
 
 
 @contextmanager
 def resumable_by(command: str, folder: Path) -> Iterator[None]:
-    """Say ``command`` if what is inside is interrupted after it made its folder, or stopped by a full disk."""
+    """Name ``command`` in the error if the block is interrupted after it made its folder, or stopped by a full disk."""
     try:
         yield
     except KeyboardInterrupt:
@@ -49,10 +49,10 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def interrupt_on_ending_signals() -> None:
-    """Let the first SIGTERM or SIGHUP do what Ctrl-C does: free sandboxes and workers, and say how to go on.
+    """Handle the first SIGTERM or SIGHUP like Ctrl-C: free sandboxes and workers, and print how to resume.
 
-    A scheduler's SIGTERM and a closed terminal would otherwise end the process at once. SIGHUP stays ignored where it
-    is (``nohup``).
+    A scheduler's SIGTERM or a closed terminal would otherwise end the process at once. An ignored SIGHUP (``nohup``)
+    stays ignored.
     """
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -60,19 +60,19 @@ def interrupt_on_ending_signals() -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    for other in _ENDING:  # a second one would break into the cleaning up; SIGKILL still ends the process
+    for other in _ENDING:  # a second signal would interrupt the cleanup; SIGKILL still ends the process
         signal.signal(other, signal.SIG_IGN)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's background job ignores it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a script ignores SIGINT
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.raise_signal(signal.SIGINT)  # whose handler is asyncio's own where a loop runs
+    signal.raise_signal(signal.SIGINT)  # in a running loop the handler of SIGINT is asyncio's own
 
 
 @contextmanager
 def mapped_errors() -> Iterator[None]:
-    """Turn whatever a command raises into one line on stderr and an exit code."""
+    """Turn any exception of a command into one line on stderr and an exit code."""
     try:
         yield
-        sys.stdout.flush()  # a reader that went away shows here, not in the interpreter's last breath
+        sys.stdout.flush()  # raise a broken pipe here, not while the interpreter shuts down
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:
@@ -92,7 +92,7 @@ def mapped_errors() -> Iterator[None]:
 
 
 def ending(error: BaseException) -> tuple[str, int]:
-    """Return what a command says when it ends with an error, on one line, and its exit code."""
+    """Return the message of a command that ends with an error, on one line, and its exit code."""
     if isinstance(error, KeyboardInterrupt):
         return (f"interrupted; {error}" if str(error) else "interrupted"), INTERRUPTED
     first = first_cause(error)
@@ -100,7 +100,7 @@ def ending(error: BaseException) -> tuple[str, int]:
 
 
 def describe(error: BaseException) -> str:
-    """An error as one line."""
+    """Return an error as one line."""
     if isinstance(error, AgentGymError):
         text = str(error) + (_place(error.__cause__) if error.__cause__ is not None else "")
     elif _is_full_disk(error):
@@ -122,14 +122,14 @@ def _full_disk(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return where in the user's code or ours it happened, for errors that nobody raised on purpose.
+    """Return the place of an unexpected error in the user's code or in agentgym.
 
-    Lines of the standard library and of installed packages tell nobody what to change.
+    Lines of the standard library and of installed packages are skipped, since the user cannot change them.
     """
     if isinstance(error, OSError | AgentGymError):
         return ""
     if isinstance(error, SyntaxError):
-        return ""  # its message names the place already
+        return ""  # the message names the place already
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
@@ -141,16 +141,16 @@ def _is_of_a_library(filename: str) -> bool:
 
 
 def _is_from_the_command_line_parser(error: Exception) -> bool:
-    # Usage errors of the parser know how to show themselves and carry exit code 2.
+    # Usage errors of the parser print themselves and carry exit code 2.
     return hasattr(error, "exit_code") and hasattr(error, "format_message")
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # after SIGHUP nobody reads it
+    with suppress(OSError):  # after SIGHUP the terminal is gone
         print(encodable(line), file=sys.stderr, flush=True)
 
 
 def _silence_stdout() -> None:
-    # Python flushes stdout once more at exit and would complain there.
+    # Python flushes stdout again at exit, and would report the broken pipe there.
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

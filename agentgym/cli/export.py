@@ -1,4 +1,4 @@
-"""``agentgym export``: an evaluation's episodes in the forms of other projects."""
+"""``agentgym export``: write an evaluation's episodes in formats of other projects."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an evaluation or of a training run.")],
     out_path: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help=".eval is for inspect_ai, .jsonl and .parquet are chats."),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File to write: .eval for inspect_ai, .jsonl or .parquet for chats."
+        ),
     ],
     evaluation: Annotated[
-        str | None, typer.Option("--evaluation", metavar="NAME", help="Which one of the run. [default: the last]")
+        str | None, typer.Option("--evaluation", metavar="NAME", help="Evaluation of the run. [default: the last]")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write recorded episodes for other tools: a log of inspect_ai, or conversations to train on."""
+    """Export recorded episodes for other tools: a log of inspect_ai, or conversations for training."""
     from agentgym.errors import UsageError
     from agentgym.interop.recorded import read_recorded
 
     with output(as_json) as out:
         if out_path.suffix not in SUFFIXES:
-            raise UsageError(f"{out_path} must end in one of {', '.join(SUFFIXES)}, which says the form")
+            raise UsageError(f"{out_path} must end in one of {', '.join(SUFFIXES)}, which selects the format")
         recorded = read_recorded(run, evaluation)
         if out_path.suffix == ".eval":
             from agentgym.interop.inspect_log import write_inspect_log as write

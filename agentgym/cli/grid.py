@@ -1,4 +1,4 @@
-"""Tables for terminals of any width: no word is split, and nothing is cut."""
+"""Tables for terminals of any width, without split words or truncated cells."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 _LEAST_PROSE = 24
-"""Characters below which a column of sentences is no longer read with ease."""
+"""Narrowest column, in characters, in which sentences are still easy to read."""
 _GAP = 2
 
 
 class Grid:
     """A table without lines whose rows are named by their first column.
 
-    Where the console is too narrow for whole words, each row becomes a paragraph: its name, its sentences, and a
-    list of the other columns.
+    If the console is too narrow for whole words, each row becomes a paragraph: its name, its sentences, and a list of
+    the other columns.
 
     Args:
-        titles: of the columns.
-        whole: titles of the columns whose cells stay on one line; the first column's always do.
+        titles: titles of the columns.
+        whole: titles of the columns whose cells stay on one line; the first column is always one of them.
         prose: title of the column that holds sentences, if there is one.
-        optional: titles of columns that are shown only where all columns fit side by side.
+        optional: titles of columns that are shown only if all columns fit side by side.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Grid:
         self._rows: list[tuple[Text, ...]] = []
 
     def add_row(self, *cells: str) -> None:
-        """Add a row of cells in rich's markup; those left out at the end are empty."""
+        """Add a row of cells in rich's markup. Missing cells at the end are empty."""
         filled = [*cells, *[""] * (len(self._titles) - len(cells))]
         self._rows.append(tuple(Text.from_markup(cell) for cell in filled))
 
     def add_heading(self, text: str) -> None:
-        """Add a heading over the rows that follow."""
+        """Add a heading above the following rows."""
         if self._rows:
             self.add_row("")
         self.add_row(f"[bold default]{text}[/]")
@@ -59,7 +59,7 @@ class Grid:
         return [at for at, title in enumerate(self._titles) if title not in self._optional]
 
     def _width(self, columns: Sequence[int]) -> int:
-        """Return the least width of a table of these columns, in characters."""
+        """Return the smallest width of a table of these columns, in characters."""
         return sum(map(self._least, columns)) + _GAP * (len(columns) - 1)
 
     def _least(self, column: int) -> int:

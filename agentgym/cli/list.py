@@ -1,4 +1,4 @@
-"""``agentgym list``: which environments and suites there are, and which components of credit and loss."""
+"""``agentgym list``: list environments, suites, recipes and components."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def list_(
     own: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE.py]...", help="With --credit, --strategies, --scorers or --recipes: files of your own."
+            metavar="[FILE.py]...", help="With --credit, --strategies, --scorers or --recipes: your own files."
         ),
     ] = None,
     *,
@@ -30,7 +30,7 @@ def list_(
     suites: Annotated[bool, typer.Option("--suites", help="List the suites for `agentgym eval` instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments, and whether they can be used here; or suites, recipes, or components."""
+    """List the environments and whether they can be used here; or suites, recipes, or components."""
     if own:
         _load(own, is_wanted=credit or strategies or recipes or scorers)
     if recipes:
@@ -48,14 +48,14 @@ def list_(
 
 
 def _load(files: list[str], *, is_wanted: bool) -> None:
-    """Register what users' files or modules hold; a name after a colon is left out."""
+    """Run users' files or modules so that they register their components; ignore a name after a colon."""
     from agentgym.cli.exits import mapped_errors
     from agentgym.errors import UsageError
     from agentgym.plugins import import_source
 
     with mapped_errors():
         if not is_wanted:
-            raise UsageError("files of your own are listed with --credit, --strategies, --scorers or --recipes")
+            raise UsageError("your own files can be listed only with --credit, --strategies, --scorers or --recipes")
         for file in files:
             import_source(file if file.endswith(".py") else file.rpartition(":")[0] or file)
 

@@ -1,4 +1,4 @@
-"""``agentgym view --live``: the report of a run that goes on, served to a browser on this machine."""
+"""``agentgym view --live``: serve the report of a running training to a browser on this machine."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from agentgym.report.run_folder import open_run_folder
 
 POLL_S = 1.0
 _LOOKS = 5
-"""Times in a second that a stream looks whether the server ends."""
+"""Times per second that a stream checks for the server's shutdown."""
 _NO_EPISODES = 0.0
 
 
 def make_app(run_dir: Path, megabytes: float, is_over: Callable[[], bool] = lambda: False) -> FastAPI:
-    """Return the web app: the page, its curves alone, and a stream of what the run does now.
+    """Return the web app, which serves the page, its curves, and a stream of the run's current state.
 
     Args:
-        is_over: ends the stream, which would hold up the server's end.
+        run_dir: folder of the run.
+        megabytes: size limit of the episodes in the page.
+        is_over: returns True to end the streams, which would otherwise delay the server's shutdown.
 
     Raises:
         UsageError: there is no such folder.
-        CorruptDataError: it is no run.
+        CorruptDataError: the folder is not a run.
     """
     open_run_folder(run_dir)
     app = FastAPI(openapi_url=None)
@@ -63,15 +65,15 @@ async def _told(run_dir: Path, is_over: Callable[[], bool]) -> AsyncIterator[str
 
 
 def state_of(run_dir: Path) -> dict[str, Any]:
-    """Return what the page is told: a version that changes with the curves, and what the run does now."""
+    """Return the message for the page: a version that changes with the curves, and the run's current state."""
     try:
         return {"version": version_of(run_dir), "now": now_of(open_run_folder(run_dir))}
-    except (AgentGymError, OSError) as error:  # a row may be half written
+    except (AgentGymError, OSError) as error:  # the run may be writing a row at this moment
         return {"version": version_of(run_dir), "now": [("state", f"cannot be read now: {error}", True)]}
 
 
 class _Server(uvicorn.Server):
-    """Ends its streams before it waits for them."""
+    """A server that ends its streams before it waits for connections to close."""
 
     ended: threading.Event
 
@@ -84,7 +86,7 @@ def serve(run_dir: Path, megabytes: float, port: int, say: Any) -> None:
     """Serve the page until Ctrl-C.
 
     Raises:
-        UsageError: the port is taken.
+        UsageError: the port is in use.
     """
     from agentgym.tools.retrieval.server import bound_socket
 

@@ -1,4 +1,4 @@
-"""Looking at the machine: each finding with the command that would change it."""
+"""Facts about this machine, each with the command that would change it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PROBE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One thing that is there or not."""
+    """One feature that the machine has or lacks."""
 
     name: str
     ok: bool
     detail: str
     fix: str | None = None
-    """The command that would put it right, None where there is nothing to do."""
+    """Command that would add the feature; None if nothing needs to be done."""
 
 
 def facts() -> tuple[Fact, ...]:
-    """Return what the machine offers; run a few short programs, the slowest asking the Docker daemon."""
+    """Return the features of the machine. Runs a few short programs; the slowest one asks the Docker daemon."""
     return (
         Fact(name="Python", ok=True, detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         Fact(name="CPU", ok=True, detail=f"{num_cores()} cores usable of {os.cpu_count()}"),
@@ -47,7 +47,7 @@ def facts() -> tuple[Fact, ...]:
 
 
 def engines(found: Sequence[Fact]) -> tuple[Fact, ...]:
-    """The engines that work with what was found."""
+    """Return the engines and whether they work with these facts."""
     by_name = {fact.name: fact for fact in found}
     has_torch = by_name["torch"].ok and by_name["transformers"].ok
     on = "GPU" if "CUDA" in by_name["torch"].detail else "CPU"
@@ -72,7 +72,7 @@ def engines(found: Sequence[Fact]) -> tuple[Fact, ...]:
 
 
 def sandboxes() -> tuple[Fact, ...]:
-    """The kinds of sandbox that can be opened, with what is in force in each; then what else they could use."""
+    """Return the kinds of sandbox that can be opened, with their guarantees, and programs that they could use."""
     from agentgym.sandboxes.ladder import ladder
 
     facts = [
@@ -83,13 +83,13 @@ def sandboxes() -> tuple[Fact, ...]:
 
 
 def _fix_of(reason: str) -> str | None:
-    """The command in a reason that ends with one, or in backquotes."""
+    """Return the command in a reason, at its end or in backquotes, or None."""
     found = re.search(r"`([^`]+)`|((?:apt-get|pip) install [^;,)]+)", reason)
     return (found[1] or found[2]) if found else None
 
 
 def environments() -> tuple[Fact, ...]:
-    """The registered environments, and what the others need."""
+    """Return the registered environments and the requirements that are missing."""
     from agentgym.registry import entries
 
     return tuple(
@@ -104,7 +104,7 @@ def environments() -> tuple[Fact, ...]:
 
 
 def models() -> tuple[Fact, ...]:
-    """Return the models that have a short name, and whether they have been imported."""
+    """Return the models with a short name and whether they have been imported."""
     if _version("torch") is None or _version("transformers") is None:
         return ()
     from agentgym.trainers.models.sources import named_models
@@ -121,7 +121,7 @@ def models() -> tuple[Fact, ...]:
 
 
 def extras() -> tuple[Fact, ...]:
-    """The package's extras, and whether all they ask for is installed."""
+    """Return the package's extras and whether their requirements are installed."""
     try:
         wanted = importlib.metadata.metadata(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -144,7 +144,7 @@ def extras() -> tuple[Fact, ...]:
 
 
 def num_cores() -> int:
-    """Cores this process may use: its affinity, cut by a container's quota."""
+    """Return the number of cores that this process may use: its affinity, limited by a container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
@@ -178,7 +178,7 @@ def _torch() -> Fact:
         import torch
 
         has_cuda = torch.cuda.is_available()
-    except Exception as error:  # a broken install must not take the doctor down
+    except Exception as error:  # a broken install must not stop the command
         return Fact(name="torch", ok=False, detail=f"{version} does not load: {error}", fix="pip install -U torch")
     return Fact(name="torch", ok=True, detail=f"{version}, {'with CUDA' if has_cuda else 'CPU only'}")
 
@@ -263,7 +263,7 @@ def _version(name: str) -> str | None:
 
 
 def _run(command: Sequence[str]) -> str:
-    """Return what a program prints (some print their version to stderr), or nothing if it fails."""
+    """Return the output of a program (some print their version to stderr), or an empty text if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

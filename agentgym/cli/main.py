@@ -1,6 +1,6 @@
-"""The command ``agentgym``: its verbs, and how it starts and ends.
+"""The command ``agentgym`` and its subcommands.
 
-Each verb's module imports what it needs inside its function, so that ``agentgym list`` is quick.
+The module of each subcommand imports its dependencies inside its function, so that ``agentgym list`` is fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agentgym.cli.view import view
 
 
 class _Commands(TyperGroup):
-    """All verbs; the one place where their errors are mapped to exit codes."""
+    """All subcommands; the only place where their errors are mapped to exit codes."""
 
     def invoke(self, ctx: Any) -> object:
         with mapped_errors():
@@ -58,7 +58,7 @@ app.command("check")(check)
 app.command("play")(play)
 app.command("eval")(eval_)
 app.command("compare")(compare)
-app.command("train", context_settings={"ignore_unknown_options": True})(train)  # which names the right form
+app.command("train", context_settings={"ignore_unknown_options": True})(train)  # the message names the right form
 app.command("serve")(serve)
 app.command("mcp")(mcp)
 app.command("serve-model")(serve_model)
@@ -89,7 +89,7 @@ def _root(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """The gym and the trainer for tool-using language agents.
+    """A gym and a trainer for tool-using language agents.
 
     Exit codes: 0 ok, 1 failed, 2 usage. AGENTGYM_DEBUG=1 shows tracebacks.
     """

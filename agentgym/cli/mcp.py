@@ -1,4 +1,4 @@
-"""``agentgym mcp``: an environment's tools for any MCP client."""
+"""``agentgym mcp``: offer an environment's tools to any MCP client."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def mcp(
     env: EnvArgument,
     kwargs: KwargsArgument = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    task: Annotated[int, typer.Option(min=0, help="Place of the task in the split.")] = 0,
-    seed: Annotated[int | None, typer.Option(help="By default the task's own.")] = None,
+    task: Annotated[int, typer.Option(min=0, help="Index of the task in the split.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the episode. [default: the task's own]")] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Serve streamable HTTP at this port of loopback; 0 is any that is free."),
+        typer.Option(min=0, max=65535, help="Serve streamable HTTP on this port of 127.0.0.1; 0 chooses a free one."),
     ] = None,
-    record: Annotated[Path | None, typer.Option(help="Write calls and rewards to this file at the end.")] = None,
+    record: Annotated[Path | None, typer.Option(help="File to which calls and rewards are written at the end.")] = None,
 ) -> None:
-    """Serve one episode as an MCP server, over standard input and output or over HTTP.
+    """Serve one episode as an MCP server over standard input and output, or over HTTP.
 
     The task is in the server's instructions. Rewards are not shown to the client.
     """

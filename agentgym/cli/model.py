@@ -1,4 +1,4 @@
-"""``agentgym model``: make a model ready for training and evaluation."""
+"""``agentgym model``: import a model for training and evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ model = typer.Typer(no_args_is_help=True, help="Import a model for training and 
 
 @model.callback()
 def _group() -> None:
-    """Keep ``import`` a verb of its own, however few there are."""
+    """Make ``import`` a subcommand although it is the only one."""
 
 
 @model.command("import")
@@ -25,7 +25,7 @@ def import_(
     out_dir: Annotated[Path | None, typer.Argument(metavar="[OUT]", help="A new folder. [default: the cache]")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a model as a plain from_pretrained folder: weights, tokenizer, chat template, licence and card."""
+    """Convert a model to a plain from_pretrained folder: weights, tokenizer, chat template, licence and card."""
     from agentgym.api.run_dirs import need_train_extra
 
     with output(as_json) as out:

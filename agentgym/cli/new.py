@@ -1,4 +1,4 @@
-"""``agentgym new``: a first environment of one's own, with its test."""
+"""``agentgym new``: write a first environment and its test."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from agentgym.errors import UsageError
 def new(
     name: Annotated[str, typer.Argument(help="The environment's name, as in MyWorld or my_world.")],
     folder: Annotated[Path, typer.Option("--dir", help="The folder to write into.")] = Path("."),
-    is_file: Annotated[bool, typer.Option("--file", help="One file and its test, nothing to install.")] = False,
+    is_file: Annotated[bool, typer.Option("--file", help="Write one file and its test instead of a package.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a package with a small environment, its tasks and its test, ready to install and to change."""
+    """Write a package with a small environment, its tasks and its test, to install and change."""
     with output(as_json) as out:
         names = _names(name)
         root = folder if is_file else folder / names["folder"]
@@ -38,14 +38,14 @@ def new(
 
 
 def _write(texts: dict[Path, str], root: Path, is_file: bool) -> None:
-    """Write all files.
+    """Write all files, or none if one of them exists.
 
     Raises:
-        UsageError: one of them is there, or the package's folder; nothing is written.
+        UsageError: a file or the package's folder exists.
     """
     for path in texts if is_file else (root,):
         if path.exists():
-            raise UsageError(f"{path} is there already; choose another name, or another folder with --dir")
+            raise UsageError(f"{path} already exists; choose another name, or another folder with --dir")
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -75,14 +75,14 @@ def _names(name: str) -> dict[str, str]:
     return {"module_name": module_name, "class_name": class_name, "id": f"{class_name}-v0", "folder": folder}
 
 
-# -------------- what ``agentgym new`` writes: a file of an environment and its test, or a package that can be installed
+# -------------- files that ``agentgym new`` writes: an environment and its test, or a package that can be installed
 
 NUMBERS: Final = {
     "train": [17, 4, 29, 11, 22, 8, 31, 14, 1, 26, 19, 6, 24, 12, 3, 28, 9, 20, 15, 30],
     "valid": [5, 23, 10, 27, 18],
     "test": [13, 2, 25, 7, 21, 16],
 }
-"""The package's tasks by split; no number is in two."""
+"""The package's tasks by split; no number is in two splits."""
 
 
 def _template(name: str) -> Template:
@@ -91,7 +91,7 @@ def _template(name: str) -> Template:
 
 
 def single_file(folder: Path, names: Mapping[str, str]) -> dict[Path, str]:
-    """Return the texts of an environment in one file, and its test, by path."""
+    """Return the text of an environment file and of its test, by path."""
     values = {**names, "tool": _template("tool").substitute(highest=10)}
     return {
         folder / f"{names['module_name']}.py": _template("file").substitute(values),
@@ -100,7 +100,7 @@ def single_file(folder: Path, names: Mapping[str, str]) -> dict[Path, str]:
 
 
 def package(folder: Path, names: Mapping[str, str]) -> dict[Path, str]:
-    """Return the texts of a package with an environment, by path."""
+    """Return the texts of all files of a package with an environment, by path."""
     values = {**names, "tool": _template("tool").substitute(highest=31)}
     module = folder / names["module_name"]
     return {

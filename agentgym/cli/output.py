@@ -1,4 +1,4 @@
-"""The output of commands: a table for people, and for programs one JSON value that is all of standard output."""
+"""Output of commands: text for people, or a single JSON value on standard output for programs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and
 
 
 class Output:
-    """The streams that a command writes to.
+    """The output streams of a command.
 
     Attributes:
-        console: the result for people, on standard output; silent if that is to hold JSON alone.
-        status: for progress and remarks; always standard error.
+        console: the result as text, on standard output; silent with ``--json``.
+        status: progress and remarks, always on standard error.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -35,19 +35,19 @@ class Output:
         self._value: object = None
 
     def result(self, value: object) -> None:
-        """Keep the command's result for programs; it is printed when the command ends."""
+        """Set the command's JSON value, which is printed when the command ends."""
         self._value = value
 
     def note(self, text: str) -> None:
-        """Print a remark as it is, on standard error."""
+        """Print a remark on standard error, without markup."""
         self.status.print(text, markup=False, soft_wrap=True)
 
     def page(self, *parts: RenderableType) -> None:
-        """Print what may be longer than a screen: through the user's pager where a terminal reads it.
+        """Print output that may be longer than a screen, through the user's pager if standard output is a terminal.
 
-        Lines of a :class:`~rich.text.Text` are never broken, since they may hold what is to be typed.
+        Lines of a :class:`~rich.text.Text` are never wrapped, since they may hold commands to copy.
         """
-        os.environ.setdefault("LESS", "FRX")  # as git does: colours, and no paging of what fits the screen
+        os.environ.setdefault("LESS", "FRX")  # as git does: keep colours, and do not page output that fits the screen
         is_read_by_people = self.console.is_terminal and sys.stdin.isatty() and not self.console.quiet
         with self.console.pager(styles=True) if is_read_by_people else contextlib.nullcontext():
             for part in parts:
@@ -56,9 +56,10 @@ class Output:
 
 @contextlib.contextmanager
 def output(as_json: bool) -> Iterator[Output]:
-    """Print everything inside to standard error if standard output is to hold JSON alone.
+    """Yield the output of a command, and print its JSON value at the end if ``as_json``.
 
-    The JSON value of a command that fails is an object with ``error`` and ``exit_code``.
+    With ``as_json``, everything else printed inside the block goes to standard error. If the command fails, the JSON
+    value is an object with ``error`` and ``exit_code``.
     """
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr if as_json else stdout):
@@ -77,11 +78,11 @@ def output(as_json: bool) -> Iterator[Output]:
 
 
 def page_path(path: Path) -> Path:
-    """Return the path of a page that can be written.
+    """Return the path of an HTML page after checking that it can be written.
 
     Raises:
-        UsageError: it is a folder, or its parent folder does not exist.
+        UsageError: the path is a folder, or its parent folder does not exist.
     """
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--out takes a file in a folder that exists; got {path}")
+        raise UsageError(f"--out takes a file in an existing folder; got {path}")
     return path

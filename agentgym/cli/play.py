@@ -1,4 +1,4 @@
-"""``agentgym play``: walk through an environment by hand, or watch a policy."""
+"""``agentgym play``: play an episode by hand, or watch a policy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentgym.cli.output import JsonFlag, output
 def play(
     env: EnvArgument,
     kwargs: KwargsArgument = None,
-    policy: Annotated[Literal["human", "oracle", "random"], typer.Option(help="Who plays.")] = "human",
-    seed: Annotated[int, typer.Option(help="Picks the task, and seeds the random policy.")] = 0,
+    policy: Annotated[Literal["human", "oracle", "random"], typer.Option(help="The player.")] = "human",
+    seed: Annotated[int, typer.Option(help="Chooses the task and seeds the random policy.")] = 0,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
     as_json: JsonFlag = False,
 ) -> None:
-    """Play one episode in the terminal; `help` says how."""
+    """Play one episode in the terminal; type `help` for the commands."""
     import numpy as np
 
     from agentgym.check.policies import random_action
@@ -37,7 +37,8 @@ def play(
             elif policy == "oracle":
                 watch(game, lambda observation: made.oracle())
             else:
-                # A seed of its own: seeded alike, the policy would draw the very numbers the world drew.
+                # A derived seed: with the environment's own seed, the policy would draw the same numbers as the
+                # environment.
                 rng = np.random.default_rng(derive_seed(seed, "random policy"))
                 watch(game, lambda observation: random_action(made, observation, rng))
         finally:

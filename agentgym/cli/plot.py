@@ -1,4 +1,4 @@
-"""``agentgym plot``: curves of training runs as a figure for a paper."""
+"""``agentgym plot``: draw curves of training runs as a figure for a paper."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ Axis = Literal["steps", "rollouts", "tokens", "minutes"]
 
 def plot(  # noqa: PLR0913  (a command's options)
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of training runs.")],
-    out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The figure: .svg, .pdf or .png.")],
+    out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File to write: .svg, .pdf or .png.")],
     *,
-    metric: Annotated[str, typer.Option("--metric", "-y", help="A name in metrics.jsonl.")] = "success",
-    axis: Annotated[Axis, typer.Option("--axis", "-x", help="What the curves are drawn against.")] = "steps",
+    metric: Annotated[str, typer.Option("--metric", "-y", help="Name of a metric in metrics.jsonl.")] = "success",
+    axis: Annotated[Axis, typer.Option("--axis", "-x", help="Quantity on the horizontal axis.")] = "steps",
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Of evaluations (eval.every) in place of training steps.")
+        bool,
+        typer.Option(
+            "--held-out", help="Plot the evaluations during training (eval.every) instead of the training steps."
+        ),
     ] = False,
     smooth: Annotated[int, typer.Option(min=1, help="Mean over the last N steps.")] = 1,
     label: Annotated[
-        list[str] | None, typer.Option(help="Of a line, once for each in their order. [default: what tells them apart]")
+        list[str] | None,
+        typer.Option(help="Label of a line; repeat it for each line in order. [default: the settings that differ]"),
     ] = None,
     width: Annotated[float, typer.Option(min=1.0, max=40.0, help="In inches.")] = 5.0,
     height: Annotated[float, typer.Option(min=1.0, max=40.0, help="In inches.")] = 3.2,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draw curves of training runs; runs that differ in their seed alone become one line with an interval."""
+    """Draw curves of training runs. Runs that differ only in their seed become one line with an interval."""
     from agentgym.report.plot import plot as draw
 
     with output(as_json) as out:

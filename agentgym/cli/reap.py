@@ -1,4 +1,4 @@
-"""``agentgym reap``: remove what runs left that were killed."""
+"""``agentgym reap``: remove leftovers of killed runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentgym.cli.output import JsonFlag, output
 
 
 def reap(as_json: JsonFlag = False) -> None:
-    """Remove sandboxes, volumes and folders of runs that have died; those of living runs stay."""
+    """Remove sandboxes, volumes and folders of runs that were killed; keep those of live runs."""
     from agentgym.sandboxes.reaper import reap as reap_all
 
     with output(as_json) as out:
@@ -18,5 +18,5 @@ def reap(as_json: JsonFlag = False) -> None:
             for name in getattr(report, kind):
                 out.console.print(f"removed {kind[:-1] if kind != 'processes' else 'process'} {name}", markup=False)
         for problem in report.problems:
-            out.status.print(f"not looked at or not removed: {problem}", markup=False)
+            out.status.print(f"not checked or not removed: {problem}", markup=False)
         out.console.print(f"{report.num_removed} removed, {report.num_kept} kept")

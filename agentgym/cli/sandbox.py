@@ -1,4 +1,4 @@
-"""``agentgym sandbox``: make the base image, and check the sandboxes of this machine."""
+"""``agentgym sandbox``: build the base image and check the sandboxes of this machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from agentgym.cli.output import JsonFlag, output
 if TYPE_CHECKING:
     from agentgym.sandbox import Limits, Sandbox
 
-sandbox = typer.Typer(no_args_is_help=True, help="Make the sandbox image, and check the sandboxes of this machine.")
+sandbox = typer.Typer(no_args_is_help=True, help="Build the sandbox image and check the sandboxes of this machine.")
 
 
 @sandbox.command("build")
 def build(
-    image: Annotated[str | None, typer.Option("--image", help="Its name; by default the one that is used.")] = None,
-    package: Annotated[list[str] | None, typer.Option("--package", help="One more Debian package for it.")] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", help="Name of the image. [default: the one that sandboxes use]")
+    ] = None,
+    package: Annotated[
+        list[str] | None, typer.Option("--package", help="An additional Debian package; repeatable.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make the base image of the docker sandbox from Debian's packages; needs no registry."""
+    """Build the base image of the docker sandbox from Debian packages, without an image registry."""
     from agentgym.sandboxes.images import DEFAULT_IMAGE
     from agentgym.sandboxes.images.build import build_image
 
@@ -36,10 +40,10 @@ def build(
 @sandbox.command("check")
 def check(
     backend: Annotated[str, typer.Argument(help="docker, namespaces or process.")],
-    image: Annotated[str | None, typer.Option("--image", help="For docker.")] = None,
+    image: Annotated[str | None, typer.Option("--image", help="Image for docker.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a kind of sandbox on this machine: conformance, then an adversary; exit code 1 if a promise breaks."""
+    """Check a kind of sandbox on this machine: conformance, then attacks; exit code 1 if a promise breaks."""
     from dataclasses import asdict
     from typing import get_args
 

@@ -1,4 +1,4 @@
-"""``agentgym serve``: environments behind WebSocket and HTTP."""
+"""``agentgym serve``: serve environments over WebSocket and HTTP."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from agentgym.cli.output import JsonFlag, Output
 
 def serve(  # noqa: PLR0913, PLR0917  # one per option
     envs: Annotated[list[str], typer.Argument(metavar="ENV...", help="Ids, module:Id or file.py:Id.")],
-    host: Annotated[str, typer.Option(help="Other addresses than loopback need a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8765,
+    host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8765,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File of the token that clients must show. [default: AGENTGYM_SERVER_TOKEN]"),
+        typer.Option(help="File with the token that clients must send. [default: AGENTGYM_SERVER_TOKEN]"),
     ] = None,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at the same time.")] = 4096,
-    idle_timeout_s: Annotated[float, typer.Option(help="Close sessions without a heartbeat for so long.")] = 60.0,
-    step_timeout_s: Annotated[float, typer.Option(help="Longest reset or step.")] = 300.0,
-    drain_s: Annotated[float, typer.Option(min=0.0, help="After SIGTERM: wait so long for open sessions.")] = 30.0,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Most sessions at the same time.")] = 4096,
+    idle_timeout_s: Annotated[
+        float, typer.Option(help="Seconds without a heartbeat after which a session is closed.")
+    ] = 60.0,
+    step_timeout_s: Annotated[float, typer.Option(help="Time limit of a reset or a step, in seconds.")] = 300.0,
+    drain_s: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for open sessions after SIGTERM.")] = 30.0,
     processes: Annotated[
         int | None,
-        typer.Option(min=0, help="Processes for environments that block; 0: threads. [default: one a core, 8 at most]"),
+        typer.Option(
+            min=0, help="Processes for blocking environments; 0 uses threads. [default: one per core, at most 8]"
+        ),
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="agentgym, or openenv for the clients of OpenEnv, with one environment.")
+        str, typer.Option(help="agentgym, or openenv for clients of OpenEnv (one environment only).")
     ] = "agentgym",
     as_json: JsonFlag = False,
 ) -> None:
@@ -55,7 +59,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     num_processes = default_num_processes() if processes is None else processes
     sessions = Sessions(envs, limits, Workers(envs, limits, num_processes) if num_processes else None)
     listening = bound_socket(host, port)
-    listening.listen(4096)  # from here on, who connects waits and is not refused
+    listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
     out = Output(as_json)
     url = f"ws://{host}:{listening.getsockname()[1]}"
     if as_json:
@@ -93,14 +97,14 @@ def _check_host(host: str, token: str) -> None:
         is_loopback = False
     if not is_loopback and not token:
         raise UsageError(
-            f"--host {host} lets other machines run environments here; give --token-file FILE, or stay on 127.0.0.1"
+            f"--host {host} lets other machines run environments here; add --token-file FILE, or use 127.0.0.1"
         )
 
 
-def _serve_openenv(  # what the options say
+def _serve_openenv(  # one parameter per option
     envs: list[str], protocol: str, host: str, port: int, max_sessions: int, as_json: bool
 ) -> None:
-    """Serve one environment by OpenEnv's protocol, which knows no tokens: on loopback alone."""
+    """Serve one environment with OpenEnv's protocol, on loopback only, since the protocol has no tokens."""
     import importlib.util
 
     from agentgym.errors import MissingExtraError, UsageError, unknown_name
@@ -110,7 +114,9 @@ def _serve_openenv(  # what the options say
     if importlib.util.find_spec("openenv") is None:
         raise MissingExtraError("serve --protocol openenv", "openenv")
     if len(envs) != 1 or host not in ("127.0.0.1", "localhost"):
-        raise UsageError("OpenEnv's protocol serves one environment, and on loopback, since it knows no tokens")
+        raise UsageError(
+            "OpenEnv's protocol has no tokens and serves a single environment; name one, and use --host 127.0.0.1"
+        )
     from agentgym.interop.openenv_server import make_app
     from agentgym.interop.openenv_server import serve as run
     from agentgym.registry import find, make

@@ -1,4 +1,4 @@
-"""``agentgym serve-model``: a vLLM server that training can use."""
+"""``agentgym serve-model``: start a vLLM server for training and evaluation."""
 
 from __future__ import annotations
 
@@ -17,28 +17,34 @@ if TYPE_CHECKING:
 def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     model: Annotated[str, typer.Argument(help="A folder, a GGUF file, pypi:PACKAGE, a hub name, or smollm2.")],
     extra: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- VLLM_FLAGS]...", help="After --: further flags of vLLM's.")
+        list[str] | None, typer.Argument(metavar="[-- VLLM_FLAGS]...", help="Further flags for vLLM, after --.")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     host: Annotated[str, typer.Option(help="Keep it on a network of your own: nothing asks for a password.")] = (
         "127.0.0.1"
     ),
-    python: Annotated[str, typer.Option(help="A Python or venv with vLLM; by default .venv-vllm, else this one.")] = "",
-    max_context_tokens: Annotated[int, typer.Option(min=0, help="0: the model's own.")] = 0,
-    dtype: Annotated[str, typer.Option(help="auto is float32 on CPUs, else the model's own.")] = "auto",
-    lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of adapters to swap; 0: none.")] = 0,
+    python: Annotated[
+        str, typer.Option(help="A Python or virtual environment with vLLM. [default: .venv-vllm, else this one]")
+    ] = "",
+    max_context_tokens: Annotated[
+        int, typer.Option(min=0, help="Most tokens of prompt and completion; 0: the model's own limit.")
+    ] = 0,
+    dtype: Annotated[str, typer.Option(help="Number format; auto is float32 on CPUs, else the model's own.")] = "auto",
+    lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of LoRA adapters to load; 0: none.")] = 0,
     weight_transfer: Annotated[
-        str, typer.Option(help="nccl or ipc: weights come from the trainer's GPU; by default through a folder.")
+        str, typer.Option(help="nccl or ipc: copy weights from the trainer's GPU. [default: through a folder]")
     ] = "",
     sleep: Annotated[
-        bool, typer.Option("--sleep", help="It gives up its GPU memory while the trainer trains.")
+        bool, typer.Option("--sleep", help="Free the server's GPU memory while the trainer trains.")
     ] = False,
-    num_threads: Annotated[int, typer.Option(min=0, help="On CPUs; 0: one less than there are cores.")] = 0,
-    start_timeout_s: Annotated[float, typer.Option(help="How long it may take to be ready.")] = 600.0,
-    log: Annotated[Path | None, typer.Option(help="Its output; by default runs/vllm-PORT.log.")] = None,
+    num_threads: Annotated[int, typer.Option(min=0, help="Threads on CPUs; 0: the number of cores minus one.")] = 0,
+    start_timeout_s: Annotated[float, typer.Option(help="Seconds within which the server must be ready.")] = 600.0,
+    log: Annotated[
+        Path | None, typer.Option(help="File for the server's output. [default: runs/vllm-PORT.log]")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a vLLM server for training or evaluation, say when it is ready, and stop it on Ctrl-C or SIGTERM."""
+    """Start a vLLM server for training or evaluation, report when it is ready, and stop it on Ctrl-C or SIGTERM."""
     from agentgym.api.run_dirs import need_train_extra
     from agentgym.errors import InfrastructureError
     from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
@@ -119,7 +125,7 @@ def _announce(out: Output, process: VllmProcess, version: str, source: str) -> N
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse before vLLM has loaded for a minute."""
+    """Raise an error before vLLM spends a minute loading."""
     import socket
 
     from agentgym.errors import UsageError

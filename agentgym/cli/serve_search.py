@@ -1,4 +1,4 @@
-"""``agentgym serve-search``: a corpus behind HTTP, for many rollout workers."""
+"""``agentgym serve-search``: serve searches in a corpus over HTTP for many rollout workers."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from agentgym.cli.output import JsonFlag, Output
 
 
 def serve_search(  # one per option
-    corpus: Annotated[Path, typer.Argument(help="A file of one JSON object a line: id, title, text, perhaps url.")],
+    corpus: Annotated[
+        Path, typer.Argument(help="A file with one JSON object per line: id, title, text, optionally url.")
+    ],
     backend: Annotated[str, typer.Option(help="fts5, tantivy, dense or hybrid.")] = "fts5",
-    model: Annotated[str, typer.Option(help="For dense and hybrid: a model that sentence-transformers loads.")] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8001,
+    model: Annotated[str, typer.Option(help="Model of sentence-transformers, for dense and hybrid.")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8001,
     host: Annotated[str, typer.Option(help="Keep it on a network of your own: nothing asks for a password.")] = (
         "127.0.0.1"
     ),
-    workers: Annotated[int, typer.Option(min=1, help="Processes; they share one index.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes, which share one index.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Index a corpus, if that was not done before, and serve searches in it until Ctrl-C."""
+    """Index a corpus unless its index exists, and serve searches in it until Ctrl-C."""
     from agentgym.errors import require_extra
 
     require_extra("serve-search", "serve", "fastapi", "uvicorn")
     from agentgym.tools.retrieval.server import bound_socket, retriever_for, serve, settings_to_environment
 
     out = Output(as_json)
-    listening = bound_socket(host, port)  # refused now rather than after an hour of indexing
+    listening = bound_socket(host, port)  # check now rather than after an hour of indexing
     retriever = retriever_for(corpus, backend, model)
     num_documents = len(retriever)
     retriever.close()
     settings_to_environment(corpus, backend, model)
-    listening.listen(1024)  # from here on, who connects waits and is not refused
+    listening.listen(1024)  # from here on the port is open, so clients wait instead of being rejected
     _announce(out, f"http://{host}:{listening.getsockname()[1]}", corpus, backend, num_documents)
     try:
         serve(listening, workers)

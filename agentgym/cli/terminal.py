@@ -1,4 +1,4 @@
-"""One episode in a terminal: what is shown, and the commands a person has beside the environment's own actions."""
+"""An episode in a terminal: its display, and the commands a person has besides the environment's actions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _MOST_ACTIONS = 40
 
 
 class Game:
-    """An episode that is being shown.
+    """An episode that is displayed in the terminal.
 
     Args:
-        env: stays open when the game ends.
-        seed: picks the task of the split; the world's own randomness is the task's.
+        env: the environment, which stays open when the game ends.
+        seed: chooses the task of the split. The environment's randomness depends on the task only.
     """
 
     def __init__(self, env: Env, console: Console, *, seed: int, split: str) -> None:
@@ -50,7 +50,7 @@ class Game:
         self.observation: Observation = ()
 
     def begin(self) -> None:
-        """Reset the environment and show what it says."""
+        """Reset the environment and show the first observation."""
         tasks = self.env.tasks(self._split)
         task = tasks[self._seed % len(tasks)]
         what = f"{self.env.env_id} reset"
@@ -61,7 +61,7 @@ class Game:
         self.console.print(Panel(_text_of(self.observation), title=title, title_align="left", border_style="cyan"))
 
     def step(self, action: Message) -> None:
-        """Take a turn and show what comes of it."""
+        """Take a turn and show its result."""
         snapshot = self.env.snapshot()
         what = f"{self.env.env_id} step"
         with boundary(EnvError, what), time_limit(self._limits.step_timeout_s, what):
@@ -79,7 +79,7 @@ class Game:
             self.console.print(f"{out_of_turns}{verdict}, {total}")
 
     def undo(self) -> None:
-        """Return to before the last turn."""
+        """Undo the last turn."""
         if not self._past:
             self.console.print("[dim]nothing to take back[/]")
             return
@@ -89,7 +89,9 @@ class Game:
         self.console.print(f"[dim]back after turn {len(self._rewards)}[/]")
 
     def result(self) -> dict[str, Any]:
-        """The episode as the command's JSON value; ``success`` is None if it was stopped before its end."""
+        """Return the episode as the command's JSON value. ``success`` is None if the episode was stopped before its
+        end.
+        """
         return {
             "env": self.env.env_id,
             "task_id": self.env.task.id,
@@ -114,7 +116,7 @@ class Game:
 
 
 def watch(game: Game, choose: Callable[[Observation], Message]) -> None:
-    """Let a policy play to the end."""
+    """Let a policy play the episode to its end."""
     while not game.is_over:
         action = choose(game.observation)
         game.console.print(f"[bold green]>[/] {escape(action.text)}", soft_wrap=True)
@@ -122,7 +124,7 @@ def watch(game: Game, choose: Callable[[Observation], Message]) -> None:
 
 
 def play_by_hand(game: Game) -> None:
-    """Ask for actions until the episode ends, ``quit``, the end of input, or Ctrl-C.
+    """Ask for actions until the episode or the input ends, or the person types ``quit`` or presses Ctrl-C.
 
     A command that is also the first word of one of the environment's tools is written with a colon (``:help``).
     """
@@ -183,7 +185,7 @@ def _show_actions(game: Game) -> None:
 
 
 def _lines(game: Game) -> Iterator[str]:
-    """Non-empty lines from the keyboard or a pipe; ends politely at their end and at Ctrl-C."""
+    """Yield non-empty lines from the keyboard or a pipe, until the end of input or Ctrl-C."""
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         _complete_with_tab(lambda: [*game.env.admissible_actions(), *(tool.name for tool in game.env.tools), *COMMANDS])
@@ -204,7 +206,7 @@ def _lines(game: Game) -> Iterator[str]:
 def _complete_with_tab(candidates: Callable[[], Sequence[str]]) -> None:
     try:
         import readline
-    except ImportError:  # a Python built without it: typing still works
+    except ImportError:  # this Python was built without readline; typing still works
         return
 
     def complete(text: str, state: int) -> str | None:
@@ -212,7 +214,7 @@ def _complete_with_tab(candidates: Callable[[], Sequence[str]]) -> None:
         return matches[state] if state < len(matches) else None
 
     readline.set_completer(complete)
-    readline.set_completer_delims("")  # an action holds spaces and colons; the whole line is completed
+    readline.set_completer_delims("")  # actions contain spaces and colons, so complete the whole line
     readline.parse_and_bind("tab: complete")
 
 

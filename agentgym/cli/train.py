@@ -1,4 +1,4 @@
-"""``agentgym train``: train an agent by a recipe."""
+"""``agentgym train``: train an agent with a recipe."""
 
 from __future__ import annotations
 
@@ -31,37 +31,40 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped, or with num_steps=N beyond its end."),
+        typer.Option(
+            metavar="RUN_DIR", help="Resume a stopped run, or train a finished one for more steps with num_steps=N."
+        ),
     ] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<recipe>-<NNN>.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/<recipe>-<NNN>]")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the run needs, memory above all, and do nothing.")
+        bool, typer.Option("--dry-run", help="Print what the run needs, such as memory, and do not train.")
     ] = False,
-    ranks: Annotated[int | None, typer.Option(min=1, help="With --dry-run: processes that train together.")] = None,
+    ranks: Annotated[int | None, typer.Option(min=1, help="With --dry-run: number of training processes.")] = None,
     device_gib: Annotated[
-        float | None, typer.Option(min=0.0, help="With --dry-run: refuse what does not fit a device of so many GiB.")
+        float | None,
+        typer.Option(min=0.0, help="With --dry-run: fail if the run does not fit a device of so many GiB."),
     ] = None,
     episodes: Annotated[
-        int, typer.Option(min=0, help="At the end, print episodes of N tasks, as view --episodes N does.")
+        int, typer.Option(min=0, help="Print episodes of N tasks at the end, as view --episodes N does.")
     ] = 0,
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train an agent end to end: warm start, reinforcement learning, evaluation before and after."""
+    """Train an agent with a recipe: warm start, reinforcement learning, evaluation before and after."""
     from dataclasses import asdict
 
     from agentgym.api.run_dirs import need_train_extra
     from agentgym.cli.exits import resumable_by
     from agentgym.errors import UsageError
 
-    is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the one that has the folder and the word
+    is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes, only this one writes the folder and prints
     with output(as_json and is_first) as out:
         _refuse_options([*([recipe] if recipe else []), *(overrides or [])])
         need_train_extra("training")
         if resume is not None:
             require_trust(resume, trust)
         elif trust:
-            raise UsageError("--trust is for a run folder of somebody else: name it with --resume")
+            raise UsageError("--trust is for a run folder of another user: name it with --resume")
         if dry_run:
             _plan_on_paper(recipe, overrides or [], resume, ranks, device_gib or 0.0, out)
             return
@@ -102,7 +105,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
 
 
 def _refuse_options(words: list[str]) -> None:
-    """Refuse options that the command does not have; the values of a run are written as ``key=value``."""
+    """Raise an error for an unknown option and suggest ``key=value``, the form of a run's settings."""
     from agentgym.errors import UsageError, unknown_name
 
     wrong = next((word for word in words if word.startswith("-")), None)
@@ -110,8 +113,10 @@ def _refuse_options(words: list[str]) -> None:
         return
     name = wrong.lstrip("-").partition("=")[0].replace("-", "_")
     if name.partition(".")[0] in _keys():
-        raise UsageError(f"no option {wrong!r}; values of the run are written as {name}=VALUE")
-    raise unknown_name("option", wrong, _OPTIONS, "agentgym train --help shows them; values of the run are key=value")
+        raise UsageError(f"no option {wrong!r}; write a setting of the run as {name}=VALUE")
+    raise unknown_name(
+        "option", wrong, _OPTIONS, "agentgym train --help lists them; write settings of the run as key=value"
+    )
 
 
 def _keys() -> set[str]:
@@ -125,10 +130,10 @@ def _keys() -> set[str]:
 def _plan_on_paper(
     recipe: str | None, overrides: list[str], resume: Path | None, ranks: int | None, device_gib: float, out: Output
 ) -> None:
-    """Print what the run would be and need."""
+    """Print the size of the run and the memory that it needs."""
     from rich.table import Table
 
-    with loading(out.status, "planning"):  # a model that has to be built to be counted takes seconds
+    with loading(out.status, "planning"):  # counting the parameters of a model that must be built takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
 
         config = _config(recipe, overrides, resume)
@@ -169,7 +174,7 @@ _PARTS = {
     "kv_cache": "engine's keys and values",
     "without_engine": "total without the engine",
 }
-"""How the parts of a footprint are called on the screen, where their names do not say it."""
+"""Names of the parts of the memory footprint in the output, where they differ from the field names."""
 
 
 def _recomputes(found: DryRun) -> bool:
@@ -177,7 +182,7 @@ def _recomputes(found: DryRun) -> bool:
 
 
 def _gib(num_bytes: int) -> str:
-    """Return a size in GiB, to two digits where it is small."""
+    """Return a size in GiB, with two decimals if it is small."""
     size = num_bytes / 2**30
     return f"{size:.2f}" if size >= 0.1 or not size else f"{size:.2g}"
 
@@ -210,7 +215,7 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> Tr
         return apply_overrides(load_config(resume / "config.json"), changes)
     if recipe is None:
         raise UsageError(
-            f"name a recipe ({', '.join(recipe_names())}; agentgym list --recipes says what each trains), or a run to "
-            "go on with: --resume RUN_DIR"
+            f"name a recipe ({', '.join(recipe_names())}; agentgym list --recipes describes each), or a run to "
+            "resume: --resume RUN_DIR"
         )
     return apply_overrides(load_recipe(recipe), overrides)

@@ -1,4 +1,4 @@
-"""Ask before a command uses what the run folder of somebody else names."""
+"""A question to the user before a command uses the code and servers that another user's run folder names."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Annotated
 import typer
 
 TrustFlag = Annotated[
-    bool, typer.Option("--trust", help="Use the code and the servers that a run folder of somebody else names.")
+    bool, typer.Option("--trust", help="Use the code and servers that another user's run folder names.")
 ]
 
 
 def require_trust(folder: Path, is_trusted: bool = False) -> None:
-    """Let a command use a run folder: the user's own, a harmless one, or one that the user agrees to.
+    """Return if this user made a run folder, it names nothing harmful, or the user agrees to use it.
 
     Args:
+        folder: the run folder.
         is_trusted: the user has agreed on the command line.
 
     Raises:
-        UsageError: the user does not agree, or cannot be asked; the message lists what the folder names.
+        UsageError: the user does not agree or cannot be asked; the message lists what the folder names.
     """
     from agentgym.api import trust
     from agentgym.trust import sign
@@ -31,7 +32,7 @@ def require_trust(folder: Path, is_trusted: bool = False) -> None:
 
 
 def _asked(folder: Path, shown: str) -> bool:
-    """Ask on a terminal; elsewhere nobody agrees."""
+    """Ask the user on a terminal and return the answer; without a terminal, return False."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     typer.echo(f"{folder} was not made by you here. It names: {shown}", err=True)

@@ -1,4 +1,4 @@
-"""``agentgym view``: a run as one HTML page."""
+"""``agentgym view``: write a run's report as one HTML page."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ def view(  # noqa: PLR0913  (a command's options)
         ),
     ] = 0,
     out_path: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/report.html]")
+        Path | None, typer.Option("--out", metavar="FILE", help="HTML file to write. [default: RUN/report.html]")
     ] = None,
     beside: Annotated[
-        Path | None, typer.Option("--beside", metavar="RUN", help="Another run, shown beside this one.")
+        Path | None, typer.Option("--beside", metavar="RUN", help="Another run to show beside this one.")
     ] = None,
     megabytes: Annotated[
-        float | None, typer.Option(min=0.1, help="Size of the episodes in the page. [default: 12]")
+        float | None, typer.Option(min=0.1, help="Size limit of the episodes in the page. [default: 12]")
     ] = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Serve the page to a browser here, with curves as they come, until Ctrl-C.")
+        bool,
+        typer.Option("--live", help="Serve the page to a browser on this machine and update its curves, until Ctrl-C."),
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --live; 0: any that is free.")] = 8002,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --live; 0 chooses a free one.")] = 8002,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a page with curves, and with episodes turn by turn with their credit."""
+    """Write a page with a run's curves and its episodes, turn by turn with their credit."""
     from agentgym.errors import UsageError
     from agentgym.report import write_report
     from agentgym.report.traces import MEGABYTES
 
     if live:
         if out_path is not None or beside is not None or episodes:
-            raise UsageError("--live serves one run's page; leave --out, --beside and --episodes out")
+            raise UsageError("--live serves the page of one run; leave out --out, --beside and --episodes")
         _serve(run, megabytes or MEGABYTES, port, open_it, Output(as_json))
         return
     with output(as_json) as out:
@@ -80,7 +81,7 @@ def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -
     serve(run, megabytes, port, say)
 
 
-# -------------------------------------------- print some of a run's episodes: the same tasks in each of its evaluations
+# -------------------------------------------- printed episodes of a run: the same tasks in each of its evaluations
 
 STYLES = {"agent": "bold", "tool": "cyan", "env": "default"}
 

@@ -127,7 +127,7 @@ def test_new_writes_a_sound_environment(run: Command, tmp_path: Path, name: str)
 
 def test_new_refuses_to_overwrite_and_bad_names(run: Command, tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("precious")
-    assert "test_mine.py is there already" in run("new", "Mine", "--file").assert_one_line_error()
+    assert "test_mine.py already exists" in run("new", "Mine", "--file").assert_one_line_error()
     assert (tmp_path / "test_mine.py").read_text() == "precious"
     assert not (tmp_path / "mine.py").exists()
     for bad in ("3d", "a/b", "class", ""):

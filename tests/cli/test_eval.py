@@ -70,7 +70,7 @@ def test_bad_input(run: Command, guess: str, guess_file: Path, tmp_path: Path) -
     (tmp_path / "plain" / "config.json").write_text("{")
     assert "not an evaluation's configuration" in run("eval", "--resume", "plain").assert_one_line_error()
     taken = run("eval", guess, "--policy", "oracle", "--run-dir", "plain")
-    assert "is there already" in taken.assert_one_line_error()
+    assert "exists and is not empty" in taken.assert_one_line_error()
     assert "did you mean 'test'?" in run("eval", guess, "--policy", "oracle", "--split", "tset").assert_one_line_error()
     assert run("eval", guess, "--policy", "oracle", "--episodes", "0").code == 2
 

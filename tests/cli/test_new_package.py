@@ -20,7 +20,7 @@ def test_new_refuses_a_folder_that_is_there(run: Callable[..., Any], tmp_path: P
     run("new", "my-world")
     readme = tmp_path / "my-world" / "README.md"
     readme.write_text("mine")
-    assert "my-world is there already" in run("new", "MyWorld").assert_one_line_error()
+    assert "my-world already exists" in run("new", "MyWorld").assert_one_line_error()
     assert readme.read_text() == "mine"
 
 

@@ -90,5 +90,5 @@ def test_the_key_is_the_users_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("train", "tiny", "--trust"), ("eval", "agentgym/GuessNumber-v0", "--trust")])
 def test_trust_without_a_run_folder_is_refused(run: Command, words: tuple[str, ...], tmp_path: Path) -> None:
     refused = run(*words, "--run-dir", str(tmp_path / "run")).assert_one_line_error()
-    assert "--trust is for a run folder of somebody else" in refused
+    assert "--trust is for a run folder of another user" in refused
     assert not (tmp_path / "run").exists()

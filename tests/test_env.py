@@ -321,7 +321,7 @@ def test_a_native_state_needs_load_state() -> None:
             return self.digit
 
     env = started(Half())
-    with pytest.raises(NotImplementedError, match="Half gives a native state but has no load_state"):
+    with pytest.raises(NotImplementedError, match="Half implements dump_state but not load_state"):
         env.restore(env.snapshot())
 
 

@@ -1,1 +1,1 @@
-"""The contract of an environment, and the base classes to write one from."""
+"""The environment contract and the base classes for environments."""

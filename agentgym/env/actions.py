@@ -1,4 +1,4 @@
-"""Actions in the forms that callers have them in, as one assistant message."""
+"""Conversion of actions from all accepted forms to an assistant message."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from agentgym.errors import UsageError
 from agentgym.types import Call, MalformedCall, Message, ToolCall
 
 Action: TypeAlias = Message | str | ToolCall | Sequence[ToolCall | Mapping[str, object]] | Mapping[str, object]
-"""What ``step`` takes: a message, text as a person types it, a call, several calls, or OpenAI's dicts for them."""
+"""An action that ``step`` accepts: a message, text as a person types it, one or several calls, or OpenAI's dicts for
+them."""
 
 
 def as_message(action: Action, parse: Callable[[str], Message]) -> Message:
-    """Return an action as an assistant message.
+    """Convert an action to an assistant message.
 
     Args:
-        parse: reads what a person typed.
+        parse: converts text that a person typed.
 
     Raises:
         UsageError: the action has none of the forms of :data:`Action`.
@@ -50,7 +51,7 @@ def _call(call: object, number: int) -> Call:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise UsageError(
-            "an action is a Message, text, a ToolCall, a list of them, or a dict as OpenAI's (an assistant message, or "
+            "an action is a Message, text, a ToolCall, a list of calls, or a dict in OpenAI's format (a message, or "
             f"{{'name': ..., 'arguments': ...}}); got {call!r}"
         )
     assert isinstance(call, Mapping)

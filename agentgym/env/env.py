@@ -1,13 +1,13 @@
-"""Environments: a real ``gymnasium.Env`` that speaks messages.
+"""Environments: a ``gymnasium.Env`` whose observations and actions are messages.
 
-Authors write two small methods and never touch tokens, limits or bookkeeping:
+An author writes two small methods and need not handle tokens, limits or bookkeeping:
 
-* :class:`Env`: ``start(task)`` says the first thing, ``respond(action)`` answers an assistant message.
-* :class:`~agentgym.env.tool_env.ToolEnv`: ``start(task)`` and methods marked ``@tool``; done.
+* :class:`Env`: ``start(task)`` returns the first observation, ``respond(action)`` answers an assistant message.
+* :class:`~agentgym.env.tool_env.ToolEnv`: ``start(task)``, and methods marked ``@tool``.
 
 Inside them, ``self.np_random`` is the only source of randomness, ``self.award(...)`` gives reward parts and
-``self.finish(...)`` ends the episode. Everyone else uses Gymnasium's ``reset`` / ``step`` / ``close``, or the same
-three as coroutines (``areset`` / ``astep`` / ``aclose``).
+``self.finish(...)`` ends the episode. Callers use Gymnasium's ``reset`` / ``step`` / ``close``, or the same methods as
+coroutines (``areset`` / ``astep`` / ``aclose``).
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ SPLITS = ("train", "valid", "test")
 
 
 class StepInfo(TypedDict, total=False):
-    """The ``info`` of a turn. Environments may add keys of their own by :meth:`Env.own_info`."""
+    """The ``info`` of a turn. Environments may add keys through :meth:`Env.own_info`."""
 
     reward_parts: Required[tuple[RewardPart, ...]]
-    """They sum to the reward."""
+    """Parts of the reward, which is their sum."""
     is_valid: Required[bool]
-    """Whether the action was possible."""
+    """True if the action was possible."""
     success: bool
-    """Set when the episode ended."""
+    """True if the episode succeeded; set only at its end."""
     played: Message
-    """Set when the environment did something else in place of the action (:meth:`Env.play_instead`)."""
+    """Action that the environment executed in place of the given one (:meth:`Env.play_instead`); set only then."""
 
 
 StepReturn = tuple[Observation, float, bool, bool, dict[str, Any]]
-"""What :meth:`Env.step` returns: Gymnasium's five, the last a :class:`StepInfo`."""
+"""Result of :meth:`Env.step`: observation, reward, terminated, truncated, and info, a :class:`StepInfo`."""
 TypedStep = tuple[Observation, float, bool, bool, StepInfo]
-"""What :meth:`Env.astep` returns: the same five."""
+"""Result of :meth:`Env.astep`: the same five items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A point in an episode that :meth:`Env.restore` can return to, in this or another instance of the env."""
+    """A point in an episode to which :meth:`Env.restore` can return, in this or another instance."""
 
     task: Task
     seed: int
     actions: tuple[Message, ...]
     state_key: str
     native: object = None
-    """What :meth:`Env.dump_state` gave, or None: then ``restore`` replays the actions."""
+    """Result of :meth:`Env.dump_state`; if None, ``restore`` replays the actions."""
     rng_state: Any = None
     progress: Any = None
 
@@ -91,18 +91,18 @@ class Env(gymnasium.Env[Observation, Action]):
     max_turns: int | None = None
     """Turns after which the episode is truncated; None means no limit."""
     is_blocking: ClassVar[bool] = False
-    """True if a step takes long enough (over about a millisecond) to need a thread of its own in rollouts."""
+    """True if a step takes so long (over about a millisecond) that rollouts should run it in its own thread."""
     longest_step_s: float = 0.0
-    """Seconds that a step may take by limits that the environment keeps itself; rollouts wait at least that long before
-    they take it for hung."""
+    """Longest step in seconds under the environment's own limits. Rollouts wait at least this long before they count a
+    step as hung."""
     takes_words: ClassVar[bool] = False
-    """True if a message without a call is an action although there are tools: words to a user. Else the turn is
-    void."""
+    """True if a message without a call is a valid action although there are tools, such as words to a user. Otherwise
+    the turn is void."""
     success_outcome: ClassVar[float] = 1.0
-    """The episode is a success if its outcome parts sum to at least this."""
+    """Smallest sum of outcome parts that makes an episode a success."""
 
     reset_options: ClassVar[tuple[str, ...]] = ("task", "split")
-    """Keys that ``reset(options=...)`` takes; subclasses that read more name them."""
+    """Keys that ``reset(options=...)`` accepts; subclasses that read further keys add them."""
 
     def __init__(self, *, max_turns: int | None = None, render_mode: str | None = None) -> None:
         if max_turns is not None:
@@ -120,49 +120,49 @@ class Env(gymnasium.Env[Observation, Action]):
         super().__init_subclass__(**kwargs)
         refuse_taken_names(cls)
 
-    # ------------------------------------------------------------------------------------- what authors implement
+    # ------------------------------------------------------------------------------------- methods to implement
 
     def start(self, task: Task) -> str | Observation:
-        """Set the world up for a task and say the first thing."""
+        """Set up the state for a task and return the first observation."""
         raise NotImplementedError(f"{type(self).__name__} must implement start(task)")
 
     def respond(self, action: Message) -> str | Observation:
-        """Act on an assistant message and answer it."""
+        """Execute an assistant message and return the next observation."""
         raise NotImplementedError(f"{type(self).__name__} must implement respond(action)")
 
     async def arespond(self, action: Message) -> str | Observation:
-        """:meth:`respond` for environments that await something. Override this one *or* ``respond``."""
+        """Execute an assistant message as a coroutine. Override this method *or* ``respond``."""
         if self.is_blocking:
             return await self._in_thread(self.respond, action)
         return self.respond(action)
 
     async def astart(self, task: Task) -> str | Observation:
-        """:meth:`start` for environments that await something."""
+        """Set up the state for a task as a coroutine. Override this method *or* ``start``."""
         if self.is_blocking:
             return await self._in_thread(self.start, task)
         return self.start(task)
 
     def end_episode(self) -> None:
-        """Free what only a running episode needs, such as a sandbox out of a pool that others wait for.
+        """Free resources that only a running episode needs, such as a sandbox from a pool that other episodes wait for.
 
-        Rollouts call it when they leave an episode, finished or not, before the environment waits for its next one.
+        Rollouts call it when they leave an episode, finished or not.
         """
 
     async def aend_episode(self) -> None:
-        """:meth:`end_episode` as a coroutine, where ``start`` ran."""
+        """Run :meth:`end_episode` as a coroutine, in the thread in which ``start`` ran."""
         if self.is_blocking:
             await self._in_thread(self.end_episode)
         else:
             self.end_episode()
 
     def stop(self) -> None:
-        """Free what the environment holds; called once, by ``close``."""
+        """Free the environment's resources. ``close`` calls it once."""
 
     def own_info(self) -> Mapping[str, object]:
-        """Return keys of the environment's own for a turn's ``info``. Called once at the end of each turn."""
+        """Return the environment's own keys for ``info``. Called once at the end of each turn."""
         return {}
 
-    # ------------------------------------------------------------------------------------------ what authors call
+    # ------------------------------------------------------------------------------------------ methods for authors
 
     def award(self, value: float, name: str = "outcome", role: RewardRole | str = RewardRole.OUTCOME) -> None:
         """Add a named part to this turn's reward.
@@ -187,11 +187,11 @@ class Env(gymnasium.Env[Observation, Action]):
         self.__episode.is_over = True
 
     def truncate(self) -> None:
-        """Cut the episode off after this turn, as a limit within the world does; it has then not ended by itself."""
+        """Truncate the episode after this turn, for example because of a limit inside the environment."""
         self.__episode.is_over = self.__episode.is_cut_off = True
 
     def is_success(self) -> bool:
-        """True if the episode that has just ended is a success: its outcome parts sum to ``success_outcome``."""
+        """Return True if the finished episode is a success: its outcome parts sum to at least ``success_outcome``."""
         return self.__episode.outcome >= self.success_outcome - 1e-9
 
     def refuse(self) -> None:
@@ -199,12 +199,14 @@ class Env(gymnasium.Env[Observation, Action]):
         self.__episode.is_turn_valid = False
 
     def play_instead(self, action: Message) -> None:
-        """Say that this was done in place of this turn's action: ``info["played"]``, and what later prompts show."""
+        """Record the action that was executed in place of this turn's action. ``info["played"]`` and later prompts show
+        it.
+        """
         self.__episode.played = action
 
     @property
     def episode(self) -> EpisodeState:
-        """The bookkeeping of the running episode, to be read."""
+        """Bookkeeping of the running episode; read-only."""
         return self.__episode
 
     @property
@@ -217,16 +219,16 @@ class Env(gymnasium.Env[Observation, Action]):
         """Number of turns taken in this episode."""
         return self.__episode.turn
 
-    # ------------------------------------------------------------------------------------------------ gymnasium's
+    # ------------------------------------------------------------------------------------------------ Gymnasium's API
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode.
 
-        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (by default the first that
-        has tasks; an id is looked for in all). Without a task one is drawn by the seed; without a seed the task's own
-        seed is used. The start state is a function of (task, seed).
+        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (by default the first
+        split that has tasks; an id is searched in all splits). Without ``task``, the seed draws one. Without ``seed``,
+        the task's own seed is used. Task and seed determine the start state.
 
         Raises:
             UsageError: there is no such task or split, or an option is not one of ``reset_options``.
@@ -238,7 +240,7 @@ class Env(gymnasium.Env[Observation, Action]):
     async def areset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, object]]:
-        """:meth:`reset` as a coroutine."""
+        """Begin an episode, as :meth:`reset` does."""
         task = self._begin(seed, options)
         return self._begun(await self.astart(task))
 
@@ -246,8 +248,8 @@ class Env(gymnasium.Env[Observation, Action]):
         """Take one turn. The last item returned is a :class:`StepInfo`.
 
         Args:
-            action: an assistant message, text as a person types it, a ``ToolCall``, a list of calls, or a dict as
-                OpenAI's clients give them.
+            action: an assistant message, text as a person types it, a ``ToolCall``, a list of calls, or a dict in
+                OpenAI's format.
 
         Raises:
             UsageError: the action has none of these forms.
@@ -259,16 +261,18 @@ class Env(gymnasium.Env[Observation, Action]):
         return observation, reward, terminated, truncated, {**info}
 
     async def astep(self, action: Action) -> TypedStep:
-        """:meth:`step` as a coroutine."""
+        """Take one turn, as :meth:`step` does."""
         message = self._enter(action)
         return self._leave(await self.arespond(message))
 
     def render(self) -> str | None:
-        """Return the last observation as text if ``render_mode`` is ``ansi``; ``human`` prints each when it is made."""
+        """Return the last observation as text if ``render_mode`` is ``ansi``. With ``human``, each observation is
+        printed.
+        """
         return "\n".join(m.text for m in self.__episode.last_observation) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Free everything; a second call does nothing."""
+        """Free all resources; a second call does nothing."""
         if self.__is_closed:
             return
         self.__is_closed = True
@@ -278,7 +282,7 @@ class Env(gymnasium.Env[Observation, Action]):
             self.__thread.stop()
 
     async def aclose(self) -> None:
-        """:meth:`close` as a coroutine; ``stop`` runs where a blocking environment's ``start`` ran."""
+        """Free all resources, as :meth:`close` does. ``stop`` runs in the thread in which ``start`` ran."""
         if self.is_blocking and not self.__is_closed and self.__thread is not None and not self.__thread.is_busy:
             self.__is_closed = True
             self.__episode.is_over = True
@@ -289,23 +293,23 @@ class Env(gymnasium.Env[Observation, Action]):
         else:
             self.close()
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def env_id(self) -> str:
-        """The id the environment was made by."""
+        """Id by which the environment was made."""
         return self.spec.id if self.spec is not None else type(self).__name__
 
     @property
     def task(self) -> Task:
-        """The task of the current episode."""
+        """Task of the current episode."""
         if self.__episode.task is None:
             raise ResetNeededError(f"{self.env_id}: no task before reset()")
         return self.__episode.task
 
     @property
     def task_type(self) -> str:
-        """The kind of the current task, by which evaluations tell results apart; empty if tasks have no kinds.
+        """Kind of the current task, by which evaluations group results; empty if tasks have no kinds.
 
         By default the task's ``data["task_type"]``, or its ``data["level"]``.
         """
@@ -315,70 +319,76 @@ class Env(gymnasium.Env[Observation, Action]):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools a model may call here; empty if the environment takes free text."""
+        """Tools that a model may call; empty if actions are free text."""
         return ()
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of a split (``train``, ``valid``, ``test``); no task is in two splits."""
+        """Return the tasks of a split (``train``, ``valid``, ``test``). No task is in two splits."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000)
 
     def state_key(self) -> str:
-        """Canonical text of the *current* state: no history, counters or random ids.
+        """Return a canonical text of the *current* state, without history, counters or random ids.
 
-        By default the last observation (the anchor GiGPO's authors use); worlds with hidden state should override it.
+        By default it is the last observation, which GiGPO's authors use. Environments with hidden state should override
+        it.
         """
         return canonical([message.text for message in self.__episode.last_observation])
 
     def oracle(self) -> Message:
-        """The next action of a gold policy in the current state.
+        """Return the next action of a gold policy in the current state.
 
         Raises:
-            UsageError: if the environment has no gold policy.
+            UsageError: the environment has no gold policy.
         """
         raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Tricks that go for the grader instead of the task, by name: what each would do from the start state.
+        """Return cheats that attack the grader instead of solving the task, by name: the actions of each from the start
+        state.
 
-        The conformance kit plays them; none may earn an outcome. Environments that grade what an agent wrote have some.
+        The conformance kit plays them, and none may earn an outcome. Environments that grade an agent's code should
+        list some.
         """
         return {}
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Actions that are possible now, as text for :meth:`parse_action`; empty if the environment cannot say."""
+        """Return the possible actions in the current state, as text for :meth:`parse_action`; empty if they are not
+        known.
+        """
         return ()
 
     def parse_action(self, text: str) -> Message:
-        """Return a person's input as an assistant message."""
+        """Convert a person's input to an assistant message."""
         return Message("assistant", text)
 
     # -------------------------------------------------------------------------------------------------- snapshots
 
     def dump_state(self) -> object:
-        """A copy of the world's state, or None if it can only be rebuilt by replay."""
+        """Return a copy of the environment's state, or None if the state can be rebuilt only by replaying actions."""
         return None
 
     def load_state(self, state: Any) -> None:
-        """Return to a state that :meth:`dump_state` gave (and that may be loaded several times)."""
-        raise NotImplementedError(f"{type(self).__name__} gives a native state but has no load_state")
+        """Load a state that :meth:`dump_state` returned. A state may be loaded several times."""
+        raise NotImplementedError(f"{type(self).__name__} implements dump_state but not load_state")
 
     async def adump_state(self) -> Any:
-        """:meth:`dump_state` for environments that await something."""
+        """Return a copy of the state, as :meth:`dump_state` does."""
         return self.dump_state()
 
     async def aload_state(self, state: Any) -> None:
-        """:meth:`load_state` for environments that await something."""
+        """Load a state, as :meth:`load_state` does."""
         self.load_state(state)
 
     def snapshot(self) -> Snapshot:
-        """The current point of the episode."""
+        """Return a snapshot of the current point of the episode."""
         return self._snapshot_with(self.dump_state())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Return to a snapshot: natively where the env can, else by replay of the actions from the seed.
+        """Return to a snapshot: by loading its native state if there is one, else by replaying the actions from the
+        seed.
 
         Raises:
-            ReplayMismatchError: if the state reached is not the snapshot's.
+            ReplayMismatchError: the state that is reached differs from the snapshot's.
         """
         if snapshot.native is None:
             self.reset(seed=snapshot.seed, options={"task": snapshot.task})
@@ -391,11 +401,11 @@ class Env(gymnasium.Env[Observation, Action]):
         self._check_state(snapshot)
 
     async def arestore(self, snapshot: Snapshot) -> None:
-        """:meth:`restore` as a coroutine, for native snapshots.
+        """Return to a snapshot with a native state, as :meth:`restore` does.
 
         Raises:
-            UsageError: the snapshot holds actions alone, which :meth:`astep` can replay.
-            ReplayMismatchError: if the state reached is not the snapshot's.
+            UsageError: the snapshot holds only actions; replay them with :meth:`astep`.
+            ReplayMismatchError: the state that is reached differs from the snapshot's.
         """
         if snapshot.native is None:
             raise UsageError(f"{self.env_id}: arestore needs a native snapshot; replay its actions with astep")
@@ -408,7 +418,7 @@ class Env(gymnasium.Env[Observation, Action]):
             self._check_state(snapshot)
 
     async def asnapshot(self) -> Snapshot:
-        """:meth:`snapshot` as a coroutine."""
+        """Return a snapshot of the current point, as :meth:`snapshot` does."""
         if self.is_blocking:
             return await self._in_thread(self.snapshot)
         return self._snapshot_with(await self.adump_state())
@@ -472,7 +482,7 @@ class Env(gymnasium.Env[Observation, Action]):
         return tasks[int(rng.integers(len(tasks)))]
 
     def _first_split(self) -> str:
-        """The first split that has tasks: benchmarks may have none to train on."""
+        """Return the first split that has tasks. Benchmarks may have no training split."""
         for name in SPLITS:
             with suppress(UsageError):
                 if len(self.tasks(name)):
@@ -482,10 +492,10 @@ class Env(gymnasium.Env[Observation, Action]):
     def _task_by_id(self, task_id: str, split: str | None) -> Task:
         pools = []
         for name in SPLITS if split is None else (split,):
-            with nullcontext() if split is not None else suppress(UsageError):  # not every environment has every split
+            with nullcontext() if split is not None else suppress(UsageError):  # an environment may lack a split
                 pools.append(self.tasks(name))
         number = task_id.rpartition("-")[2]
-        for tasks in pools:  # ids often end in their index: spares a search of a million tasks made as they are seen
+        for tasks in pools:  # ids often end in their index, which saves a search through millions of lazily made tasks
             if number.isdecimal() and int(number) < len(tasks) and tasks[int(number)].id == task_id:
                 return tasks[int(number)]
         for task in itertools.chain.from_iterable(pools):
@@ -497,7 +507,7 @@ class Env(gymnasium.Env[Observation, Action]):
         if self.__is_closed:
             raise ClosedError(f"{self.env_id} is closed; make a new one")
         if self.__episode.is_over:
-            raise ResetNeededError(f"{self.env_id}: the episode is over or was never begun; call reset() before step()")
+            raise ResetNeededError(f"{self.env_id}: the episode is over or has not begun; call reset() before step()")
         message = as_message(action, self.parse_action)
         self.__episode.enter(message)
         return message

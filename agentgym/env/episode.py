@@ -1,4 +1,4 @@
-"""The bookkeeping of a running episode, kept apart from the author's own attributes."""
+"""Bookkeeping of a running episode, separate from the attributes of the environment's author."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from agentgym.types import Message, Observation, RewardPart, Task, ToolCall
 
 @dataclass(slots=True, kw_only=True)
 class EpisodeState:
-    """The bookkeeping of an episode; a new one at each reset."""
+    """Bookkeeping of an episode; each reset makes a new one."""
 
     task: Task | None = None
     seed: int = 0
-    """The one that randomness was seeded with."""
+    """Seed of the episode's randomness."""
     turn: int = 0
-    """Turns taken."""
+    """Number of turns taken."""
     is_over: bool = True
     is_cut_off: bool = False
-    """True if the world truncated it."""
+    """True if the environment truncated the episode."""
     outcome: float = 0.0
     """Sum of the outcome parts so far."""
     actions: list[Message] = field(default_factory=list)
     last_observation: Observation = ()
     is_turn_valid: bool = True
-    """False once this turn's action was refused."""
+    """False if this turn's action was impossible."""
     played: Message | None = None
-    """The action done in place of this turn's."""
+    """Action that was executed in place of this turn's action."""
     parts: list[RewardPart] = field(default_factory=list)
-    """Of this turn's reward."""
+    """Parts of this turn's reward."""
 
     def enter(self, action: Message) -> None:
         """Begin a turn."""
@@ -40,7 +40,7 @@ class EpisodeState:
 
     @property
     def place(self) -> str:
-        """The turn with the tools that it calls, for messages."""
+        """Number of the turn and the tools that it calls, for error messages."""
         if not self.turn:
             return "reset"
         calls = self.actions[-1].calls if self.actions else ()
@@ -49,20 +49,20 @@ class EpisodeState:
 
     @property
     def progress(self) -> tuple[int, bool, float, Observation]:
-        """The part of a snapshot beside the actions."""
+        """Part of a snapshot besides the actions."""
         return self.turn, self.is_over, self.outcome, self.last_observation
 
     def resume(self, progress: tuple[int, bool, float, Observation], actions: Sequence[Message]) -> None:
-        """Go on from :attr:`progress`."""
+        """Continue from a saved :attr:`progress`."""
         self.turn, self.is_over, self.outcome, self.last_observation = progress
         self.actions = list(actions)
 
 
 def refuse_taken_names(cls: type) -> None:
-    """Refuse a class of the user's that overrides a private method of an environment of ours by accident.
+    """Raise an error if a user's class accidentally overrides a private method of a base class.
 
     Raises:
-        UsageError: it does; the message names both.
+        UsageError: a method is overridden; the message names both classes.
     """
     if cls.__module__.partition(".")[0] == "agentgym":
         return

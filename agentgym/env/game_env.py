@@ -1,12 +1,12 @@
-"""Games: environments in which several players move in turn, each with a conversation of its own.
+"""Games: environments in which several players move in turn, each with its own conversation.
 
-Authors write positions (:class:`GameState`) that never change, and a :class:`GameEnv` that deals the first one. Such an
-environment is played in three ways:
+Authors write immutable positions (:class:`GameState`) and a :class:`GameEnv` that deals the first one. A game can be
+played in three ways:
 
-* against a built-in opponent (``opponent="random"`` or a name the game has): one player, like any other environment;
-* by self-play (``opponent="self"``): ``step`` takes the moves of all players in turn, and rollouts give every player a
-  conversation and a trajectory of its own (:mod:`agentgym.rollout.match`);
-* by hand: in self-play mode a person, or two, move for all players.
+* against a built-in opponent (``opponent="random"`` or another name of the game), as a single-player environment;
+* by self-play (``opponent="self"``): ``step`` takes the moves of all players in turn, and in rollouts every player has
+  its own conversation and trajectory (:mod:`agentgym.rollout.match`);
+* by hand: in self-play mode, one or two persons move for all players.
 """
 
 from __future__ import annotations
@@ -26,51 +26,52 @@ SELF, RANDOM = "self", "random"
 
 
 class GameState(Protocol):
-    """A position of a game. It never changes: a move makes another one."""
+    """A position of a game. It is immutable: a move makes a new position."""
 
     @property
     def player(self) -> int:
-        """Return the player who moves, counted from 0; of no meaning once the game is over."""
+        """Return the player to move, counted from 0; without meaning after the end of the game."""
         ...
 
     def actions(self) -> tuple[str, ...]:
-        """The legal moves, in lower case; empty exactly when the game is over."""
+        """Return the legal moves in lower case; empty if and only if the game is over."""
         ...
 
     def after(self, action: str) -> Self:
-        """The position that a legal move leads to."""
+        """Return the position after a legal move."""
         ...
 
     def returns(self) -> tuple[float, ...]:
-        """Return each player's reward, once the game is over."""
+        """Return each player's reward at the end of the game."""
         ...
 
     def view(self, player: int) -> str:
-        """All that a player knows of the position (its information state), and at the end the result."""
+        """Return all that a player knows about the position (its information state), and at the end the result."""
         ...
 
 
 Opponent = Callable[[Any, np.random.Generator], str]
-"""Chooses a legal move in a :class:`GameState`."""
+"""A function that chooses a legal move in a :class:`GameState`."""
 
 
 def random_opponent(state: GameState, rng: np.random.Generator) -> str:
-    """Any legal move, each as likely as the others."""
+    """Return a legal move, drawn uniformly."""
     actions = state.actions()
     return actions[int(rng.integers(len(actions)))]
 
 
 class GameEnv(Env):
-    """A game of several players; subclasses implement :meth:`deal`.
+    """A game for several players; subclasses implement :meth:`deal`.
 
-    A move is the last line of what a player says. A player that says something else is told what is possible; after
-    ``max_errors`` of that in a game the next one forfeits it: the player gets ``-forfeit``, the others share as much.
+    A move is the last line of a player's message. After an impossible move the player reads the possible ones. A player
+    that makes more than ``max_errors`` impossible moves forfeits the game: it gets ``-forfeit_cost``, and the other
+    players share that amount.
 
     Args:
-        opponent: ``self``, ``random``, or an opponent the game brings (:attr:`opponents`).
-        seat: player that the agent is against an opponent, counted from 0; None draws one for each episode.
-        explain: the first message to a player has the game's rules.
-        max_errors: impossible moves that a player may make in a game.
+        opponent: ``self``, ``random``, or one of the game's :attr:`opponents`.
+        seat: the agent's player number against an opponent, from 0; None draws one per episode.
+        explain: include the game's rules in the first message to a player.
+        max_errors: impossible moves that a player may make per game.
 
     Raises:
         UsageError: there is no such opponent or seat.
@@ -78,9 +79,9 @@ class GameEnv(Env):
 
     players: ClassVar[tuple[str, ...]] = ("player 1", "player 2")
     rules: ClassVar[str] = ""
-    """What is said first to each player."""
+    """Rules of the game, which each player reads first."""
     forfeit_cost: ClassVar[float] = 1.0
-    """The most that a player can lose."""
+    """Largest possible loss of a player."""
     opponents: ClassVar[Mapping[str, Opponent]] = {}
 
     def __init__(
@@ -106,41 +107,41 @@ class GameEnv(Env):
         self.__loser: int | None = None
         super().__init__(render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------ what authors implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     def deal(self, task: Task) -> GameState:
-        """The first position of a task; what is random in it is drawn from ``self.np_random``."""
+        """Return the first position of a task; draw random parts from ``self.np_random``."""
         raise NotImplementedError(f"{type(self).__name__} must implement deal(task)")
 
     def best_action(self, state: GameState) -> str:
-        """The move of a gold policy.
+        """Return the move of a gold policy.
 
         Raises:
-            UsageError: the game has none.
+            UsageError: the game has no gold policy.
         """
         raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
 
-    # -------------------------------------------------------------------------------------- what match players ask
+    # -------------------------------------------------------------------------------------- interface for matches
 
     @property
     def num_players(self) -> int:
-        """Players whose moves come through ``step``: all of them in self-play, else one."""
+        """Number of players who move through ``step``: all in self-play, else one."""
         return 1 if self.__opponent else len(self.players)
 
     @property
     def player(self) -> int:
-        """The player who moves."""
+        """Player to move."""
         return self.state.player
 
     @property
     def state(self) -> GameState:
-        """The position of the current game."""
+        """Current position."""
         if self.__state is None:
             raise ResetNeededError(f"{self.env_id}: no position before reset()")
         return self.__state
 
     def said_to(self, player: int) -> Observation:
-        """Return what a player reads next: the rules if it has not acted yet, and its observation."""
+        """Return the next messages to a player: its observation, preceded by the rules if it has not acted yet."""
         lines = [self.rules] if self.__explain and self.rules and player not in self.__acted else []
         if self.__loser is not None:
             lines.append("You forfeit the game." if player == self.__loser else "You win: the other player forfeits.")
@@ -149,14 +150,14 @@ class GameEnv(Env):
         return (Message("user", "\n".join(lines)),)
 
     def returns(self) -> tuple[float, ...]:
-        """Return each player's reward; the sum is 0 if a game was forfeited."""
+        """Return each player's reward; the rewards of a forfeited game sum to 0."""
         if self.__loser is None:
             return self.state.returns()
         others = self.forfeit_cost / (len(self.players) - 1)
         return tuple(-self.forfeit_cost if p == self.__loser else others for p in range(len(self.players)))
 
     def parts_of(self, player: int) -> tuple[RewardPart, ...]:
-        """The reward of a player for the game that is over; it goes to the player's last turn."""
+        """Return a player's reward parts for the finished game, which belong to the player's last turn."""
         return (RewardPart("outcome", float(self.returns()[player])),)
 
     def success_of(self, player: int) -> bool:
@@ -164,7 +165,7 @@ class GameEnv(Env):
         return self.returns()[player] >= self.success_outcome - 1e-9
 
     def forfeit(self, player: int) -> None:
-        """End the game: a player cannot go on."""
+        """End the game because a player cannot continue."""
         self.__loser = player
         self.finish()
 
@@ -194,7 +195,7 @@ class GameEnv(Env):
         return self.said_to(player)
 
     def move_in(self, text: str) -> str | None:
-        """The legal move that a text ends with, None if its last line is none; brackets around it do not matter."""
+        """Return the legal move in the last line of a text, with or without brackets, or None."""
         lines = [line.strip().strip("[]").strip().lower() for line in text.split("\n") if line.strip()]
         return lines[-1] if lines and lines[-1] in self.state.actions() else None
 
@@ -212,10 +213,10 @@ class GameEnv(Env):
         while self.__opponent and self.state.actions() and self.state.player != self.__seat:
             self.__state = self.state.after(self.__opponent(self.state, self.np_random))
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """Return the observation of the player who moves; at the end, that of all."""
+        """Return the observation of the player to move, or, at the end, of all players."""
         if not self.state.actions() or self.__loser is not None:
             return canonical([self.__loser, [self.state.view(player) for player in range(len(self.players))]])
         return canonical([self.player, self.state.view(self.player)])

@@ -1,4 +1,4 @@
-"""Observations as messages that can be rendered, encoded and recorded."""
+"""Conversion of authors' return values to messages that can be rendered, encoded and recorded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from agentgym.tool import cut_output
 from agentgym.types import ImagePart, Message, Observation, Role, TextPart, ToolResult
 
 MAX_TEXT_BYTES: Final = 1024 * 1024
-"""Longest text of one message; longer text is cut, with a mark at its end."""
+"""Longest text of one message in bytes of UTF-8. Longer text is cut, with a note at its end."""
 _ROLES: Final = get_args(Role)
 
 
 def as_observation(said: str | Observation) -> Observation:
-    """Return what an author returned as messages that can be encoded; text becomes one user message.
+    """Convert an author's return value to messages that can be encoded. Text becomes one user message.
 
-    Half surrogates become question marks, and text above :data:`MAX_TEXT_BYTES` is cut.
+    Halves of surrogate pairs become question marks, and text above :data:`MAX_TEXT_BYTES` is cut.
 
     Raises:
-        TypeError: it is neither text nor a sequence of messages, or a message has a role or content of another type.
+        TypeError: the value is neither text nor a sequence of messages, or a message has an unknown role or content.
 
     Example:
         >>> as_observation("na" + chr(0xD800))[0].text
@@ -31,9 +31,9 @@ def as_observation(said: str | Observation) -> Observation:
 
 def _sound(message: Message) -> Message:
     if not isinstance(message, Message):
-        raise TypeError(f"an environment says text or messages, got {type(message).__name__}")
+        raise TypeError(f"an observation must be text or messages, got {type(message).__name__}")
     if message.role not in _ROLES:
-        raise TypeError(f"a message has one of the roles {', '.join(_ROLES)}; got {message.role!r}")
+        raise TypeError(f"a message must have one of the roles {', '.join(_ROLES)}; got {message.role!r}")
     content = _text(message.content) if isinstance(message.content, str) else tuple(map(_part, message.content))
     result = None if message.result is None else _result(message.result)
     if content == message.content and result == message.result:
@@ -55,11 +55,11 @@ def _part(part: TextPart | ImagePart) -> TextPart | ImagePart:
     if isinstance(part, TextPart):
         return TextPart(_text(part.text))
     if not isinstance(part, ImagePart):
-        raise TypeError(f"content has parts of text and images, got {type(part).__name__}")
+        raise TypeError(f"content must consist of TextPart and ImagePart, got {type(part).__name__}")
     return ImagePart(encodable(part.png_base64))
 
 
 def _text(text: str) -> str:
-    if len(text) * 4 <= MAX_TEXT_BYTES:  # no character takes more than four bytes
+    if len(text) * 4 <= MAX_TEXT_BYTES:  # a character takes at most four bytes of UTF-8
         return text if text.isascii() else encodable(text)
     return cut_output(text, MAX_TEXT_BYTES)

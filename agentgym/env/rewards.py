@@ -1,4 +1,4 @@
-"""Reward parts as authors give them: finite, of a size that can be learnt from, and with a role that exists."""
+"""Checks of reward parts: finite, not too large to learn from, and with a known role."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agentgym.errors import EnvError, RewardError, unknown_name
 from agentgym.types import RewardPart, RewardRole
 
 LARGEST = 1e12
-"""Largest size of a reward part: sums of squares of larger ones overflow where they are learnt from."""
+"""Largest absolute value of a reward part. Sums of squares of larger values overflow during training."""
 
 
 def require_finite(parts: Sequence[RewardPart], where: str) -> None:
-    """Refuse reward parts that are no numbers to learn from.
+    """Raise an error for reward parts that cannot be learned from.
 
     Raises:
         RewardError: a part is NaN, infinite or beyond :data:`LARGEST`; the message begins with ``where``.
@@ -26,16 +26,16 @@ def require_finite(parts: Sequence[RewardPart], where: str) -> None:
             )
         if not math.isfinite(part.value):
             raise RewardError(
-                f"{where}: the reward part {part.name!r} is {part.value}, expected a finite number; a division by 0 "
-                "or a missing score is the environment's to handle"
+                f"{where}: the reward part {part.name!r} is {part.value}, expected a finite number; let the "
+                "environment handle a division by 0 or a missing score"
             )
 
 
 def role_of(role: RewardRole | str) -> RewardRole:
-    """Return the role of a name.
+    """Return the role with a name.
 
     Raises:
-        EnvError: there is no such role; the message names the nearest.
+        EnvError: there is no such role; the message names the nearest one.
     """
     try:
         return RewardRole(role)

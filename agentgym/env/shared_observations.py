@@ -1,7 +1,7 @@
-"""Observations of ``AsyncVectorEnv``'s workers, so that ``make_vec(..., vectorization_mode="async")`` needs no flags.
+"""Observations of ``AsyncVectorEnv``'s workers, which make ``make_vec(..., vectorization_mode="async")`` work as it is.
 
-Gymnasium asks each kind of space for memory that its workers write to. Messages have no fixed size, so a file for each
-worker stands for it.
+Gymnasium requires shared memory of each kind of space, to which its workers write. Messages have no fixed size, so each
+worker writes to a file instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentgym.types import Observation
 
 
 class SharedObservations(Sequence[Observation]):
-    """The latest observation of each worker, read when it is asked for; copies are plain tuples."""
+    """The latest observation of each worker, read from its file on access. Copies are plain tuples."""
 
     def __init__(self, num_envs: int) -> None:
         self._folder, self._num_envs = Path(tempfile.mkdtemp(prefix="agentgym-observations-")), num_envs
@@ -53,7 +53,7 @@ class SharedObservations(Sequence[Observation]):
 
 
 def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked worker, which has a copy of the object
+    if os.getpid() == owner:  # only in the parent; a forked worker has a copy of the object
         shutil.rmtree(folder, ignore_errors=True)
 
 

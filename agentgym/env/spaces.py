@@ -11,16 +11,17 @@ from agentgym.types import Message, Observation, ToolSpec
 
 
 class MessageSpace(gymnasium.Space[Observation]):
-    """All observations: tuples of messages."""
+    """The space of observations: tuples of messages."""
 
     def __init__(self) -> None:
         super().__init__(shape=None, dtype=None)
 
     def sample(self, mask: object = None, probability: object = None) -> Observation:
-        """An observation of one short user message."""
+        """Return an observation of one short user message."""
         return (Message("user", f"observation {int(self.np_random.integers(1000))}"),)
 
     def contains(self, x: object) -> bool:
+        """Return True for a tuple of messages."""
         return isinstance(x, tuple) and all(isinstance(message, Message) for message in x)
 
     def __eq__(self, other: object) -> bool:
@@ -30,20 +31,21 @@ class MessageSpace(gymnasium.Space[Observation]):
 
 
 class ActionSpace(gymnasium.Space[Message | str]):
-    """All actions: an assistant message, or text as a person would type it."""
+    """The space of actions: assistant messages, and text as a person types it."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         super().__init__(shape=None, dtype=None)
         self.tools = tuple(tools)
 
     def sample(self, mask: object = None, probability: object = None) -> Message | str:
-        """A call of a random tool with random arguments, or a random word where there are no tools."""
+        """Return a call of a random tool with random arguments, or a random word if there are no tools."""
         if not self.tools:
             return ("look", "wait", "go")[int(self.np_random.integers(3))]
         spec = self.tools[int(self.np_random.integers(len(self.tools)))]
         return Message("assistant", calls=(random_call(spec, self.np_random),))
 
     def contains(self, x: object) -> bool:
+        """Return True for an assistant message or text."""
         return isinstance(x, str) or (isinstance(x, Message) and x.role == "assistant")
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Environments whose tools ask sub-agents: the same policy at work on another environment, in a context of its own."""
+"""Environments whose tools call sub-agents: the same policy acts in another environment with its own context."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from agentgym.types import Task
 
 
 class Delegate(Protocol):
-    """Plays an episode of a sub-agent; what a rollout hands to an environment that asks some."""
+    """A function that runs a sub-agent's episode. A rollout passes it to an environment with sub-agents."""
 
     async def __call__(self, agent: str, env: Env, task: Task) -> None: ...
 
 
 class AsksAgents(Env):
-    """Mixin of environments that ask sub-agents; their names are in ``agents``.
+    """Mixin for environments that call sub-agents, whose names are in ``agents``.
 
-    A tool makes the sub-agent's environment, asks, and reads from it what came of the work. In a rollout the policy
-    that plays this environment plays that one, too; where there is no policy (a person plays, ``agentgym check``), the
-    sub-agent is the oracle of its environment.
+    A tool makes the sub-agent's environment, calls :meth:`ask`, and reads the result from that environment. In a
+    rollout, the policy that acts in this environment also acts in the sub-agent's. Without a policy (``agentgym play``
+    and ``agentgym check``), the sub-agent is the oracle of its environment.
 
     Example:
         >>> from agentgym.tool import tool
@@ -58,22 +58,22 @@ class AsksAgents(Env):
     _delegate: Delegate | None = None
 
     def hand_delegate(self, delegate: Delegate | None) -> None:
-        """Say who plays sub-agents from now on; None for the oracles of their environments."""
+        """Set the function that runs sub-agents' episodes; None for the oracles of their environments."""
         self._delegate = delegate
 
     async def ask(self, agent: str, env: Env, task: Task) -> None:
-        """Have a sub-agent play an episode of ``env``, which is closed then; what it noted can still be read.
+        """Let a sub-agent run an episode of ``env`` and close ``env``. Its attributes can still be read.
 
         Raises:
             UnknownNameError: ``agents`` does not name it.
-            UsageError: nobody plays it: it has no limit of turns, or asks sub-agents itself.
-            InfrastructureError: its episode was lost, and so this one is.
+            UsageError: ``env`` has no turn limit, or calls sub-agents itself.
+            InfrastructureError: the sub-agent's episode failed, so this one fails, too.
         """
         require_known("sub-agent", agent, self.agents)
         if env.max_turns is None:
-            raise UsageError(f"the sub-agent {agent} may take for ever: give its environment max_turns")
+            raise UsageError(f"the sub-agent {agent} has no turn limit: give its environment max_turns")
         if isinstance(env, AsksAgents):
-            raise UsageError(f"the sub-agent {agent} would ask sub-agents of its own; there is one level of them")
+            raise UsageError(f"the sub-agent {agent} calls sub-agents itself; only one level is supported")
         try:
             await (self._delegate or _play_oracle)(agent, env, task)
         finally:

@@ -1,4 +1,4 @@
-"""Task lists that need no data: tasks that differ by seed alone."""
+"""Task lists without data files: tasks that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from agentgym.types import Task
 
 
 class SeededTasks(Sequence[Task]):
-    """Tasks that differ by seed alone; the splits' seeds are disjoint.
+    """Tasks that differ only in their seed. The seeds of the splits are disjoint.
 
     Args:
         split: train, valid or test.
-        num_tasks: how many there are.
-        data: what all of them hold, such as a difficulty, so that a task is the same in every environment; or what a
-            task holds, as a function of its seed.
+        num_tasks: number of tasks.
+        data: data of all tasks, such as a difficulty, or a function that returns a task's data for its seed.
 
     Example:
         >>> SeededTasks("test", 100)[3].id

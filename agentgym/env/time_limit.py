@@ -1,4 +1,4 @@
-"""Time limits for code that runs in the main thread, where no other thread could end it."""
+"""Time limits for code in the main thread, which no other thread can end."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from typing import Any, Generic, TypeVar
 from agentgym.errors import HungError
 
 T = TypeVar("T")
-# In Python 3.11 the module signal tries the old handler as an enum and puts its repr into an error that it drops. With
-# asyncio's own handler that formats the loop's whole task, which takes longer than most steps of an environment.
+# In Python 3.11, the signal module tries to convert the old handler to an enum, and formats it for an error that it
+# discards. With asyncio's handler, that formats the loop's whole task, which takes longer than most environment
+# steps.
 _raw: Any = signal if sys.version_info >= (3, 12) else importlib.import_module("_signal")
 AGAIN_S = 1.0
-"""Seconds after which code that swallowed the error gets it once more."""
+"""Seconds after which the error is raised again in code that caught it."""
 
 
 @contextmanager
 def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
-    """Interrupt the code inside when it takes too long, wherever it waits or loops.
+    """Interrupt the ``with`` block when it takes too long.
 
-    An alarm signal ends sleeps, reads and Python loops, but no computation in an extension module; so does Ctrl-C.
-    Signals reach the main thread alone: in other threads, without ``SIGALRM`` and with None nothing is limited.
+    Like Ctrl-C, the alarm signal ends sleeps, reads and Python loops, but not a computation in an extension module.
+    Signals reach only the main thread: in other threads, without ``SIGALRM``, and with None, there is no limit.
 
     Raises:
-        HungError: the limit has passed; the message names ``what`` and the line that was running.
+        HungError: the limit is exceeded; the message names ``what`` and the running line.
 
     Example:
         >>> with time_limit(0.01, "the doctest"):
@@ -52,7 +53,7 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
     began = time.monotonic()
     handlers = {signal.SIGALRM: _raw.signal(signal.SIGALRM, interrupt)}
     if callable(_raw.getsignal(signal.SIGINT)):
-        # asyncio's own handler asks the loop to end, which the code inside holds up
+        # asyncio's handler asks the loop to end, which the code inside blocks
         handlers[signal.SIGINT] = _raw.signal(signal.SIGINT, signal.default_int_handler)
     outer_s, interval_s = signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
     try:
@@ -61,32 +62,32 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in handlers.items():
             _raw.signal(number, handler)
-        if outer_s:  # a limit around this one goes on; one that has passed meanwhile strikes at once
+        if outer_s:  # an outer limit continues; if it has passed meanwhile, it fires at once
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer_s - (time.monotonic() - began)), interval_s)
 
 
 @contextmanager
 def limit_around() -> Iterator[None]:
-    """Limit code by the :class:`Limited` that it runs in, for tasks that were started there."""
+    """Apply the limit of the enclosing :class:`Limited`, for tasks that were started inside it."""
     around = _AROUND.get()
     with nullcontext() if around is None else around.stretch():
         yield
 
 
 class Limited(Awaitable[T], Generic[T]):
-    """An awaitable that may block the event loop for a limited time at a stretch; see :func:`time_limit`.
+    """An awaitable that may block the event loop only for a limited time without a break; see :func:`time_limit`.
 
-    Time that it spends waiting for others does not count, and ``asyncio.timeout`` limits that.
+    Time spent waiting does not count; ``asyncio.timeout`` limits it.
     """
 
     def __init__(self, awaitable: Awaitable[T], limit_s: float | None, what: str) -> None:
         self._awaitable, self._limit_s, self._what = awaitable, limit_s, what
         self.hung: HungError | None = None
-        """The error that was raised inside, by whatever task."""
+        """Error that any task inside raised."""
 
     @contextmanager
     def stretch(self) -> Iterator[None]:
-        """Limit one stretch of code that does not wait for others."""
+        """Limit a block of code that does not wait."""
         try:
             with time_limit(self._limit_s, self._what):
                 yield

@@ -1,4 +1,4 @@
-"""Environments whose actions are calls of their own tools."""
+"""Environments whose actions are calls of their tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentgym.types import Call, MalformedCall, Message, Observation, TextPart, 
 
 
 class ToolEnv(Env):
-    """An environment whose actions are calls of its own ``@tool`` methods.
+    """An environment whose actions are calls of its ``@tool`` methods.
 
     Example:
         >>> from agentgym.tool import tool
@@ -51,25 +51,25 @@ class ToolEnv(Env):
         return Message("assistant", text, parse_calls(text, self.tools))
 
     def respond(self, action: Message) -> str | Observation:
-        """Run every call of the turn in order; a bad one does not stop the good ones."""
+        """Run all calls of the turn in order. A malformed call does not stop the others."""
         if any(tool.is_async for tool in self._tools.values()):
             return run_coroutine(self.arespond(action))
         return self._said(action, [self._run(call) for call in action.calls])
 
     async def arespond(self, action: Message) -> str | Observation:
-        """Run every call of the turn, neighbouring parallel-safe ones at the same time."""
+        """Run all calls of the turn. Consecutive parallel-safe calls run at the same time."""
         results: list[ToolResult] = []
         for stage in self._stages(action.calls):
             running = [asyncio.ensure_future(self._arun(call)) for call in stage]
             try:
                 results += await asyncio.gather(*running)
             finally:
-                for call_task in running:  # a call that hung or crashed leaves no sibling behind
+                for call_task in running:  # if a call hangs or crashes, cancel the calls beside it
                     call_task.cancel()
         return self._said(action, results)
 
     def no_call(self, action: Message) -> str:
-        """The answer to a turn without any call; the turn counts as invalid."""
+        """Return the answer to a turn without a call, which counts as invalid."""
         self.refuse()
         return f"Call one of the tools: {', '.join(self._tools)}."
 
@@ -91,7 +91,7 @@ class ToolEnv(Env):
         return stages
 
     def _runs_inline(self, tool: Tool) -> bool:
-        """Return True for a tool that holds up the event loop while it runs."""
+        """Return True for a tool that blocks the event loop while it runs."""
         return not (tool.is_async or self.is_blocking or tool.timeout_s is not None)
 
     def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, object]]:

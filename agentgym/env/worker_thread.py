@@ -1,8 +1,8 @@
-"""One daemon thread per blocking environment.
+"""Daemon threads for blocking environments, one thread each.
 
-A pool's threads are joined at interpreter exit and shared, so one hung environment would take a place for ever and
-then hang the exit too. A thread per live environment is bounded by the rollout's concurrency, keeps thread affinity
-(SQLite, browsers), and is simply left behind when it hangs.
+A thread pool would not do: a hung environment would occupy a shared thread for ever and block the interpreter's exit,
+which joins the pool. The number of own threads is bounded by the rollout's concurrency. They keep thread affinity
+(SQLite, browsers), and a hung one is abandoned.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ Result = TypeVar("Result")
 
 
 class WorkerThread:
-    """Runs calls one after another in its own daemon thread."""
+    """A daemon thread that runs calls one after another."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._num_put, self._num_done = 0, 0  # each written by one thread alone: no lock needed
+        self._num_put, self._num_done = 0, 0  # each is written by one thread only, so no lock is needed
         threading.Thread(target=self._work, name=f"env {name}", daemon=True).start()
 
     async def call(self, function: Callable[..., Result], *args: object) -> Result:
-        """Run ``function(*args)`` in the thread and give its result or exception."""
+        """Run ``function(*args)`` in the thread and return its result or raise its exception."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
 
         def settle(deliver: Callable[[], None]) -> None:
-            if not future.done():  # else the caller has given up (timeout or cancellation)
+            if not future.done():  # otherwise the caller has given up (time-out or cancellation)
                 deliver()
 
         def job() -> None:
             deliver: Callable[[], None]
             try:
                 deliver = partial(future.set_result, function(*args))
-            except StopIteration as error:  # a future refuses it
+            except StopIteration as error:  # a future does not accept StopIteration
                 deliver = partial(future.set_exception, RuntimeError(f"StopIteration: {error}"))
             except Exception as error:
                 deliver = partial(future.set_exception, error)
-            except BaseException as error:  # sys.exit() in an environment must not end the run
+            except BaseException as error:  # SystemExit from an environment must not end the run
                 deliver = partial(future.set_exception, RuntimeError(f"{type(error).__name__}: {error}"))
             self._num_done += 1
-            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            with suppress(RuntimeError):  # the loop was closed meanwhile, so no caller waits
                 loop.call_soon_threadsafe(settle, deliver)
 
         self._num_put += 1
@@ -58,11 +58,11 @@ class WorkerThread:
 
     @property
     def is_busy(self) -> bool:
-        """True while a job runs or waits, so for ever if one hangs."""
+        """True while a job runs or waits; for ever if a job hangs."""
         return self._num_put > self._num_done
 
     def stop(self) -> None:
-        """End the thread after the jobs it has; a hung one is left behind."""
+        """End the thread after its jobs; a hung thread is abandoned."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -71,7 +71,7 @@ class WorkerThread:
 
 
 async def call_in_own_thread(function: Callable[..., Result], *args: object) -> Result:
-    """Run one call in a daemon thread made for it, so that several run at the same time."""
+    """Run a call in a new daemon thread, so that several calls run at the same time."""
     thread = WorkerThread("call")
     try:
         return await thread.call(function, *args)
@@ -87,7 +87,7 @@ class LoopThread:
         threading.Thread(target=self.loop.run_forever, name=name, daemon=True).start()
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Start a coroutine there."""
+        """Start a coroutine in the loop and return its future."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
 
@@ -96,7 +96,7 @@ _lock = threading.Lock()
 
 
 def loop_thread(name: str) -> LoopThread:
-    """Return this process's thread of a name; a forked process has none of its parent's."""
+    """Return this process's thread with a name. A forked process does not share its parent's threads."""
     key = (os.getpid(), name)
     with _lock:
         if key not in _loop_threads:
@@ -105,9 +105,9 @@ def loop_thread(name: str) -> LoopThread:
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end and return its result, also where an event loop runs already, as in a notebook.
+    """Run a coroutine and return its result, even if an event loop is already running, as in a notebook.
 
-    There it runs in a loop of its own in another thread, and the caller waits for it.
+    In that case it runs in a separate loop in another thread, and the caller waits for it.
     """
     try:
         asyncio.get_running_loop()

@@ -151,7 +151,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
         asyncio.run(ask("clark", Clerk(5)))
     with pytest.raises(UsageError, match="give its environment max_turns"):
         asyncio.run(ask("clerk", Endless()))
-    with pytest.raises(UsageError, match="there is one level of them"):
+    with pytest.raises(UsageError, match="only one level is supported"):
         asyncio.run(ask("clerk", Manager()))
     assert issubclass(Manager, AsksAgents) and issubclass(Manager, ToolEnv)
 

@@ -1,1 +1,3 @@
-"""The policy endpoint: agents of any framework talk to the policy as to OpenAI or Anthropic, and are trained."""
+"""The policy endpoint: an HTTP server with OpenAI's and Anthropic's APIs, through which agents of any framework are
+trained.
+"""

@@ -1,4 +1,4 @@
-"""One request to the policy endpoint and its answer, whatever API they were written in."""
+"""A request to the policy endpoint and its answer, independent of the API."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Reason = Literal["invalid", "unsupported", "too_long", "limit", "unknown_session
 
 
 class CallRefusedError(AgentGymError):
-    """A request that gets no completion. The gateway writes it in the form of the API that was called.
+    """An error for a request that gets no completion. The gateway formats it for the API that was called.
 
     Args:
-        reason: decides the HTTP status and the API's error type.
-        field: name of the field at fault, empty if there is none.
+        reason: kind of error, which decides the HTTP status and the API's error type.
+        field: name of the faulty field; empty if there is none.
     """
 
     def __init__(self, reason: Reason, message: str, field: str = "") -> None:
@@ -27,26 +27,26 @@ class CallRefusedError(AgentGymError):
 
     @property
     def http_status(self) -> int:
-        """HTTP status of the answer."""
+        """HTTP status of the response."""
         return {"unknown_session": 404, "engine": 503, "limit": 403, "over": 403}.get(self.reason, 400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCall:
-    """A request for one completion. Tool results hold the call ids that the endpoint gave out."""
+    """A request for one completion. Tool results hold the call ids that the endpoint has issued."""
 
     messages: Observation
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
-    """Longest completion that the agent wants; the run's own limit holds as well."""
+    """Longest completion that the agent requests; the run's own limit applies, too."""
     wants_logprobs: bool = False
     is_stream: bool = False
     has_usage_event: bool = False
-    """The agent wants token counts at the end of the stream."""
+    """True if the agent requests token counts at the end of the stream."""
     stops: tuple[str, ...] = ()
-    """Texts that end the completion; it is returned without them."""
+    """Stop texts. The completion ends before the first one and does not contain it."""
     overridden: tuple[str, ...] = ()
-    """Fields that the run decides, such as the temperature."""
+    """Fields of the request that the run overrides, such as the temperature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,27 +54,27 @@ class Answer:
     """A completion as the agent sees it."""
 
     id: str
-    """Unique in the gateway, without a prefix of any API."""
+    """Unique id in the gateway, without the prefix of an API."""
     text: str
-    """What the policy said beside thinking and calls; malformed calls stay in it as they were sampled."""
+    """Text besides thinking and calls. It includes malformed calls as they were sampled."""
     thinking: str
     calls: tuple[ToolCall, ...]
     """Well-formed calls, with ids of the endpoint."""
     is_cut: bool
-    """True if the token limit ended it."""
+    """True if the token limit ended the completion."""
     stop: str = ""
-    """The stop text that ended it, empty if none did."""
+    """Stop text that ended the completion; empty if none did."""
     num_prompt_tokens: int
     num_completion_tokens: int
     tokens: tuple[tuple[str, float], ...] = ()
-    """Text and log-probability of each sampled token, where they were asked for."""
+    """Text and log-probability of each sampled token, if the agent requested them."""
 
 
 def refuse_unknown(body: Mapping[str, Any], known: frozenset[str], where: str = "") -> None:
-    """Refuse fields that have a value and no meaning here.
+    """Raise an error for fields that are set but not supported.
 
     Raises:
-        CallRefusedError: naming the first of them.
+        CallRefusedError: there is such a field; the message names the first one.
     """
     for name, value in body.items():
         if name not in known and value is not None:
@@ -82,33 +82,33 @@ def refuse_unknown(body: Mapping[str, Any], known: frozenset[str], where: str = 
 
 
 def overridden_in(body: Mapping[str, Any], fixed: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of fields in a request that the run decides."""
+    """Return the names of fields in a request that the run overrides."""
     return tuple(sorted(name for name in body if name in fixed and body[name] is not None))
 
 
 def as_object(value: object, what: str) -> Mapping[str, Any]:
-    """Return a JSON object as it is; refuse another value by name."""
+    """Return a JSON object unchanged; raise an error that names the field for any other value."""
     if not isinstance(value, Mapping):
         raise CallRefusedError("invalid", f"{what} must be an object, got {type(value).__name__}.", what)
     return value
 
 
 def as_list(value: object, what: str) -> list[Any]:
-    """Return a JSON list as it is; refuse another value by name."""
+    """Return a JSON list unchanged; raise an error that names the field for any other value."""
     if not isinstance(value, list):
         raise CallRefusedError("invalid", f"{what} must be a list, got {type(value).__name__}.", what)
     return value
 
 
 def as_text(value: object, what: str) -> str:
-    """Return a JSON string as it is; refuse another value by name."""
+    """Return a JSON string unchanged; raise an error that names the field for any other value."""
     if not isinstance(value, str):
         raise CallRefusedError("invalid", f"{what} must be a string, got {type(value).__name__}.", what)
     return value
 
 
 def as_limit(value: object, what: str) -> int | None:
-    """Return a limit of tokens, None if there is none."""
+    """Return a token limit, or None if there is none."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -117,7 +117,7 @@ def as_limit(value: object, what: str) -> int | None:
 
 
 def as_stops(value: object, what: str) -> tuple[str, ...]:
-    """Return stop texts: one string, or a list of them."""
+    """Return the stop texts, given as a string or a list of strings."""
     if value is None:
         return ()
     stops = tuple(as_text(one, what) for one in ([value] if isinstance(value, str) else as_list(value, what)))
@@ -127,10 +127,10 @@ def as_stops(value: object, what: str) -> tuple[str, ...]:
 
 
 def check_conversation(messages: list[Message]) -> Observation:
-    """Return the messages of a request; refuse those that cannot be continued.
+    """Return the messages of a request after checking that a completion can follow them.
 
     Raises:
-        CallRefusedError: there are none, or the last one is the assistant's (a prefilled answer).
+        CallRefusedError: there are no messages, or the last one is the assistant's (a prefilled answer).
     """
     if not messages:
         raise CallRefusedError("invalid", "messages must hold at least one message.", "messages")

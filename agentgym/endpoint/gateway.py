@@ -1,4 +1,4 @@
-"""The HTTP server of the endpoint, on the event loop of the process that samples.
+"""The HTTP server of the endpoint, which runs on the event loop of the sampling process.
 
 A request names its episode by the path (``/s/ID/v1/...``), the header ``X-Session-Id``, or the API key
 (``sk-agentgym-ID``).
@@ -27,7 +27,7 @@ from agentgym.errors import AgentGymError, UsageError
 from agentgym.sandboxes.run_folder import shared_folder
 
 MODEL: Final = "policy"
-"""The model's name; agents may send any other one, too."""
+"""Name of the model; agents may also send any other name."""
 KEY_PREFIX: Final = "sk-agentgym-"
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 WIRES: Final[Mapping[str, ModuleType]] = {
@@ -39,11 +39,11 @@ _PATIENCE_S = 5.0
 
 
 class Gateway:
-    """A server that answers the calls of many episodes.
+    """A server that answers the requests of many episodes.
 
     Args:
         host: address to listen on; agents in containers need one that they can reach.
-        port: 0 for a free one.
+        port: port to listen on; 0 chooses a free one.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -52,28 +52,28 @@ class Gateway:
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self.socket_path = ""
-        """The Unix socket that it listens on as well, empty if there is none."""
+        """Path of the Unix socket on which it listens, too; empty if there is none."""
         self.noted: set[str] = set()
-        """Fields of requests that a remark was made about."""
+        """Fields of requests that have been reported as overridden."""
 
     @property
     def url(self) -> str:
-        """The address, as in ``http://127.0.0.1:8123``."""
+        """Base URL, as in ``http://127.0.0.1:8123``."""
         return f"http://{self._host}:{self._port}"
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """Port that it listens on."""
         return self._port
 
     async def start(self, *, has_socket: bool = False) -> None:
-        """Listen; a second call does nothing.
+        """Start listening; a second call does nothing.
 
         Args:
-            has_socket: listen on a Unix socket as well, for agents in sandboxes that have no network.
+            has_socket: listen on a Unix socket, too, for agents in sandboxes without network.
 
         Raises:
-            UsageError: the address cannot be listened on.
+            UsageError: it cannot listen on the address.
         """
         if self._loop is not asyncio.get_running_loop():
             self._loop, self._servers, self.socket_path = asyncio.get_running_loop(), [], ""
@@ -94,11 +94,11 @@ class Gateway:
         self._servers.append((server, asyncio.create_task(server.serve(sockets=[listening]))))
 
     def open(self, session: EpisodeSession) -> None:
-        """Answer the calls of an episode from now on."""
+        """Begin to answer requests of an episode."""
         self._sessions[session.id] = session
 
     def forget(self, session: EpisodeSession) -> None:
-        """Answer the calls of an episode with 404 from now on."""
+        """Answer later requests of an episode with 404."""
         self._sessions.pop(session.id, None)
 
     async def close(self) -> None:
@@ -117,12 +117,12 @@ class Gateway:
 
 
 def new_session_id() -> str:
-    """Return an id that cannot be guessed, so that one agent cannot write into the episode of another."""
+    """Return an unguessable id, so that an agent cannot write into the episode of another."""
     return secrets.token_hex(12)
 
 
 def make_app(sessions: Mapping[str, EpisodeSession]) -> FastAPI:
-    """Return the web application over open sessions, by id."""
+    """Return the web application that serves the open sessions, given by id."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/health")
@@ -203,7 +203,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the process that it is part of."""
+    """A server that does not install signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -211,7 +211,7 @@ class _Server(uvicorn.Server):
 
 
 def _listening_socket() -> tuple[socket.socket, str]:
-    """Return a Unix socket that every user may connect to, and its path."""
+    """Return a Unix socket to which every user may connect, and its path."""
     path = shared_folder() / f"{secrets.token_hex(4)}.sock"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -1,9 +1,9 @@
-"""The calls of one episode as a graph of shared prefixes, and its training rows.
+"""The requests of one episode as a graph of shared prefixes, from which training rows are made.
 
-A call whose messages continue an earlier call gets that call's exact tokens and the rendered suffix. What the agent
-sends back as the assistant's message is recognised by what the endpoint returned, and stands for its sampled tokens. A
-history that was rewritten, compacted or continued twice begins a new segment. Earlier tokens are prompt there, so that
-each sampled token is trained once, in the segment that it was sampled in.
+If the messages of a call continue an earlier call, its prompt is the earlier call's exact tokens and the rendered new
+messages. The graph recognises an assistant message that the endpoint has returned and uses the tokens that were sampled
+for it. A history that was rewritten, compacted or continued twice begins a new segment, in which earlier tokens belong
+to the prompt. Each sampled token is therefore trained once, in the segment in which it was sampled.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from agentgym.types import Call, Completion, FinishReason, MalformedCall, Messag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """One completion in the graph."""
+    """A completion in the graph."""
 
     ordinal: int
-    """Position among the episode's completions, in the order in which they were sampled."""
+    """Index among the episode's completions, in the order of sampling."""
     segment: int
     depth: int
     is_main: bool
     added_ids: tuple[int, ...]
-    """Prompt tokens since the segment's last completion; the whole prompt where it begins a segment."""
+    """Prompt tokens since the segment's last completion; the whole prompt if it begins a segment."""
     completion: Completion
     action: Message
-    """The message that the completion renders, malformed calls included."""
+    """Message parsed from the completion, malformed calls included."""
     returned: Message
-    """The message as the agent saw it."""
+    """Message as the agent received it."""
     history: tuple[Message, ...]
-    """All messages up to and with ``action``."""
+    """All messages up to and including ``action``."""
     tokens: tuple[int, ...]
     """Prompt and completion, shape ``[T]``."""
 
     @property
     def end(self) -> int | None:
-        """Token that ended the message, None if it was cut."""
+        """Token that ended the message; None if the token limit did."""
         ids = self.completion.token_ids
         return ids[-1] if ids and self.completion.finish_reason is FinishReason.STOP else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The prompt of a call, ready to be sampled for."""
+    """The prompt of a call, before sampling."""
 
     chain: str
     """Digest of the tools and of all messages."""
@@ -57,17 +57,17 @@ class Prompt:
     token_ids: tuple[int, ...]
     added_ids: tuple[int, ...]
     segment: int
-    """Segment that it continues; -1 if it begins one."""
+    """Index of the segment that it continues; -1 if it begins one."""
     depth: int
-    """Completions before it in its conversation."""
+    """Number of earlier completions in its conversation."""
     is_main: bool
-    """True in the episode's first conversation, until its history is changed or continued twice."""
+    """True in the episode's first conversation, as long as its history is neither changed nor continued twice."""
     parent: int = -1
-    """Ordinal of the completion that it alone continues; -1 if there is none."""
+    """Ordinal of the completion that only this prompt continues; -1 if there is none."""
 
 
 class CallGraph:
-    """The calls of one episode.
+    """The requests of one episode.
 
     Example (two linear calls, then one with another history)::
 
@@ -80,17 +80,18 @@ class CallGraph:
         self.sampled: list[Sampled] = []
         self.num_segments = 0
         self._tails: dict[int, int] = {}
-        """Ordinal of each segment's last completion; absent while a call that continues it is sampled."""
+        """Ordinal of each segment's last completion. A segment is missing while a call that continues it is being
+        sampled."""
         self._has_main = False
         self._by_chain: dict[str, list[Sampled]] = {}
         self._by_key: dict[tuple[Any, ...], Message] = {}
         self._calls: dict[str, ToolCall] = {}
 
     def prompt(self, messages: Sequence[Message], tools: tuple[ToolSpec, ...]) -> Prompt:
-        """Return the prompt of a call, and claim the segment that it continues until :meth:`add` or :meth:`drop`.
+        """Return the prompt of a call and reserve the segment that it continues until :meth:`add` or :meth:`drop`.
 
         Raises:
-            UsageError: the chat template refuses the messages.
+            UsageError: the chat template does not accept the messages.
         """
         chains = _chains(messages, tools)
         for num_known in range(len(messages) - 1, 0, -1):
@@ -109,12 +110,12 @@ class CallGraph:
     def add(
         self, prompt: Prompt, completion: Completion, returned: Message, action: Message, stop: str = ""
     ) -> Sampled:
-        """Add what was sampled for a prompt, and return it.
+        """Add the completion of a prompt and return its node in the graph.
 
         Args:
-            returned: the message as the agent gets it, with the ids of the endpoint.
-            action: the message as the renderer read it.
-            stop: the stop text that ended the completion; some agents put it back when they return the message.
+            returned: the message as the agent receives it, with the endpoint's call ids.
+            action: the message as the renderer parsed it.
+            stop: the stop text that ended the completion; some agents append it when they send the message back.
         """
         segment = prompt.segment
         if segment < 0:
@@ -142,28 +143,28 @@ class CallGraph:
         return one
 
     def drop(self, prompt: Prompt) -> None:
-        """Give up a prompt that nothing was sampled for, so that its segment can go on."""
+        """Drop a prompt without a completion, so that another call can continue its segment."""
         if prompt.parent >= 0:
             self._tails[self.sampled[prompt.parent].segment] = prompt.parent
         elif prompt.is_main and prompt.depth == 0:
             self._has_main = False
 
     def segments(self) -> tuple[tuple[Sampled, ...], ...]:
-        """Return the completions of each segment, segments in the order of their first completion."""
+        """Return the completions of each segment. Segments are in the order of their first completion."""
         rows: list[list[Sampled]] = [[] for _ in range(self.num_segments)]
         for one in self.sampled:
             rows[one.segment].append(one)
         return tuple(tuple(row) for row in rows)
 
     def find(self, returned: Message) -> Sampled | None:
-        """Return the last completion that the agent saw as this message."""
+        """Return the last completion that the agent received as this message."""
         key = _key(returned)
         return next((one for one in reversed(self.sampled) if _key(one.returned) == key), None)
 
     # ---------------------------------------------------------------------------------------------------- private
 
     def _free_of(self, found: Sequence[Sampled]) -> Sampled:
-        """Return the first of equal completions that nothing continues, else the first."""
+        """Return the first of several equal completions that no call continues, or else the first."""
         return next((one for one in found if self._tails.get(one.segment) == one.ordinal), found[0])
 
     def _continued(self, parent: Sampled, rest: Sequence[Message], tools: tuple[ToolSpec, ...], chain: str) -> Prompt:
@@ -172,7 +173,7 @@ class CallGraph:
         added = self._renderer.suffix_ids(parent.history, replies, tools, self._end_of(parent))
         is_free = self._tails.get(parent.segment) == parent.ordinal
         token_ids = (*parent.tokens, *added) if added is not None else self._renderer.prompt_ids(messages, tools)
-        continues = is_free and added is not None  # else the template changes earlier messages
+        continues = is_free and added is not None  # otherwise the template changes earlier messages
         if is_free:
             del self._tails[parent.segment]
         return Prompt(
@@ -191,7 +192,7 @@ class CallGraph:
         return one.end if one.end in self._renderer.turn_end_ids else None
 
     def _own(self, message: Message, tools: tuple[ToolSpec, ...]) -> Message:
-        """Return a message of the agent as the renderer takes it: ids of calls as the policy wrote them."""
+        """Return an agent's message for the renderer, with the call ids that the policy wrote."""
         if message.role == "assistant":
             if (known := self._by_key.get(_key(message))) is not None:
                 return known
@@ -207,13 +208,13 @@ class CallGraph:
 
 
 def shown_text(action: Message) -> str:
-    """Return what an agent sees beside thinking and calls: the text, then malformed calls as they were sampled."""
+    """Return the text that an agent receives besides thinking and calls: the answer, then malformed calls."""
     malformed = [call.text for call in action.calls if isinstance(call, MalformedCall)]
     return "\n".join(filter(None, (action.text, *malformed)))
 
 
 def _key(message: Message) -> tuple[Any, ...]:
-    """Return what makes two messages the same to an agent; thinking does not."""
+    """Return a key that is equal for messages that are equal for an agent; thinking is not part of it."""
     if message.role == "assistant":
         return ("assistant", message.text.strip(), tuple(_call_key(call) for call in message.calls))
     call_id = message.result.call_id if message.result else ""
@@ -227,7 +228,7 @@ def _call_key(call: Call) -> tuple[str, ...]:
 
 
 def _chains(messages: Sequence[Message], tools: tuple[ToolSpec, ...]) -> list[str]:
-    """Return the digests of all prefixes of a conversation, that of no message first."""
+    """Return the digests of all prefixes of a conversation, beginning with the empty prefix."""
     chains = [_digest("", canonical([tool.as_function() for tool in tools]))]
     for message in messages:
         chains.append(_linked(chains[-1], message))

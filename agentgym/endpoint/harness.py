@@ -1,4 +1,4 @@
-"""Harnesses: components that run an agent for one episode.
+"""Harnesses: components that run an agent program for one episode.
 
 A harness is an async function of ``episode`` (:class:`AgentEpisode`) and of the keys of its options::
 
@@ -30,12 +30,12 @@ class AgentEpisode(Protocol):
 
     @property
     def root_url(self) -> str:
-        """The same without ``/v1``: base URL of Anthropic clients."""
+        """Base URL of Anthropic clients, which has no ``/v1``."""
         ...
 
     @property
     def api_key(self) -> str:
-        """An API key that names the episode, too."""
+        """API key, which also names the episode."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class AgentEpisode(Protocol):
 
     @property
     def instruction(self) -> str:
-        """Their text."""
+        """Text of the environment's first messages."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class AgentEpisode(Protocol):
 
     @property
     def env(self) -> Any:
-        """The environment itself, for harnesses made for one."""
+        """The environment, for harnesses that are written for a particular one."""
         ...
 
     @property
@@ -70,7 +70,9 @@ class AgentEpisode(Protocol):
 
     @property
     def socket_path(self) -> str:
-        """The endpoint's Unix socket, for harnesses whose agent runs in the environment's sandbox; empty for others."""
+        """Path of the endpoint's Unix socket, for harnesses whose agent runs in the environment's sandbox; empty for
+        others.
+        """
         ...
 
     @property
@@ -79,28 +81,28 @@ class AgentEpisode(Protocol):
         ...
 
     async def act(self, message: JsonObject) -> list[dict[str, Any]]:
-        """Step the environment with an assistant message of the chat API as it was received.
+        """Step the environment with an assistant message as the chat API returned it.
 
         Returns:
-            The environment's answer as messages of the API.
+            The environment's reply as messages of the chat API.
         """
         ...
 
     async def call_tool(self, name: str, arguments: JsonObject) -> str:
-        """Step the environment with one call, and return the text of the answer.
+        """Step the environment with one tool call and return the text of its reply.
 
-        Its reward goes to the last completion that asked for this call, else to the last completion.
+        The reward goes to the last completion that contains this call, or else to the last completion.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harness(Component):
-    """A harness, as a component."""
+    """A registered harness."""
 
     prepare: Callable[..., None] | None = None
-    """Called with the environment and the settings before each reset, by harnesses whose agent runs in the
-    environment's sandbox."""
+    """Called with environment and settings before each reset. Needed by harnesses whose agent runs in the environment's
+    sandbox."""
 
 
 HARNESSES: Final[Registry[Harness]] = Registry("harness", "agentgym.endpoint.harnesses", ("episode",))
@@ -125,20 +127,20 @@ def harness(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessConfig:
-    """The harness that plays episodes, and its limits. An empty ``name`` plays without one."""
+    """Settings of the harness that runs episodes. With an empty ``name``, agentgym's own loop runs them."""
 
     name: str = ""
     """``openai_loop``, ``command``, ``sandbox_command``, ``mini_swe_agent``, ``smolagents``, or ``file.py:name``."""
     timeout_s: float = 1800.0
-    """Most seconds of an episode, after which it counts as a failure of the infrastructure."""
+    """Seconds after which an episode counts as an infrastructure failure."""
     max_calls: int = 200
-    """Most completions of an episode; more end it as ``truncated_turns``."""
+    """Most completions of an episode, after which it ends as ``truncated_turns``."""
     host: str = "127.0.0.1"
-    """Address that the endpoint listens on; agents in containers need one that they can reach."""
+    """Address on which the endpoint listens; agents in containers need one that they can reach."""
     port: int = 0
     """Port of the endpoint; 0 for a free one."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the harness itself."""
+    """Settings of the named harness."""
 
     def __post_init__(self) -> None:
         if self.timeout_s <= 0 or self.max_calls < 1:
@@ -148,10 +150,11 @@ class HarnessConfig:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> HarnessConfig:
-        """Return the configuration of ``harness.KEY=VALUE`` settings: keys that are not its own go to ``options``.
+        """Return the configuration for ``harness.KEY=VALUE`` settings. Keys that are not fields here go into
+        ``options``.
 
         Raises:
-            ConfigError: no such harness, or a wrong key or value.
+            ConfigError: the harness is unknown, or a key or value is wrong.
 
         Example:
             >>> HarnessConfig.of({"name": "openai_loop", "max_calls": 5}).max_calls
@@ -166,16 +169,16 @@ class HarnessConfig:
         return made
 
     def check(self) -> None:
-        """Refuse an unknown harness or wrong settings of it.
+        """Raise an error for an unknown harness or wrong settings.
 
         Raises:
-            ConfigError: naming what there is.
+            ConfigError: the harness or a setting is wrong; the message names those that exist.
         """
         if self.name:
             self.read_options()
 
     def read_options(self) -> Options | None:
-        """Return the settings of the harness, None if it has none."""
+        """Return the settings of the harness, or None if it has none."""
         component = HARNESSES[self.name]
         if component.options is None:
             if self.options:
@@ -189,7 +192,7 @@ class HarnessConfig:
         return bool(self.name) and HARNESSES[self.name].prepare is not None
 
     def prepare(self, env: object) -> None:
-        """Make an environment ready for the harness, before its reset."""
+        """Prepare an environment for the harness before its reset."""
         component = HARNESSES[self.name]
         if component.prepare is not None:
             component.prepare(env, self.read_options())
@@ -201,23 +204,22 @@ class HarnessConfig:
 
 
 def check_context(context: ContextConfig) -> None:
-    """Refuse a context policy: the agent decides what its prompts hold.
+    """Raise an error if a context policy is set, since the agent itself writes its prompts.
 
     Raises:
-        ConfigError: naming the keys.
+        ConfigError: a context policy is set; the message names the keys.
     """
     if context.policy != "full" or context.turns_left or context.example_turns:
         raise ConfigError(
-            "a harness decides what its prompts hold: leave context.policy, context.turns_left and "
-            "context.example_turns as they are by default"
+            "a harness writes its own prompts: remove context.policy, context.turns_left and context.example_turns"
         )
 
 
 def need_extra(what: str, extra: str, *modules: str) -> None:
-    """Refuse what needs packages that are not installed.
+    """Raise an error if packages that a harness needs are not installed.
 
     Raises:
-        MissingExtraError: naming the extra.
+        MissingExtraError: a package is missing; the message names the extra.
     """
     if any(importlib.util.find_spec(module) is None for module in modules):
         raise MissingExtraError(what, extra)

@@ -1,4 +1,4 @@
-"""Episodes that an agent of any framework plays against the endpoint, as ordinary trajectories."""
+"""Episodes that a harness runs against the endpoint, recorded as ordinary trajectories."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _OVER = "The episode has ended; this call was not run."
 
 
 def note_on_stderr(text: str) -> None:
-    """Print a remark where it is not mistaken for a result."""
+    """Print a remark on standard error, so that it does not mix with results."""
     print(text, file=sys.stderr)
 
 
 class HarnessAgents:
-    """An :class:`~agentgym.rollout.agent.EpisodePlayer` whose episodes a harness plays.
+    """An :class:`~agentgym.rollout.agent.EpisodePlayer` that lets a harness run the episodes.
 
     Args:
-        gateway: the endpoint; it is started by the first episode, and closed by :meth:`close`.
-        say: takes a remark about fields of requests that the run decides; each field is named once.
+        gateway: the endpoint; the first episode starts it, and :meth:`close` closes it.
+        say: receives a remark about each request field that the run overrides, once per field.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class HarnessAgents:
         self._say = say
 
     def __call__(self, env: Env, seed: int) -> Agent:
-        raise UsageError(f"{env.env_id}: a harness plays whole episodes; it is no opponent and no sub-agent")
+        raise UsageError(f"{env.env_id}: a harness runs whole episodes; it cannot be an opponent or a sub-agent")
 
     async def play_episode(self, env: Env, request: RolloutRequest) -> Trajectory:
-        """Play one episode; failures of the environment, the engine or the harness set its status."""
+        """Run one episode. Failures of environment, engine or harness set its status."""
         if isinstance(env, AsksAgents):
-            raise UsageError(f"{env.env_id} asks sub-agents of its own, which a harness cannot play")
+            raise UsageError(f"{env.env_id} calls sub-agents, which a harness cannot run; leave harness.name empty")
         if request.branch is not None or request.num_hints or request.advice:
-            raise UsageError("episodes of a harness neither branch nor take hints; leave strategy as it is by default")
+            raise UsageError("episodes of a harness neither branch nor take hints; remove the strategy settings")
         await self._gateway.start(has_socket=self._config.is_in_sandbox)
         self._config.prepare(env)
         request = replace(request, limits=request.limits.of(env))
@@ -96,7 +96,8 @@ class HarnessAgents:
         )
         self._gateway.open(session)
         episode = LiveEpisode(env, request, session, self._gateway)
-        if self._config.is_in_sandbox:  # a call of the agent's would wait for the sandbox, in which the agent runs
+        # the agent occupies the sandbox, so a tool call from the agent would wait for ever
+        if self._config.is_in_sandbox:
             session.is_state_hidden = True
         else:
             session.call_tool = episode.call_tool
@@ -120,15 +121,15 @@ class HarnessAgents:
 
 @dataclass(slots=True)
 class _Effect:
-    """The environment's steps that one completion caused."""
+    """The environment steps that one completion caused."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     acted: int = 0
-    """Calls of the completion that were run."""
+    """Number of the completion's calls that have run."""
 
 
 class LiveEpisode:
-    """An :class:`~agentgym.endpoint.harness.AgentEpisode` while it is played."""
+    """A running :class:`~agentgym.endpoint.harness.AgentEpisode`."""
 
     def __init__(self, env: Env, request: RolloutRequest, session: EpisodeSession, gateway: Gateway) -> None:
         self.env = env
@@ -143,22 +144,26 @@ class LiveEpisode:
         self._doing = "reset"
         self.is_over = False
 
-    # ------------------------------------------------------------------------------------- what a harness is given
+    # ------------------------------------------------------------------------------------- interface for harnesses
 
     @property
     def root_url(self) -> str:
+        """Base URL of Anthropic clients, which has no ``/v1``."""
         return f"{self._gateway.url}/s/{self._session.id}"
 
     @property
     def base_url(self) -> str:
+        """Base URL of OpenAI clients, ending in ``/v1``; it names the episode."""
         return f"{self.root_url}/v1"
 
     @property
     def api_key(self) -> str:
+        """API key, which also names the episode."""
         return f"{KEY_PREFIX}{self._session.id}"
 
     @property
     def model(self) -> str:
+        """Name of the model."""
         return MODEL
 
     @property
@@ -168,21 +173,30 @@ class LiveEpisode:
 
     @property
     def socket_path(self) -> str:
+        """Path of the endpoint's Unix socket; empty if there is none."""
         return self._gateway.socket_path
 
     @property
     def sampling_s(self) -> float:
+        """Seconds that the episode's completions have taken so far."""
         return self._session.sampling_s
 
     @property
     def instruction(self) -> str:
+        """Text of the environment's first messages."""
         return "\n\n".join(message.text for message in self.observation)
 
     @cached_property
     def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools of the environment."""
         return tuple(self.env.tools)
 
     async def act(self, message: JsonObject) -> list[dict[str, Any]]:
+        """Step the environment with an assistant message as the chat API returned it.
+
+        Raises:
+            UsageError: the endpoint has not returned this message.
+        """
         said = read_said(message)
         found = self._session.graph.find(said)
         if found is None:
@@ -191,6 +205,11 @@ class LiveEpisode:
         return as_wire(_with_wire_ids(replies, found))
 
     async def call_tool(self, name: str, arguments: JsonObject) -> str:
+        """Step the environment with one tool call and return the text of its reply.
+
+        Raises:
+            UsageError: there is no completion yet.
+        """
         call = ToolCall(name, dict(arguments))
         found = self._asked_for(call)
         if found is None:
@@ -203,7 +222,7 @@ class LiveEpisode:
     # ------------------------------------------------------------------------------------------------ the episode
 
     async def play(self, config: HarnessConfig) -> None:
-        """Reset the environment, run the harness, and end the episode."""
+        """Reset the environment, run the harness and end the episode."""
         try:
             self.observation = await reset_env(self.env, self._request.task, self._request.limits)
             with boundary(EnvError, f"{self.env.env_id}: its kind of task"):
@@ -217,7 +236,7 @@ class LiveEpisode:
             self._end(status_of(error), None, str(error))
 
     async def _run(self, config: HarnessConfig) -> None:
-        """Run the harness; its own fault raises unless the episode was over or refused before."""
+        """Run the harness. Raise its error unless the episode was already over or its last call was rejected."""
         try:
             with boundary(EnvError, f"harness {config.name}", (PolicyFaultError, InfrastructureError)):
                 async with asyncio.timeout(config.timeout_s) as clock:
@@ -232,7 +251,7 @@ class LiveEpisode:
             raise self._session.failure
 
     async def _finish(self) -> None:
-        """End an episode whose agent has stopped: by its limit, a last step, or with what was awarded."""
+        """End an episode whose agent has stopped: with its limit's status, a last step, or the rewards so far."""
         if self.is_over:
             return
         if self._session.refusal is not None:
@@ -250,7 +269,7 @@ class LiveEpisode:
             self._end(Status.COMPLETED, False, None)
 
     async def _step(self, asked: Sampled, action: Message, num_calls: int) -> Observation:
-        """Step the environment because of a completion, one step at a time."""
+        """Step the environment for a completion; one step runs at a time."""
         async with self._stepping:
             if self.is_over:
                 return tuple(Message("user", _OVER) for _ in action.calls[:1])
@@ -270,7 +289,7 @@ class LiveEpisode:
             return outcome.turn.replies
 
     def _asked_for(self, call: ToolCall) -> Sampled | None:
-        """Return the last completion that asked for a call and has calls left to run."""
+        """Return the last completion that contains a call and has calls left to run."""
         for one in reversed(self._session.graph.sampled):
             done = self._effects.get(one.ordinal)
             same = sum(_is_same(asked, call) for asked in one.action.calls)
@@ -285,7 +304,7 @@ class LiveEpisode:
     # ---------------------------------------------------------------------------------------------- the trajectory
 
     def trajectory(self) -> Trajectory:
-        """Return the episode; turns are numbered in the order of the segments."""
+        """Return the episode's trajectory. Turns are numbered in the order of the segments."""
         request = self._request
         segments: list[Segment] = []
         number = 0
@@ -338,7 +357,7 @@ def _is_same(asked: object, call: ToolCall) -> bool:
 
 
 def _with_wire_ids(replies: Observation, asked: Sampled) -> Observation:
-    """Return replies whose results hold the ids that the agent knows the calls by."""
+    """Return replies whose results hold the call ids that the agent received."""
     wire = iter(asked.returned.calls)
     ids = [next(wire).id if isinstance(call, ToolCall) else "" for call in asked.action.calls]  # type: ignore[union-attr]
     results = [at for at, reply in enumerate(replies) if reply.result is not None]

@@ -1,4 +1,4 @@
-"""One episode at the endpoint: answers the agent's calls from the engine, and records them."""
+"""One episode at the endpoint: it answers the agent's requests with the engine and records them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CallTool = Callable[[str, JsonObject], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The engine, renderer and settings that answer an agent's calls."""
+    """The engine, renderer and settings that answer an agent's requests."""
 
     engine: Engine
     renderer: ChatRenderer
     sampling: SamplingParams
     window_tokens: int
-    """Longest prompt plus completion."""
+    """Most tokens of prompt and completion together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Notes on a completion beside its tokens."""
+    """Facts about a completion besides its tokens."""
 
     state_key: str
     render_s: float
@@ -45,45 +45,45 @@ async def _never() -> bool:
 
 
 class EpisodeSession:
-    """The calls of one episode.
+    """The requests of one episode.
 
-    A completion is recorded only if the agent is there to receive it. The first failure of the engine is kept: the
-    episode has then failed, whatever the agent does afterwards.
+    A completion is recorded only if the agent is still connected. After the engine's first failure the episode has
+    failed, whatever the agent does.
 
     Args:
-        seed: seeds of the completions derive from it: by depth in the first segment as in ``run_episode``, else by
-            prompt, so that the order in which parallel calls arrive does not matter.
-        max_calls: most completions.
-        state_key: returns the key of the environment's state; called before each completion.
+        seed: seed from which completions derive theirs. In the first segment the seed depends on the depth, as in
+            ``run_episode``; elsewhere on the prompt, so that the order of parallel calls does not matter.
+        max_calls: most completions of the episode.
+        state_key: function that returns the key of the environment's state; called before each completion.
     """
 
     def __init__(self, id: str, policy: Policy, seed: int, max_calls: int, state_key: Callable[[], str]) -> None:
         self.id = id
         self.graph = CallGraph(policy.renderer)
         self.moments: list[Moment] = []
-        """One per completion of the graph."""
+        """Facts about the completions of the graph, one per completion."""
         self.failure: InfrastructureError | None = None
         self.refusal: tuple[Status, str] | None = None
-        """Status and reason of a refusal, if the last call was refused for a limit."""
+        """Status and reason if the last request was rejected because of a limit; else None."""
         self.overridden: set[str] = set()
         self.is_open = True
         self.is_state_hidden = False
-        """The environment sees what the agent did only when it has stopped; prompts then tell states apart."""
+        """True if the environment sees the agent's work only at the end. The prompt then serves as the state key."""
         self.call_tool: CallTool | None = None
-        """Steps the environment with one call, for agents that reach its tools by HTTP."""
+        """Function that steps the environment with one call, for agents that call tools over HTTP."""
         self._policy, self._seed, self._max_calls, self._state_key = policy, seed, max_calls, state_key
         self._num_same: dict[str, int] = {}
         self._num_begun = self._num_started = 0
         self._num_sampling, self._sampled_s, self._sampling_since_s = 0, 0.0, 0.0
         self._engine_sessions: set[str] = set()
         self._names: dict[int, str] = {}
-        """The engine's session of each segment."""
+        """Engine session of each segment."""
 
     async def answer(self, call: ChatCall, is_gone: Callable[[], Awaitable[bool]] = _never) -> Answer:
-        """Sample the completion of a call.
+        """Sample the completion of a request.
 
         Args:
-            is_gone: returns True if the agent waits no more; the completion is then dropped.
+            is_gone: returns True if the agent has disconnected; the completion is then dropped.
 
         Raises:
             CallRefusedError: the prompt is too long or cannot be rendered, a limit is reached, or the engine failed.
@@ -121,7 +121,7 @@ class EpisodeSession:
         return self._sampled_s + running_s
 
     def num_thinking_tokens(self, one: Sampled) -> int:
-        """Return how many of a completion's first tokens are thinking."""
+        """Return the number of thinking tokens at the start of a completion."""
         if not one.action.thinking:
             return 0
         renderer = self._policy.renderer
@@ -129,7 +129,7 @@ class EpisodeSession:
         return renderer.num_thinking_tokens(one.completion.token_ids, is_open=renderer.opens_after(prompt_ids))
 
     async def close(self) -> None:
-        """Answer no more calls, and free what the engine holds for the episode."""
+        """Reject further requests and free the engine's cache of the episode."""
         self.is_open = False
         for name in sorted(self._engine_sessions):
             await self._policy.engine.release(name)
@@ -187,7 +187,7 @@ class EpisodeSession:
         return derive_seed(self._seed, "fork", name, number)
 
     def _engine_session(self, prompt: Prompt) -> str:
-        """Return the engine's session for a prompt: one for the main conversation, and one per other segment."""
+        """Return the engine session of a prompt: one for the main conversation and one for each other segment."""
         if prompt.segment in self._names:
             return self._names[prompt.segment]
         name = f"{self.id}-{'main' if prompt.is_main else self._num_begun}"
@@ -220,7 +220,7 @@ class EpisodeSession:
             action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
         number = len(self.graph.sampled)
         well_formed = [one for one in action.calls if isinstance(one, ToolCall)]
-        # the same in every episode: some agents show the ids to the model
+        # deterministic, since some agents show the ids to the model
         calls = tuple(replace(one, id=f"call_{number}_{at}") for at, one in enumerate(well_formed))
         text = shown_text(action)
         stop = end.stop if end is not None else ""
@@ -239,7 +239,7 @@ class EpisodeSession:
         )
 
     def _tokens(self, completion: Completion, before_stop: str | None) -> tuple[tuple[str, float], ...]:
-        """Return text and log-probability of each token, without those that hold nothing but the stop text."""
+        """Return text and log-probability of each token, except tokens that belong to the stop text only."""
         renderer, ids = self._policy.renderer, completion.token_ids
         texts = [renderer.text_of((one,)) for one in ids]
         if before_stop is not None:

@@ -1,4 +1,4 @@
-"""Stop texts of a request: where they end a completion."""
+"""Stop texts: find where they end a completion."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Stopped:
     """A completion that a stop text ended."""
 
     completion: Completion
-    """The sampled tokens up to and with the one that completed the stop text."""
+    """Sampled tokens up to and including the one that completed the stop text."""
     text: str
-    """What the completion says before the stop text, thinking included."""
+    """Text before the stop text, thinking included."""
     stop: str
 
 
 def stopped(
     completion: Completion, stops: Sequence[str], renderer: ChatRenderer, *, is_open: bool | None = None
 ) -> Stopped | None:
-    """Return a completion as it ends at the stop text that is complete first; None if there is none in it.
+    """Return a completion shortened at the first stop text in it, or None if it contains none.
 
-    Tokens are sampled one after the other, so the tokens up to there and their log-probabilities are those of an engine
-    that stops at that token. Stop texts inside thinking do not count: agents do not see it.
+    Tokens are sampled one after the other, so the remaining tokens and log-probabilities equal those of an engine that
+    stops there. Stop texts inside thinking do not count, since agents do not see the thinking.
 
     Args:
-        is_open: the prompt opened the thinking.
+        is_open: True if the prompt opened the thinking.
     """
     ids = completion.token_ids
     text = renderer.text_of(ids)

@@ -1,6 +1,7 @@
-"""Run a shell command in a sandbox without network; a port of its own leads to the endpoint's Unix socket.
+"""Run a shell command in a sandbox without network, and forward a local port to the endpoint's Unix socket.
 
-Usage: ``python -c SOURCE SOCKET PORT COMMAND``. Exits as the command does; 128 and more is 128 and a signal's number.
+Usage: ``python -c SOURCE SOCKET PORT COMMAND``. The exit code is the command's, or 128 plus the number of the signal
+that killed it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
-    except OSError:  # one side is gone; the other one is closed with it
+    except OSError:  # one side has closed, so close the other side, too
         pass
     finally:
         writer.close()
@@ -36,7 +37,7 @@ async def main(path: str, port: int, command: str) -> int:
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_endpoint, to_endpoint = await asyncio.open_unix_connection(path)
-        except OSError:  # the run ends: the command sees a closed connection
+        except OSError:  # the run is ending, and the command sees a closed connection
             writer.close()
             return
         await asyncio.gather(pump(reader, to_endpoint), pump(from_endpoint, writer))

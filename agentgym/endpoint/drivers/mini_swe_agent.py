@@ -1,4 +1,4 @@
-"""Run mini-swe-agent for one episode; its shell commands go to the environment's tool by HTTP.
+"""Run mini-swe-agent for one episode and send its shell commands to the environment's tool over HTTP.
 
 Usage: ``python mini_swe_agent.py SETTINGS.json``. The settings hold task, config, tool_url, base_url, api_key, model,
 step_limit and tool.
@@ -25,7 +25,7 @@ _EXIT = re.compile(r"\n?\[exit code (\d+)\]$")
 
 
 class ToolEnvironment(LocalEnvironment):  # type: ignore[misc]
-    """mini-swe-agent's environment, whose commands run in a tool of agentgym's environment."""
+    """An environment of mini-swe-agent that runs commands through a tool of agentgym's environment."""
 
     url = ""
 
@@ -43,7 +43,7 @@ class ToolEnvironment(LocalEnvironment):  # type: ignore[misc]
         return output
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
-        """Return what templates may show: of a fixed machine, so that prompts are equal everywhere."""
+        """Return the variables of prompt templates, for a fixed machine, so that prompts are equal everywhere."""
         fixed = {"system": "Linux", "release": "", "version": "", "machine": platform.machine()}
         return {**self.config.model_dump(), **fixed, **kwargs}
 

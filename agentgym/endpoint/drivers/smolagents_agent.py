@@ -1,4 +1,4 @@
-"""Run an agent of smolagents for one episode; its tools are the environment's, called by HTTP.
+"""Run an agent of smolagents for one episode. It calls the environment's tools over HTTP.
 
 Usage: ``python smolagents_agent.py SETTINGS.json``. The settings hold task, agent, step_limit, tools, tools_url,
 base_url, api_key and model.
@@ -18,7 +18,7 @@ _TYPES = ("string", "boolean", "integer", "number", "array", "object")
 
 
 class EnvTool(Tool):  # type: ignore[misc]
-    """A tool of agentgym's environment."""
+    """A tool of agentgym's environment as a tool of smolagents."""
 
     skip_forward_signature_validation = True
     output_type = "string"
@@ -38,7 +38,7 @@ class EnvTool(Tool):  # type: ignore[misc]
         super().__init__()
 
     def forward(self, *args: Any, **kwargs: Any) -> str:
-        """Step the environment with a call, and return its answer."""
+        """Step the environment with a call and return the text of its answer."""
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         body = json.dumps({name: value for name, value in given.items() if value is not None}).encode()
         request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})

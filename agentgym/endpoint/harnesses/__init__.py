@@ -1,1 +1,1 @@
-"""The harnesses of agentgym, one module each."""
+"""The harnesses of agentgym, one per module."""

@@ -1,4 +1,4 @@
-"""The harness of command-line agents: a shell command on this machine."""
+"""The harness of command-line agents, which runs a shell command on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym.errors import EnvError
 from agentgym.plugins import Options
 
 _SHOWN = 2000
-"""Characters of a failed command's output in the error."""
+"""Most characters of a failed command's output in the error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +27,10 @@ class CommandOptions(Options):
 
     kind: str = "command"
     command: str = ""
-    """Shell command. ``{instruction}`` is replaced by the quoted task, ``{instruction_file}`` by a file that holds it,
-    ``{base_url}``, ``{api_key}`` and ``{model}`` by those of the endpoint."""
+    """Shell command. ``{instruction}`` is replaced by the quoted task, ``{instruction_file}`` by the path of a file
+    with the task, and ``{base_url}``, ``{api_key}`` and ``{model}`` by the endpoint's values."""
     cwd: str = ""
-    """Folder that it runs in; empty for a fresh one of the episode."""
+    """Working directory; empty for a new folder per episode."""
     timeout_s: float = 600.0
     """Seconds after which the command is killed; the episode then counts as failed."""
 
@@ -39,10 +39,10 @@ class CommandOptions(Options):
 
 
 def endpoint_variables(episode: AgentEpisode, root_url: str = "") -> dict[str, str]:
-    """Return the environment variables by which the clients of OpenAI and Anthropic find the endpoint.
+    """Return the environment variables through which clients of OpenAI and Anthropic find the endpoint.
 
     Args:
-        root_url: where the agent finds the endpoint, if not where this process does.
+        root_url: URL of the endpoint for the agent, if it differs from that for this process.
     """
     root_url = root_url or episode.root_url
     return {
@@ -63,7 +63,7 @@ async def command(episode: AgentEpisode, options: CommandOptions) -> None:
     """Run a command on this machine until it ends.
 
     Raises:
-        EnvError: no command is set, or it fails or takes too long.
+        EnvError: no command is set, or the command fails or takes too long.
     """
     if not options.command.strip():
         raise EnvError("harness.command is empty: set harness.command='my-agent --task {instruction}'")
@@ -92,15 +92,15 @@ def fill(template: str, values: Mapping[str, str]) -> str:
         >>> fill("agent {instruction}", {"instruction": "say {model}", "model": "it's"})
         "agent 'say {model}'"
     """
-    names = "|".join(map(re.escape, values))  # in one pass: what a task says is not filled in again
+    names = "|".join(map(re.escape, values))  # in one pass, so that placeholders in a task's text are not replaced
     return re.sub("{(" + names + ")}", lambda found: shlex.quote(values[found[1]]), template)
 
 
 async def run_command(command: str, folder: str, variables: Mapping[str, str], timeout_s: float) -> str:
-    """Run a shell command in a process group of its own and return its output.
+    """Run a shell command in its own process group and return its output.
 
     Raises:
-        EnvError: it ends with another code than 0, or takes longer than ``timeout_s``.
+        EnvError: the exit code is not 0, or the command takes longer than ``timeout_s``.
     """
     process = await asyncio.create_subprocess_shell(
         command,
@@ -125,7 +125,7 @@ async def run_command(command: str, folder: str, variables: Mapping[str, str], t
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of a command, its children included."""
+    """Kill a command and its children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The harness of mini-swe-agent, as it is released; its commands run in the tool ``bash`` of the environment."""
+"""The harness of mini-swe-agent, unmodified. Its commands run in the environment's tool ``bash``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class MiniSweAgentOptions(Options):
 
     kind: str = "mini_swe_agent"
     python: str = ""
-    """Python that has ``mini-swe-agent`` installed; empty for the one that runs agentgym."""
+    """Python interpreter with ``mini-swe-agent`` installed; empty for the one that runs agentgym."""
     config: str = "mini_textbased"
-    """One of mini-swe-agent's configurations or a file of one's own: prompts and the form of actions."""
+    """Name of a configuration of mini-swe-agent, or a file with one: prompts and action format."""
     step_limit: int = 20
     """Most completions of an episode."""
     tool: str = "bash"
-    """Tool of the environment that runs a command."""
+    """Tool of the environment that runs commands."""
     timeout_s: float = 900.0
     """Seconds after which the agent is killed; the episode then counts as failed."""
 
@@ -40,7 +40,7 @@ class MiniSweAgentOptions(Options):
 
 @harness("mini_swe_agent", options=MiniSweAgentOptions)
 async def mini_swe_agent(episode: AgentEpisode, options: MiniSweAgentOptions) -> None:
-    """Run mini-swe-agent in a process of its own until it submits or gives up.
+    """Run mini-swe-agent in a separate process until it submits or gives up.
 
     Raises:
         EnvError: the environment has no such tool, or the agent fails or takes too long.

@@ -1,4 +1,4 @@
-"""The reference harness: a loop of chat completions and environment steps, as most tool-using agents have."""
+"""The reference harness: a loop of chat completions and environment steps, like most tool-using agents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from agentgym.http_limits import limited_async_client
 
 @harness("openai_loop")
 async def openai_loop(episode: AgentEpisode) -> None:
-    """Ask for a completion, step the environment with it, append the answer, until the episode is over.
+    """Request a completion, step the environment with it and append the reply, until the episode is over.
 
-    With the same engine and seed its episodes are equal to those of ``run_episode``.
+    With the same engine and seed, its episodes equal those of ``run_episode``.
     """
     messages = as_wire(episode.observation)
     body = {"model": episode.model, "tools": [tool.as_function() for tool in episode.tools]}
@@ -20,6 +20,6 @@ async def openai_loop(episode: AgentEpisode) -> None:
         while not episode.is_over:
             answer = await client.post(f"{episode.base_url}/chat/completions", json={**body, "messages": messages})
             if answer.is_error:
-                return  # the endpoint has noted why
+                return  # the endpoint has recorded the reason
             said = answer.json()["choices"][0]["message"]
             messages += [said, *await episode.act(said)]

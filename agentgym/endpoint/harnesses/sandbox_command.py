@@ -1,7 +1,7 @@
-"""The harness of command-line agents that run inside the environment's own sandbox, whose workspace is graded.
+"""The harness of command-line agents that run inside the environment's sandbox, whose workspace is then graded.
 
-The sandbox has no network. The endpoint's Unix socket is mounted into it, and a port inside leads there. Of the
-endpoint the agent can use its own session alone, and no tools of the environment.
+The sandbox has no network. The endpoint's Unix socket is mounted into it, and a port inside the sandbox forwards to the
+socket. The agent can use only its own session of the endpoint, and none of the environment's tools.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from agentgym.sandbox import ExecResult, HostsAgents, Limits, Mount, Sandbox
 from agentgym.sandboxes.run_folder import shared_folder
 
 PORT: Final = 21843
-"""Where the endpoint is found inside; each sandbox has its own."""
+"""Port of the endpoint inside a sandbox. Each sandbox has its own network namespace."""
 _SOCKETS, _FOLDER = "/opt/agentgym-endpoint", "/opt/agent"
 _DRIVER = Path(in_sandbox.__file__)
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _KILLED = frozenset(code for number in _SIGNALS for code in (-number, 128 + number))
-"""Exit codes of a program that was killed. Only what runs in the sandbox can have sent the signal."""
+"""Exit codes of a killed program. Only code in the sandbox can have sent the signal."""
 _SHOWN = 2000
-"""Characters of a failed command's output in the error."""
+"""Most characters of a failed command's output in the error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +42,23 @@ class SandboxCommandOptions(Options):
     kind: str = "sandbox_command"
     command: str = ""
     """Shell command, run in the workspace. ``{instruction}`` is replaced by the quoted task, ``{base_url}``,
-    ``{api_key}`` and ``{model}`` by those of the endpoint, ``{folder}`` by where the sandbox sees ``folder``."""
+    ``{api_key}`` and ``{model}`` by the endpoint's values, and ``{folder}`` by the path of ``folder`` inside the
+    sandbox."""
     folder: str = ""
-    """Folder of this machine that holds the agent, which the sandbox sees read-only; empty if its image has it."""
+    """Folder of this machine with the agent, mounted read-only; empty if the sandbox's image contains the agent."""
     wall_s: float = 600.0
-    """Seconds after which the command is killed; what it has done by then is graded."""
+    """Seconds after which the command is killed; its work up to then is graded."""
     memory_mb: int = 1024
-    """Memory of the sandbox while the agent works."""
+    """Memory of the sandbox while the agent runs, in MiB."""
     ok_codes: tuple[int, ...] = ()
-    """Exit codes beside 0 that are no failure, such as that of a limit which the agent itself keeps."""
+    """Exit codes other than 0 that are not failures, such as the code for an agent's own limit."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.wall_s > 0, message=f"wall_s must be above 0, got {self.wall_s}")
         self.limits()
 
     def limits(self) -> Limits:
-        """Return the limits of a sandbox that an agent's program works in."""
+        """Return the limits of a sandbox in which an agent's program runs."""
         return Limits(
             wall_s=self.wall_s,
             cpu_s=max(1, round(self.wall_s)),
@@ -67,10 +68,10 @@ class SandboxCommandOptions(Options):
         )
 
     def mounts(self) -> tuple[Mount, ...]:
-        """Return the folders of this machine that the sandbox sees.
+        """Return the folders of this machine that are mounted into the sandbox.
 
         Raises:
-            UsageError: there is no such folder, or agentgym itself is in it, whose generators know the answers.
+            UsageError: there is no such folder, or it contains agentgym, whose generators reveal the answers.
         """
         sockets = Mount(host=str(shared_folder()), inside=_SOCKETS)
         if not self.folder:
@@ -79,15 +80,18 @@ class SandboxCommandOptions(Options):
         if not folder.is_dir():
             raise UsageError(f"harness.folder={self.folder}: there is no such folder")
         if Path(errors.__file__).resolve().is_relative_to(folder):
-            raise UsageError(f"harness.folder={self.folder} holds agentgym, whose generators know the answers to tasks")
+            raise UsageError(
+                f"harness.folder={self.folder} contains agentgym, whose generators reveal the answers to tasks; "
+                "choose a folder with the agent only"
+            )
         return sockets, Mount(host=str(folder), inside=_FOLDER)
 
 
 def prepare(env: Any, options: SandboxCommandOptions) -> None:
-    """Give an environment sandboxes that the agent's program can run in.
+    """Configure an environment's sandboxes so that the agent's program can run in them.
 
     Raises:
-        UsageError: it has no sandbox, no command is set, or the folder is wrong.
+        UsageError: the environment has no sandbox, no command is set, or the folder is wrong.
     """
     if not options.command.strip():
         raise UsageError("harness.command is empty: set harness.command='my-agent --task {instruction}'")
@@ -104,17 +108,17 @@ def prepare(env: Any, options: SandboxCommandOptions) -> None:
 async def sandbox_command(episode: AgentEpisode, options: SandboxCommandOptions) -> None:
     """Run a command in the environment's sandbox until it ends; the workspace is then graded.
 
-    A limit or a signal that ends it is no failure, since the policy's own commands may be the cause.
+    A limit or signal that ends the command is not a failure, since the policy's own commands may be the cause.
 
     Raises:
-        EnvError: the command ends by itself with another code than 0 and ``ok_codes``.
-        EnvTimeoutError: its time was up, and most of it was spent on waiting for completions.
+        EnvError: the command ends by itself with a code that is neither 0 nor in ``ok_codes``.
+        EnvTimeoutError: the command exceeded its time, most of which it spent waiting for completions.
         SandboxDeadError: the sandbox died.
     """
     sandbox: Sandbox = episode.env.sandbox
     backend = sandbox.capabilities().backend
     root_url = episode.root_url
-    if backend != "process":  # which has the network of this machine
+    if backend != "process":  # the process sandbox has this machine's network
         root_url = f"http://127.0.0.1:{PORT}{urlsplit(root_url).path}"
     values = {
         "instruction": episode.instruction, "base_url": f"{root_url}/v1", "api_key": episode.api_key,
@@ -127,12 +131,12 @@ async def sandbox_command(episode: AgentEpisode, options: SandboxCommandOptions)
     try:
         result = await _finished(sandbox, argv, endpoint_variables(episode, root_url), options.wall_s)
     except SandboxSpentError:
-        return  # the environment goes on with the files from before
+        return  # the environment continues with the files from before
     _judge(result, episode, options)
 
 
 async def _finished(sandbox: Sandbox, argv: list[str], variables: dict[str, str], wall_s: float) -> ExecResult:
-    """Run a program in a sandbox; the sandbox is ended if nobody waits for it any more."""
+    """Run a program in a sandbox, and end the sandbox if the caller is cancelled."""
     try:
         return await call_in_own_thread(partial(sandbox.exec, argv, env=variables, timeout_s=wall_s))
     except asyncio.CancelledError:
@@ -141,7 +145,7 @@ async def _finished(sandbox: Sandbox, argv: list[str], variables: dict[str, str]
 
 
 def _judge(result: ExecResult, episode: AgentEpisode, options: SandboxCommandOptions) -> None:
-    """Raise if what ended a command was not the policy's doing."""
+    """Raise an error if a command ended for a reason that the policy did not cause."""
     if result.limit == "wall" and episode.sampling_s > options.wall_s / 2:
         raise EnvTimeoutError(
             f"the agent's command took more than {options.wall_s:g} s and waited {episode.sampling_s:.0f} s for "

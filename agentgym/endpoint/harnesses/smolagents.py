@@ -1,4 +1,4 @@
-"""The harness of smolagents' agents, as they are released; their tools are the environment's."""
+"""The harness of smolagents' agents, unmodified. Their tools are the environment's."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class SmolagentsOptions(Options):
 
     kind: str = "smolagents"
     python: str = ""
-    """Python that has ``smolagents[openai]`` installed; empty for the one that runs agentgym."""
+    """Python interpreter with ``smolagents[openai]`` installed; empty for the one that runs agentgym."""
     agent: Literal["tool_calling", "code"] = "tool_calling"
     """``ToolCallingAgent``, or ``CodeAgent``, which runs the policy's Python in smolagents' own interpreter on this
     machine."""
     step_limit: int = 20
-    """Most steps of an episode; after them smolagents asks once more, for a final answer."""
+    """Most steps of an episode, after which smolagents requests a final answer."""
     timeout_s: float = 900.0
     """Seconds after which the agent is killed; the episode then counts as failed."""
 
@@ -39,7 +39,7 @@ class SmolagentsOptions(Options):
 
 @harness("smolagents", options=SmolagentsOptions)
 async def smolagents(episode: AgentEpisode, options: SmolagentsOptions) -> None:
-    """Run an agent of smolagents in a process of its own until it answers or gives up.
+    """Run an agent of smolagents in a separate process until it answers or gives up.
 
     Raises:
         EnvError: the agent fails or takes too long.

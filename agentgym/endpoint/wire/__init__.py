@@ -1,1 +1,1 @@
-"""The request and response forms of the APIs that the endpoint speaks, one module each."""
+"""Request and response formats of the endpoint's APIs, one module per API."""

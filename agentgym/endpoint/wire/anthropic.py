@@ -1,4 +1,4 @@
-"""Anthropic's messages: https://docs.anthropic.com/en/api/messages"""
+"""Anthropic's Messages API: https://docs.anthropic.com/en/api/messages"""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from agentgym.endpoint.wire.openai_chat import check_tool_choice, read_function
 from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
 
 FIXED: Final = frozenset(("temperature", "top_p", "top_k", "thinking", "output_config"))
-"""Fields that the run decides; agents may send them."""
+"""Fields that the run overrides; agents may send them."""
 _READ = frozenset(("messages", "system", "tools", "tool_choice", "max_tokens", "stream", "stop_sequences"))
 _IGNORED = frozenset(("model", "metadata", "service_tier", "cache_control"))
 
 
 def parse(body: Mapping[str, Any]) -> ChatCall:
-    """Return the call that a request body asks for.
+    """Parse the body of a request.
 
     Raises:
-        CallRefusedError: naming the field that is wrong or not supported.
+        CallRefusedError: a field is wrong or not supported; the message names it.
     """
     refuse_unknown(body, _READ | FIXED | _IGNORED)
     choice = body.get("tool_choice")
@@ -77,7 +77,7 @@ def events(answer: Answer, model: str) -> Iterator[str]:
 
 
 def error(refused: CallRefusedError) -> dict[str, Any]:
-    """Return a refusal in the API's form."""
+    """Return an error in the API's format."""
     kinds = {"unknown_session": "not_found_error", "engine": "api_error", "limit": "permission_error"}
     message = str(refused)
     if refused.reason == "too_long":
@@ -89,7 +89,7 @@ def error(refused: CallRefusedError) -> dict[str, Any]:
 
 
 def _messages(given: Mapping[str, Any]) -> list[Message]:
-    """Return the messages that one of the API's holds: results of tools are messages of their own here."""
+    """Convert one message of the API to messages. Tool results become separate messages."""
     refuse_unknown(given, frozenset(("role", "content")), "messages[].")
     role, content = given.get("role"), given.get("content")
     if role not in ("user", "assistant"):
@@ -151,7 +151,7 @@ def _tool(given: Mapping[str, Any]) -> ToolSpec:
 # -------------------------------------------------------------------------------------------------------- answers
 
 _SIGNATURE = "agentgym"
-"""Of thinking, which clients send back as it is; nobody checks it."""
+"""Signature of thinking blocks. Clients send it back unchanged, and nothing checks it."""
 
 
 def _blocks(answer: Answer) -> list[tuple[str, Any]]:

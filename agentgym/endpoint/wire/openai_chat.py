@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: https://platform.openai.com/docs/api-reference/chat"""
+"""OpenAI's Chat Completions API: https://platform.openai.com/docs/api-reference/chat"""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from agentgym.types import Message, Observation, ToolCall, ToolResult, ToolSpec
 FIXED: Final = frozenset(
     ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "parallel_tool_calls")
 )
-"""Fields that the run decides; agents may send them."""
+"""Fields that the run overrides; agents may send them."""
 IGNORED: Final = frozenset(
     ("model", "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier")
 )
-"""Fields without an effect on what is sampled."""
+"""Fields that do not affect sampling."""
 _READ = frozenset(
     ("messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options",
      "logprobs", "top_logprobs", "response_format", "stop")
@@ -41,10 +41,10 @@ _MESSAGE = frozenset(
 
 
 def parse(body: Mapping[str, Any]) -> ChatCall:
-    """Return the call that a request body asks for.
+    """Parse the body of a request.
 
     Raises:
-        CallRefusedError: naming the field that is wrong or not supported.
+        CallRefusedError: a field is wrong or not supported; the message names it.
     """
     refuse_unknown(body, _READ | FIXED | IGNORED)
     if body.get("n") not in (None, 1):
@@ -71,10 +71,10 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
 
 
 def check_tool_choice(choice: object) -> tuple[str, ...]:
-    """Return the fields that are overridden: the policy chooses itself whether it calls a tool.
+    """Return the overridden fields: the policy itself decides whether to call a tool.
 
     Raises:
-        CallRefusedError: a choice that would change which tools there are.
+        CallRefusedError: the choice would change the set of tools.
     """
     if choice in (None, "auto"):
         return ()
@@ -118,7 +118,7 @@ def events(answer: Answer, model: str, *, has_usage: bool = False) -> Iterator[s
 
 
 def error(refused: CallRefusedError) -> dict[str, Any]:
-    """Return a refusal in the API's form."""
+    """Return an error in the API's format."""
     codes = {"too_long": "context_length_exceeded", "unsupported": "unsupported_value", "limit": "call_limit"}
     kind = "server_error" if refused.http_status >= 500 else "invalid_request_error"
     code = codes.get(refused.reason, refused.reason)
@@ -126,7 +126,7 @@ def error(refused: CallRefusedError) -> dict[str, Any]:
 
 
 def as_wire(messages: Observation) -> list[dict[str, Any]]:
-    """Return messages of an environment as the API's, call ids as they are."""
+    """Convert an environment's messages to messages of the API; call ids stay the same."""
     return [
         {"role": "tool", "tool_call_id": one.result.call_id, "content": one.text}
         if one.role == "tool" and one.result is not None
@@ -136,12 +136,12 @@ def as_wire(messages: Observation) -> list[dict[str, Any]]:
 
 
 def read_said(message: Mapping[str, Any]) -> Message:
-    """Return an assistant message of the API; see :func:`parse` for errors."""
+    """Parse an assistant message of the API; errors are those of :func:`parse`."""
     return _message(message)
 
 
 def read_content(content: object, what: str) -> str:
-    """Return the text of a content field: a string, or text parts; other parts are refused by name."""
+    """Return the text of a content field, given as a string or as text parts; raise an error for other parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -156,7 +156,7 @@ def read_content(content: object, what: str) -> str:
 
 
 def read_arguments(text: object) -> Mapping[str, Any]:
-    """Return the arguments of a call; they are JSON text in requests."""
+    """Return the arguments of a tool call, which requests hold as JSON text."""
     try:
         return as_object(json.loads(as_text(text, "arguments") or "{}"), "arguments")
     except json.JSONDecodeError as error:
@@ -195,7 +195,7 @@ def _tool(given: object) -> ToolSpec:
 
 
 def read_function(function: Mapping[str, Any], schema: str = "parameters") -> ToolSpec:
-    """Return a tool from its name, description and schema."""
+    """Return a tool made of its name, description and schema."""
     name = as_text(function.get("name"), "tools[].name")
     parameters = function.get(schema) or {"type": "object", "properties": {}}
     return ToolSpec(name, str(function.get("description") or ""), as_object(parameters, f"tools[].{schema}"))
@@ -217,7 +217,7 @@ def _logprobs(answer: Answer) -> dict[str, Any] | None:
 
 
 def logprob_rows(tokens: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
-    """Return the log-probabilities of sampled tokens as both of OpenAI's APIs write them."""
+    """Return the log-probabilities of sampled tokens in the format of both OpenAI APIs."""
     return [
         {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace")), "top_logprobs": []}
         for text, logprob in tokens

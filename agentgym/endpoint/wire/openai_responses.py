@@ -1,6 +1,6 @@
-"""OpenAI's responses: https://platform.openai.com/docs/api-reference/responses
+"""OpenAI's Responses API: https://platform.openai.com/docs/api-reference/responses
 
-Nothing is stored: agents send the whole conversation as ``input``.
+The endpoint stores no responses, so agents send the whole conversation as ``input``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentgym.endpoint.wire.openai_chat import check_tool_choice, logprob_rows, 
 from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
 
 FIXED: Final = frozenset(("temperature", "top_p", "reasoning", "parallel_tool_calls", "truncation"))
-"""Fields that the run decides; agents may send them."""
+"""Fields that the run overrides; agents may send them."""
 _READ = frozenset(
     ("input", "instructions", "tools", "tool_choice", "max_output_tokens", "stream", "include", "text",
      "previous_response_id", "top_logprobs")
@@ -39,10 +39,10 @@ error = openai_chat.error
 
 
 def parse(body: Mapping[str, Any]) -> ChatCall:
-    """Return the call that a request body asks for.
+    """Parse the body of a request.
 
     Raises:
-        CallRefusedError: naming the field that is wrong or not supported.
+        CallRefusedError: a field is wrong or not supported; the message names it.
     """
     refuse_unknown(body, _READ | FIXED | openai_chat.IGNORED)
     for name in ("previous_response_id", "top_logprobs"):
@@ -101,7 +101,7 @@ def events(answer: Answer, model: str) -> Iterator[str]:
 
 
 def _conversation(given: object) -> list[Message]:
-    """Return the input as messages; a message and the calls that follow it are one turn of the assistant."""
+    """Convert the input to messages. An assistant message and the calls after it form one turn."""
     if isinstance(given, str):
         return [Message("user", given)]
     found: list[Message] = []

@@ -1,1 +1,1 @@
-"""Evaluation: policies, statistics, the runner."""
+"""Evaluation: policies, suites, scoring, statistics and the runner."""

@@ -1,8 +1,8 @@
-"""Policies around a policy, which spend more tokens on a task: best of n, retries with feedback, summaries.
+"""Policies that attempt a task several times with another policy: best of n, retries with feedback, summaries.
 
-``best:POLICY,attempts=4``, ``retry:POLICY`` and ``summary:POLICY`` are policies themselves. One attempt counts, chosen
-by a rule that does not see the true reward, unless the name says ``by=oracle``. The others are kept with it
-(``Trajectory.attempts``), and their tokens, time and cost count.
+``best:POLICY,attempts=4``, ``retry:POLICY`` and ``summary:POLICY`` are names of such policies. One attempt counts. A
+rule chooses it without access to the true reward, unless the name says ``by=oracle``. The other attempts are recorded
+with it (``Trajectory.attempts``), and their tokens, time and cost count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rule = Literal["last", "vote", "scorer", "oracle"]
 Way = Literal["best", "retry", "summary"]
 
 SEES_TRUTH = ("em", "f1", "cover_em", "numeric", "code", "outcome", "partial")
-"""Scorers that compare with a task's answers or tests, or know what the environment says."""
+"""Scorers that use a task's answers or tests, or the environment's rewards."""
 _LONGEST_FEEDBACK = 1_500
 _LONGEST_TRANSCRIPT = 8_000
 _SETTING = re.compile(r"(attempts|by)=([^,]*)")
@@ -51,7 +51,7 @@ QUESTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """Attempts at a task, as a policy's name says them.
+    """The settings in the name of a policy with several attempts.
 
     Example:
         >>> Attempts.read("retry:openai:http://127.0.0.1:8000/v1?model=m,attempts=2,by=oracle")
@@ -60,22 +60,22 @@ class Attempts:
 
     way: Way
     policy: str
-    """The policy that plays each attempt."""
+    """Policy of each attempt."""
     attempts: Count = 3
-    """The most attempts."""
+    """Most attempts per task."""
     by: Rule | Literal[""] = ""
-    """The rule that chooses; empty for ``scorer`` if one is named by ``verify.kind``, else ``last``."""
+    """Rule that chooses the attempt; empty for ``scorer`` if ``verify.kind`` is set, else for ``last``."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     @classmethod
     def read(cls, name: str) -> Attempts | None:
-        """Read a policy's name; None for a policy that makes one attempt.
+        """Parse a policy's name. Return None for a policy that makes one attempt.
 
         Raises:
             ConfigError: a setting is wrong.
-            UsageError: no policy is named inside.
+            UsageError: the name contains no inner policy.
         """
         way, colon, rest = name.partition(":")
         if not colon or way not in get_args(Way):
@@ -85,7 +85,7 @@ class Attempts:
             given[setting[1]] = int(setting[2]) if setting[2].isdigit() else setting[2]
             rest = cut[0]
         if not rest:
-            raise UsageError(f"{name} names no policy inside; write {way}:POLICY,attempts=3")
+            raise UsageError(f"{name} names no inner policy; write {way}:POLICY,attempts=3")
         if cls.read(rest) is not None:
             raise UsageError(f"{name}: attempts of attempts are not supported")
         if "by" in given and given["by"] not in get_args(Rule):
@@ -93,18 +93,18 @@ class Attempts:
         return checked(cls, {"way": way, "policy": rest, **given}, name)
 
     def rule(self, verify: Mapping[str, object]) -> Rule:
-        """Return the rule that is followed.
+        """Return the rule that chooses the attempt.
 
         Args:
-            verify: settings of the scorer that looks at attempts, ``verify.KEY=VALUE``.
+            verify: settings of the scorer that rates attempts, ``verify.KEY=VALUE``.
 
         Raises:
-            UsageError: the rule needs a scorer and has none, or the other way round; or ``best`` has no rule.
+            UsageError: the rule needs a scorer but none is set, or the reverse; or ``best`` has no rule.
         """
         rule = self.by or ("scorer" if verify else "last")
         if rule == "scorer" and not verify:
             raise UsageError(
-                "by=scorer needs one: verify.kind=judge verify.model=openai:URL, or verify.kind=file.py:NAME"
+                "by=scorer needs a scorer: verify.kind=judge verify.model=openai:URL, or verify.kind=file.py:NAME"
             )
         if verify and rule != "scorer":
             raise UsageError(f"verify.KEY=VALUE is for by=scorer, not for by={rule}")
@@ -119,7 +119,7 @@ class Attempts:
 
 
 def inner_policy(name: str) -> str:
-    """Return the policy that plays the attempts of a policy, or the policy itself.
+    """Return the inner policy of a policy with several attempts, or the policy itself.
 
     Example:
         >>> inner_policy("best:smollm2,attempts=4,by=vote"), inner_policy("oracle")
@@ -130,34 +130,34 @@ def inner_policy(name: str) -> str:
 
 
 def read_verifier(verify: Mapping[str, object]) -> Scoring:
-    """Read the settings of the scorer that looks at attempts.
+    """Parse the settings of the scorer that rates attempts.
 
     Raises:
         ConfigError: the settings are wrong.
-        UsageError: the scorer knows the true result.
+        UsageError: the scorer uses the true result.
     """
     scoring = Scoring.read(verify)
     if known := [name for one in scoring.scorers if (name := str(kind(one))) in SEES_TRUTH]:
         raise UsageError(
-            f"verify.kind={known[0]} compares with what the agent may not know; use judge, regex or one of your own, "
-            "or by=oracle to say that the true result decides"
+            f"verify.kind={known[0]} uses the true result, which the agent does not know; use judge, regex or your "
+            "own scorer, or by=oracle to let the true result decide"
         )
     return scoring
 
 
 class AttemptsPlayer:
-    """Plays a task several times and lets one attempt count; an :class:`~agentgym.rollout.agent.EpisodePlayer`.
+    """An :class:`~agentgym.rollout.agent.EpisodePlayer` that attempts a task several times and lets one attempt count.
 
-    The first attempt is the episode that the policy alone would play. An attempt in which the infrastructure fails is
-    none: the episode fails, and is played again as a whole.
+    The first attempt equals the episode of the inner policy alone. If the infrastructure fails in an attempt, the whole
+    episode fails and is retried.
 
     Args:
-        inner: agents of the policy that plays the attempts.
+        inner: makes agents of the inner policy.
         verifier: the scorer of ``by=scorer``. It sees episodes without answers, tests, rewards and success.
-        folder: where the scorer may remember.
+        folder: folder in which the scorer may cache its results.
 
     Raises:
-        UsageError: the inner policy plays whole episodes itself.
+        UsageError: the inner policy runs whole episodes itself.
     """
 
     def __init__(self, inner: MakeAgent, how: Attempts, rule: Rule, verifier: Scoring | None, folder: Path) -> None:
@@ -168,16 +168,16 @@ class AttemptsPlayer:
         self._grader = None if verifier is None else Grader(verifier, folder)
 
     def __call__(self, env: Env, seed: int) -> Agent:
-        """Make the agent of a single attempt, for what plays no whole episodes."""
+        """Make the agent of a single attempt, for callers that do not run whole episodes."""
         return self._inner(env, seed)
 
     async def close(self) -> None:
-        """Free what the scorer holds."""
+        """Free the scorer's resources."""
         if self._grader is not None:
             await self._grader.close()
 
     async def play_episode(self, env: Env, request: RolloutRequest) -> Trajectory:
-        """Play the attempts of one episode and return the one that counts."""
+        """Run the attempts of one episode and return the one that counts."""
         played: list[Trajectory] = []
         scores: list[float] = []
         notes: list[str] = []
@@ -212,7 +212,7 @@ class AttemptsPlayer:
         return replace(attempt, observation=_noted(attempt.observation, note)) if note else attempt
 
     async def _score(self, attempt: Trajectory) -> float:
-        """Return the score of an attempt by the rule; 0 where the rule has none."""
+        """Return the score of an attempt according to the rule, or 0 if the rule uses no score."""
         if self._rule == "oracle":
             return float(bool(attempt.success))
         return 0.0 if self._grader is None else (await self._grader.scored(_blinded(attempt))).score
@@ -223,7 +223,7 @@ class AttemptsPlayer:
         return self._rule == "scorer" and self._how.way != "best" and score >= self._success_at
 
     def _choice(self, played: Sequence[Trajectory], scores: Sequence[float]) -> int:
-        """Return the position of the attempt that counts; of equal ones the first of ``best``, else the last."""
+        """Return the index of the attempt that counts; among equal ones the first for ``best``, else the last."""
         if self._rule == "vote":
             answers = [normalize(final_answer(one)) for one in played]
             return answers.index(max(answers, key=answers.count))
@@ -233,7 +233,7 @@ class AttemptsPlayer:
         return max(at for at, score in enumerate(scores) if score == best)
 
     async def _note_on(self, attempt: Trajectory, env: Env, number: int) -> tuple[Trajectory, str]:
-        """Return what the next attempt is told of this one, and the attempt with the turn that it took."""
+        """Return the attempt, with its summary turn if there is one, and the note about it for the next attempt."""
         if self._how.way == "retry":
             return attempt, _feedback(attempt, number + 1)
         text, turn = await self._summary(attempt, env)
@@ -241,7 +241,7 @@ class AttemptsPlayer:
         return (attempt if turn is None else replace(attempt, segments=(*attempt.segments, Segment((turn,))))), note
 
     async def _summary(self, attempt: Trajectory, env: Env) -> tuple[str, Turn | None]:
-        """Ask the policy for a summary of its attempt; a scripted one gets the end of the transcript."""
+        """Let the policy summarise its attempt; for a scripted policy, return the end of the transcript."""
         told = transcript(replace(attempt, observation=()), _LONGEST_TRANSCRIPT)
         agent = self._inner(env, derive_seed(attempt.seed, "summary"))
         if isinstance(agent, ScriptedAgent):
@@ -264,7 +264,7 @@ def _chosen(played: Sequence[Trajectory], at: int, seed: int) -> Trajectory:
 
 
 def _feedback(attempt: Trajectory, number: int) -> str:
-    """Return how an attempt ended, by what the agent itself did and saw."""
+    """Return a text about the end of an attempt, based only on the agent's own actions and observations."""
     own = [turn for turn in attempt.turns if turn.kind == "act"]
     if not own:
         return f"Attempt {number} ended before its first turn."
@@ -281,14 +281,14 @@ def _told(notes: Sequence[str], *, is_rejected: bool) -> str:
 
 
 def _noted(observation: Observation, note: str) -> Observation:
-    """Return a first observation with a note at the end of its last message, or a message of its own."""
+    """Return a first observation with a note at the end of its last message, or in a new message."""
     if not observation:
         return (Message("user", note.strip()),)
     return (*observation[:-1], with_note(observation[-1], "\n" + note))
 
 
 def _blinded(attempt: Trajectory) -> Trajectory:
-    """Return an attempt without what its agent may not know: the task's data, rewards and success."""
+    """Return an attempt without the task's data, rewards and success, which the agent must not know."""
     segments = tuple(
         replace(segment, turns=tuple(replace(turn, reward_parts=()) for turn in segment.turns))
         for segment in attempt.segments
@@ -317,13 +317,14 @@ class _NotedAgent:
 
 
 def open_attempts(inner: MakeAgent, how: Attempts, verify: Mapping[str, object], folder: Path | None) -> AttemptsPlayer:
-    """Return the player of a policy that makes several attempts.
+    """Return the player of a policy with several attempts.
 
     Args:
-        folder: of the evaluation; the working directory by default.
+        folder: folder of the evaluation; by default the working directory.
 
     Raises:
-        UsageError, ConfigError: the rule or its scorer is wrong.
+        UsageError: the rule and its scorer do not fit together.
+        ConfigError: the settings of the scorer are wrong.
     """
     rule = how.rule(verify)
     verifier = read_verifier(verify) if rule == "scorer" else None

@@ -1,4 +1,4 @@
-"""A limit to what an evaluation may take; what is left goes on by ``--resume``."""
+"""A budget of time, tokens and money for an evaluation; ``--resume`` runs the rest."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from agentgym.types import Trajectory
 
 @dataclass(slots=True)
 class Budget:
-    """Minutes by the clock, sampled tokens and money; 0 for no limit.
+    """Limits of wall minutes, sampled tokens and money; 0 for no limit.
 
-    Episodes that are being played when it is spent are left out, and played when the evaluation goes on.
+    When the budget is spent, running episodes are dropped; they run again when the evaluation is resumed.
     """
 
     minutes: float = 0.0
     tokens: int = 0
     go_on: str = ""
-    """The command by which the evaluation goes on, for the message."""
+    """Command that resumes the evaluation, for the message."""
     cost: float = 0.0
-    """Money, by the prices of :meth:`at`."""
+    """Money spent so far, by the prices of :meth:`at`."""
     _spent_tokens: int = 0
     _spent_cost: float = 0.0
     _num_episodes: int = 0
     _begun_s: float = field(default_factory=time.monotonic)
 
     def at(self, price: Price | None) -> Callable[[Trajectory], None]:
-        """Return :meth:`spend` for a policy with a price."""
+        """Return :meth:`spend` with the price of a policy."""
         return lambda trajectory: self.spend(trajectory, price)
 
     def spend(self, trajectory: Trajectory, price: Price | None = None) -> None:
-        """Count an episode that has ended, with all its attempts.
+        """Add a finished episode, with all its attempts.
 
         Raises:
-            RunStoppedError: the budget is spent, or an episode's cost is not known and there is a limit to it.
+            RunStoppedError: the budget is spent, or the cost is limited and that of the episode is unknown.
         """
         self._num_episodes += 1
         counted = count_tokens(trajectory)
@@ -45,7 +45,7 @@ class Budget:
         if self.cost and price is not None:
             cost = price.cost(counted)
             if cost is None and trajectory.turns:
-                raise RunStoppedError("--max-cost cannot be kept: the endpoint does not say how many tokens it took")
+                raise RunStoppedError("--max-cost cannot be enforced: the endpoint reports no token counts")
             self._spent_cost += cost or 0.0
         if self.minutes and time.monotonic() - self._begun_s >= 60 * self.minutes:
             raise RunStoppedError(self._message(f"{self.minutes:g} minutes"))
@@ -60,7 +60,7 @@ class Budget:
 
 
 def both(*calls: Callable[[Trajectory], None]) -> Callable[[Trajectory], None]:
-    """Return a function that makes several calls with an episode, in order."""
+    """Return a function that calls several functions with an episode, in order."""
 
     def call_all(trajectory: Trajectory) -> None:
         for call in calls:

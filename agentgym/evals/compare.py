@@ -1,4 +1,4 @@
-"""Two evaluations of the same tasks, episode against episode."""
+"""Comparison of two evaluations of the same tasks, episode by episode."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Rows = Mapping[tuple[str, Key], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A finished evaluation, to be compared with another."""
+    """A finished evaluation for a comparison."""
 
     folder: Path
     label: str
-    """The suite with its version, or the environment, and of a training run the moment."""
+    """Suite with version, or environment; for a training run also the moment."""
     policy: str
     content_hash: str
     rows: Rows
-    """Every episode by part, task and seed."""
+    """Rows of all episodes by part, task and seed."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the environment; a suite fixes those of its parts."""
+    """Arguments of the environment. (A suite fixes those of its parts.)"""
     moment: str = ""
-    """When in a training run it was made; empty for others."""
+    """Moment of a training run, as in ``before RL``; empty for other evaluations."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """B against A on the pairs that are evidence in both."""
+    """Result of comparing B with A on pairs of episodes that are evidence in both."""
 
     suite_or_env: str
     content_hash: str
@@ -59,36 +59,37 @@ class Comparison:
     policy_b: str
     num_pairs: int
     num_left_out: int
-    """Pairs of which an episode failed, or which one of the evaluations lacks."""
+    """Pairs in which an episode failed or is missing."""
     success_a: float
     success_b: float
     difference: float
-    """Success of B less success of A."""
+    """Success of B minus success of A."""
     difference_low: float
     """Lower end of the 95 % bootstrap interval over tasks."""
     difference_high: float
     num_only_a: int
-    """Pairs that A alone solved."""
+    """Pairs that only A solved."""
     num_only_b: int
     p_value: float
-    """That A and B solve equally much: McNemar's exact test, or, where tasks were played several times, signs of the
-    tasks' differences flipped at random."""
+    """p-value of the hypothesis that A and B solve equally many tasks: McNemar's exact test, or a sign-flip test if
+    tasks have several episodes."""
     detectable: float
-    """Least difference of success that as many tasks show with probability 0.8; 0 if there is but one."""
+    """Smallest difference of success that so many tasks detect with probability 0.8; 0 if there is only one task."""
     tasks_needed: int | None
-    """Tasks that would show the difference found with probability 0.8; None where A and B solve equally much."""
+    """Number of tasks that would detect the observed difference with probability 0.8; None if A and B solve equally
+    many."""
     return_difference: float
     return_difference_low: float
     return_difference_high: float
 
     @property
     def pays_for_failure(self) -> bool:
-        """True if B earns more than A and solves less, both beyond chance: the reward pays for something else."""
+        """True if B significantly earns more but solves less than A, so that the reward pays for something else."""
         return self.return_difference_low > 0 > self.difference_high
 
 
 def as_points(difference: float) -> str:
-    """Return a difference of shares in percentage points.
+    """Format a difference of shares in percentage points.
 
     Example:
         >>> as_points(-0.123)
@@ -98,14 +99,14 @@ def as_points(difference: float) -> str:
 
 
 def open_evaluations(folder: Path) -> dict[str, Evaluation]:
-    """Return the evaluations in a folder by suite, environment or moment of a training run, the last one last.
+    """Return the evaluations in a folder by suite, environment or moment of a training run, in order of time.
 
     Args:
-        folder: of one evaluation, of a command that played several suites, or of a training run.
+        folder: folder of one evaluation, of an evaluation of several suites, or of a training run.
 
     Raises:
-        UsageError: there is no such folder, or several policies are in it.
-        CorruptDataError: it has no finished evaluation.
+        UsageError: there is no such folder, or it contains several policies.
+        CorruptDataError: it contains no finished evaluation.
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r}; name the folder of an evaluation")
@@ -134,20 +135,22 @@ def open_evaluation(folder: Path) -> Evaluation:
     """Return the finished evaluation of one policy on one suite.
 
     Raises:
-        CorruptDataError: it is not finished, or cannot be read.
+        CorruptDataError: the evaluation is not finished or cannot be read.
     """
     return _of_suite(folder)
 
 
 def training_run_of(folder: Path) -> Path | None:
-    """Return the training run that an evaluation such as ``RUN/eval/before`` belongs to; None for others."""
+    """Return the training run to which an evaluation such as ``RUN/eval/before`` belongs, or None."""
     run = folder.absolute().parent.parent
     is_of_run = folder.absolute().parent.name == "eval" and (run / "metrics.jsonl").is_file()
     return Path(os.path.relpath(run)) if is_of_run else None
 
 
 def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
-    """Return what of two folders can be compared: what has the same label, else the last of each."""
+    """Return the pairs of evaluations in two folders that can be compared: those with the same label, else the last
+    ones.
+    """
     common = [(a[label], b[label]) for label in a if label in b]
     if not common and 1 in {len(a), len(b)}:
         return [([*a.values()][-1], [*b.values()][-1])]
@@ -155,21 +158,22 @@ def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -
 
 
 def config_differences(a: Path, b: Path) -> dict[str, tuple[object, object]]:
-    """Return the settings in which two runs' ``config.json`` differ, by dotted name; None stands for a missing one.
+    """Return the settings in which two runs' ``config.json`` differ, by dotted name. None means that one is missing.
 
     Raises:
         CorruptDataError: one of them cannot be read.
     """
     folders = (training_run_of(folder) or folder for folder in (a, b))
     of_a, of_b = (dict(flat_items(read_json_object(folder / "config.json"))) for folder in folders)
-    names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")  # which the comparison itself names
+    # the comparison itself names the policies
+    names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
 
 
 def journal_differences(a: Path, b: Path) -> list[str]:
-    """Return what two runs were made with that differs, by their journals' last lines; nothing where one has none.
+    """Return the differences of two runs' versions, by the last lines of their journals; empty if one has no journal.
 
-    Their policies are left out: they are what is compared.
+    Policies are left out, since they are what is compared.
 
     Raises:
         CorruptDataError: a journal cannot be read.
@@ -199,7 +203,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     """Compare two evaluations of the same content.
 
     Raises:
-        UsageError: they are of different content, or have no episode in common.
+        UsageError: their content differs, or they have no episode in common.
     """
     if a.content_hash != b.content_hash:
         raise UsageError(
@@ -245,7 +249,7 @@ def compare_moments(run_dir: Path) -> list[Comparison]:
     An environment without a finished episode in both is left out.
 
     Raises:
-        CorruptDataError: the folder is no training run, or has no evaluation.
+        CorruptDataError: the folder is not a training run, or it has no evaluation.
     """
     by_name: dict[str, dict[str, Evaluation]] = {}
     for one in _of_training(run_dir):
@@ -268,7 +272,7 @@ def _how_to_evaluate_alike(a: Evaluation, b: Evaluation) -> str:
 
 
 def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
-    """Return in what two evaluations of different content differ, each as a phrase."""
+    """Return the differences in content of two evaluations, each as a phrase."""
     of_a, of_b = dict(flat_items(a.kwargs)), dict(flat_items(b.kwargs))
     found = [f"{a.label} against {b.label}"] if a.label != b.label else []
     found += [
@@ -339,7 +343,7 @@ def _of_training(folder: Path) -> list[Evaluation]:
         recipe = str(config["recipe"])
         envs = _envs_of(config)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"{folder} is no training run ({error!r})") from error
+        raise CorruptDataError(f"{folder} is not a training run ({error!r})") from error
     found = [
         _played(path, f"{label}, {when}", env, kwargs, f"{recipe} ({folder})", moment=when)
         for suffix, label, env, kwargs in envs
@@ -347,12 +351,12 @@ def _of_training(folder: Path) -> list[Evaluation]:
         if ((path := folder / "eval" / f"{moment}{suffix}") / "summary.json").is_file()
     ]
     if not found:
-        raise CorruptDataError(f"{folder} has no finished evaluation yet; go on: agentgym train --resume {folder}")
+        raise CorruptDataError(f"{folder} has no finished evaluation yet; resume it: agentgym train --resume {folder}")
     return found
 
 
 def _envs_of(config: Mapping[str, Any]) -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Return of each environment of a training run: the end of its folders' names, a label, the id, the arguments."""
+    """Return, for each environment of a training run, the suffix of its folders, a label, the id and the arguments."""
     of_eval = config["eval"]["kwargs"]
     mixed = config.get("envs") or ()
     if not mixed:
@@ -372,7 +376,7 @@ def _envs_of(config: Mapping[str, Any]) -> list[tuple[str, str, str, dict[str, A
 
 def _check_finished(folder: Path) -> None:
     if not (folder / "summary.json").is_file():
-        raise CorruptDataError(f"{folder} is no finished evaluation; go on with it: agentgym eval --resume RUN_DIR")
+        raise CorruptDataError(f"{folder} is not a finished evaluation; resume it: agentgym eval --resume RUN_DIR")
 
 
 def _by_key(rows: Iterable[dict[str, object]]) -> dict[Key, dict[str, object]]:

@@ -34,7 +34,7 @@ from agentgym.tool import cut_output
 from agentgym.types import Status, Trajectory, TrajectoryGroup
 
 Key = tuple[str, str, int]
-"""What makes an episode the same one: task id, content hash, seed of the policy's sampling."""
+"""Identity of an episode: task id, content hash, seed of the policy's sampling."""
 
 _LONGEST_ANSWER = 200
 ROWS_NAME = "episodes.jsonl"
@@ -43,17 +43,17 @@ PARTIAL_NAME = "trajectories.partial.jsonl"
 
 
 def key_of(row: dict[str, Any]) -> Key:
-    """The key of a row of ``episodes.jsonl``."""
+    """Return the key of a row of ``episodes.jsonl``."""
     return str(row["task_id"]), str(row["content_hash"]), int(row["seed"])
 
 
 def row_of(trajectory: Trajectory) -> dict[str, object]:
-    """One finished episode as a row of ``episodes.jsonl``.
+    """Return a finished episode as a row of ``episodes.jsonl``.
 
-    Tokens are those of :func:`~agentgym.evals.prices.count_tokens`. ``num_invalid_turns`` counts turns with a call that
-    could not be read or was refused, ``num_tool_errors`` calls that a tool answered with an error. ``seconds`` are
-    those of sampling and of the environment, turn by turn, without waiting for a place to play. Of a policy that makes
-    several attempts, tokens and seconds are of all of them, and turns of the one that counts.
+    Tokens are those of :func:`~agentgym.evals.prices.count_tokens`. ``num_invalid_turns`` counts turns with a malformed
+    or rejected call, ``num_tool_errors`` counts calls that a tool answered with an error. ``seconds`` is the time of
+    sampling and of the environment in all turns, without queueing. For a policy with several attempts, tokens and
+    seconds include all attempts; turns are those of the attempt that counts.
     """
     turns = trajectory.turns
     results = [message.result for turn in turns for message in turn.replies if message.result is not None]
@@ -78,7 +78,7 @@ def row_of(trajectory: Trajectory) -> dict[str, object]:
 
 
 def _answer(trajectory: Trajectory) -> str | None:
-    """The answer by which episodes of a task can be put to a vote; a digest of a long one, None without references."""
+    """Return the answer for majority votes: a digest if it is long, None if the task has no references."""
     if not trajectory.task.answers or not trajectory.status.is_evidence:
         return None
     answer = final_answer(trajectory)
@@ -86,12 +86,12 @@ def _answer(trajectory: Trajectory) -> str | None:
 
 
 def _unscored(row: dict[str, object], trajectory: Trajectory) -> dict[str, object]:
-    """Return a row as it was before scorers; a scorer may have failed where the episode did not."""
-    return row_of(trajectory) | {"seconds": row.get("seconds", 0.0)}  # which no record keeps
+    """Return a row without its scores. A scorer may have failed for an episode that did not."""
+    return row_of(trajectory) | {"seconds": row.get("seconds", 0.0)}  # records do not keep the error class
 
 
 def _with_score(row: dict[str, object], scored: Scored | InfrastructureError) -> dict[str, object]:
-    """Return a row with its score; the environment's own word is kept apart."""
+    """Return a row with its score. The environment's own success is kept in another field."""
     if isinstance(scored, InfrastructureError):
         failed = {
             "status": Status.ABORTED.value,
@@ -113,12 +113,12 @@ def _is_evidence(group: TrajectoryGroup) -> bool:
 
 
 class EpisodeFiles:
-    """Appends episodes to an evaluation's folder and knows which are already there.
+    """Files of an evaluation, to which episodes are appended.
 
     Args:
-        out_dir: the folder; made if needed.
-        resume: keep the episodes that are evidence about the policy; without it the folder starts empty.
-        price: of the policy's tokens; None if it is not known, and then no episode has a cost.
+        out_dir: the folder, which is created if it is missing.
+        resume: keep the valid episodes; otherwise the folder starts empty.
+        price: price of the policy's tokens; None if it is not known, so that episodes have no cost.
 
     Raises:
         CorruptDataError: the files to resume from cannot be read.
@@ -134,13 +134,13 @@ class EpisodeFiles:
         self.rows: dict[Key, dict[str, Any]] = {
             key: self._priced(_unscored(kept[key], group.trajectories[0])) for key, group in self._groups.items()
         }
-        # Rewritten whole: a killed process may have left half a line, and failed episodes are played again.
+        # Rewritten completely: a killed process may have left half a line, and failed episodes run again.
         replace_text(out_dir / PARTIAL_NAME, "".join(_as_line(group) + "\n" for group in self._groups.values()))
         rewrite_json_lines(out_dir / ROWS_NAME, self.rows.values())
         (out_dir / RECORD_NAME).unlink(missing_ok=True)
 
     def add(self, group: TrajectoryGroup) -> None:
-        """Append one finished episode, its trajectory first: a row says that all of it is there."""
+        """Append a finished episode. The trajectory is written first, so that a row implies a complete trajectory."""
         key, row = _key_of_group(group), self._priced(row_of(group.trajectories[0]))
         with open(self._dir / PARTIAL_NAME, "a", encoding="utf-8") as out:
             out.write(_as_line(group) + "\n")
@@ -148,11 +148,11 @@ class EpisodeFiles:
         self.rows[key], self._groups[key] = row, group
 
     def _priced(self, row: dict[str, object]) -> dict[str, object]:
-        """Return a row with its cost; None if that is not known."""
+        """Return a row with its cost, which is None if it is not known."""
         return row | {"cost": None if self._price is None else self._price.cost(row)}
 
     def take_over(self, source: Path) -> None:
-        """Add all episodes of another evaluation, as they were before scorers.
+        """Add all episodes of another evaluation, without their scores.
 
         Raises:
             CorruptDataError: its files cannot be read.
@@ -165,10 +165,10 @@ class EpisodeFiles:
         rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
 
     async def score(self, scoring: Scoring) -> None:
-        """Score all episodes that came to an end, and write their rows anew.
+        """Score all finished episodes and rewrite their rows.
 
-        An episode that a scorer fails at, a judge that cannot be reached for one, counts as failed. Without scorers the
-        rows stay as they are.
+        An episode whose scorer fails, for example because a judge cannot be reached, counts as failed. Without scorers
+        the rows do not change.
         """
         if not scoring.scorers:
             return
@@ -183,17 +183,17 @@ class EpisodeFiles:
         rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
 
     def finish(self) -> None:
-        """Turn the trajectories into the compressed record, in the order of the tasks."""
+        """Write the trajectories to the compressed record, in the order of the tasks."""
         groups = sorted(self._groups.values(), key=lambda group: group.ordinal)
         write_records(self._dir / RECORD_NAME, [GroupRecord(group=group) for group in groups])
         (self._dir / PARTIAL_NAME).unlink()
 
 
 def read_rows(out_dir: Path) -> list[dict[str, Any]]:
-    """The rows of ``episodes.jsonl``; empty if there is none.
+    """Return the rows of ``episodes.jsonl``; empty if there is no file.
 
     Raises:
-        CorruptDataError: a row is not JSON, or lacks a field.
+        CorruptDataError: a row is not JSON or lacks a field.
     """
     rows = read_json_lines(out_dir / ROWS_NAME)
     for number, row in enumerate(rows, 1):
@@ -205,10 +205,10 @@ def read_rows(out_dir: Path) -> list[dict[str, Any]]:
 
 
 def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
-    """The trajectories of an evaluation, finished or not, each as a group of one.
+    """Return the trajectories of a finished or unfinished evaluation, each as a group of one.
 
     Raises:
-        CorruptDataError: a trajectory cannot be read (a last one that was cut short is left out).
+        CorruptDataError: a trajectory cannot be read. (An incomplete last one is skipped.)
     """
     if (out_dir / RECORD_NAME).is_file():
         return tuple(record.group for record in read_records(out_dir / RECORD_NAME))
@@ -220,7 +220,7 @@ def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
             continue
         try:
             groups.append(_adapter().validate_python(read_json(line)))
-        except ValueError as error:  # pydantic's are, too
+        except ValueError as error:  # pydantic's errors are ValueErrors, too
             if number == len(lines):
                 break
             raise CorruptDataError(f"{partial}, line {number}: not a trajectory") from error
@@ -228,7 +228,7 @@ def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file, replacing the old one only when all of it is on disk."""
+    """Write a JSON file. It replaces the old one only when it is completely on disk."""
     replace_text(path, strict_json(value, indent=2) + "\n")
 
 
@@ -237,7 +237,7 @@ def _key_of_group(group: TrajectoryGroup) -> Key:
 
 
 def _as_line(group: TrajectoryGroup) -> str:
-    # pydantic's own JSON writer rejects half surrogates, which a task's data may hold
+    # pydantic's JSON writer rejects halves of surrogate pairs, which a task's data may contain
     return strict_json(_adapter().dump_python(group), keeps_non_finite=True)
 
 

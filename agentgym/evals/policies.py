@@ -1,7 +1,7 @@
-"""Policies without a model, as agents for an evaluation: ``oracle``, ``random``, ``idle``, and those of users.
+"""Policies without a model for evaluations: ``oracle``, ``random``, ``idle``, and users' own.
 
-A policy of a user's own is a function under :func:`policy`; ``--policy`` takes its name as ``file.py:name`` or
-``module:name``, or alone where an installed package has the entry point ``agentgym.components``.
+A user's policy is a function with the decorator :func:`policy`. ``--policy`` takes ``file.py:name`` or ``module:name``,
+or the name alone if an installed package has the entry point ``agentgym.components``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from agentgym.rollout.agent import Agent, MakeAgent, ScriptedAgent
 from agentgym.types import Message, Observation
 
 Choose = Callable[[Env, Observation, np.random.Generator], Message]
-"""Chooses an action from the environment, what it said last, and a generator of its own."""
+"""A function that chooses an action from the environment, the last observation and a random generator."""
 
 
 def scripted(choose: Choose) -> MakeAgent:
-    """Agents that act by a function; each episode's generator is seeded by the episode's seed.
+    """Return a maker of agents that act by a function. The episode's seed seeds the function's generator.
 
     Example:
         >>> make_agent = scripted(lambda env, observation, rng: Message("assistant", "look"))
@@ -39,7 +39,7 @@ POLICIES = Registry[Component]("policy", "agentgym.evals.policies", ("env", "obs
 
 
 def policy(name: str) -> Callable[[F], F]:
-    """Register a function that chooses the next action; see :data:`Choose`. It may take fewer of the parameters.
+    """Register a function that chooses the next action, as :data:`Choose` does. It may take fewer parameters.
 
     Example:
         >>> @policy("waiting")
@@ -57,17 +57,17 @@ def policy(name: str) -> Callable[[F], F]:
 
 
 def named_policy(name: str) -> MakeAgent:
-    """Return the agents of a registered policy.
+    """Return a maker of agents of a registered policy.
 
     Raises:
-        UnknownNameError: there is none of that name.
+        UnknownNameError: there is no policy with that name.
         UsageError: there is no such module or file.
     """
     return _agents(POLICIES[name])
 
 
 def policy_of(name: str, function: Callable[..., object]) -> MakeAgent:
-    """Return the agents of a function that is not registered.
+    """Return a maker of agents of a function that is not registered.
 
     Raises:
         ConfigError: it takes a parameter other than ``env``, ``observation`` and ``rng``.
@@ -89,5 +89,5 @@ def _act(chosen: Component, env: Env, observation: Observation, rng: np.random.G
     return as_message(action, env.parse_action)
 
 
-for _name in ("idle", "oracle", "random"):  # imported when they are first asked to act
+for _name in ("idle", "oracle", "random"):  # imported when the policy first acts
     POLICIES.add(Component(name=_name, family="policy", function=f"agentgym.check.policies:{_name}_action"))

@@ -1,4 +1,4 @@
-"""Cost of episodes in money, by prices that the user gives; without a price the cost is not known.
+"""Cost of episodes in money, by prices from the user. Without a price the cost is not known.
 
 A file of prices is TOML or JSON, with a table for each policy or model, per million tokens::
 
@@ -28,25 +28,25 @@ from agentgym.types import Trajectory
 
 PRICES_FILE = "prices.json"
 EVERY = "*"
-"""The key of a price that is for every policy with tokens."""
+"""Key of a price for every policy that samples tokens."""
 _MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Money per million tokens."""
+    """Prices in money per million tokens."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
     input: NonNegative
     output: NonNegative
     cached_input: NonNegative | None = None
-    """For tokens of the prompt that the server had kept; None for the price of input."""
+    """Price of prompt tokens from the server's cache; None for the price of ``input``."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     def cost(self, row: Mapping[str, Any]) -> float | None:
-        """Return the cost of an episode by its row of ``episodes.jsonl``; None if its tokens are not known.
+        """Return the cost of an episode given by its row of ``episodes.jsonl``, or None if its tokens are not known.
 
         Example:
             >>> Price(input=2.0, output=10.0, cached_input=1.0).cost(
@@ -68,12 +68,12 @@ class Prices:
     by_policy: Mapping[str, Price] = field(default_factory=dict)
 
     def of(self, policy: str) -> Price | None:
-        """Return the price of a policy; None if it is not known."""
+        """Return the price of a policy, or None if it is not known."""
         known = (self.by_policy[name] for name in names_of(policy) if name in self.by_policy)
         return next(known, None)
 
     def save(self, folder: Path) -> None:
-        """Keep the prices with an evaluation; without any nothing is written."""
+        """Save the prices in an evaluation's folder. Without prices, write nothing."""
         if self.by_policy:
             values = {name: asdict(price) for name, price in self.by_policy.items()}
             replace_text(folder / PRICES_FILE, strict_json(values, indent=2) + "\n")
@@ -83,7 +83,7 @@ NO_PRICES = Prices()
 
 
 def names_of(policy: str) -> list[str]:
-    """Return the keys under which a policy's price is looked up, the most particular first.
+    """Return the keys under which a policy's price is looked up, the most specific first.
 
     Example:
         >>> names_of("retry:openai:http://127.0.0.1:8000/v1?model=large,attempts=3")[1:]
@@ -96,11 +96,11 @@ def names_of(policy: str) -> list[str]:
 
 
 def read_prices(given: str) -> Prices:
-    """Read the option ``--prices``: a file, or ``IN,OUT`` or ``IN,CACHED,OUT`` for every policy.
+    """Parse the option ``--prices``: a file, or ``IN,OUT`` or ``IN,CACHED,OUT`` for every policy.
 
     Raises:
-        UsageError: it is neither.
-        ConfigError: the file has another content.
+        UsageError: the option has another format, or the file cannot be read.
+        ConfigError: the content of the file is wrong.
 
     Example:
         >>> read_prices("2.5,10").of("smollm2")
@@ -131,7 +131,7 @@ def prices_from(values: object, where: str) -> Prices:
     """Return prices from plain data.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the data are not prices.
     """
     if not isinstance(values, dict) or not values:
         raise ConfigError(f"{where}: expected a table of prices for each policy or model, as in [large] input = 2.5")
@@ -145,10 +145,10 @@ def _table(values: object, where: str) -> Mapping[str, object]:
 
 
 def saved_prices(folder: Path) -> Prices:
-    """Return the prices that an evaluation was made with; none if it had none.
+    """Return the prices that are saved with an evaluation; empty if there are none.
 
     Raises:
-        CorruptDataError: they cannot be read.
+        CorruptDataError: the file cannot be read.
     """
     path = folder / PRICES_FILE
     if not path.is_file():
@@ -160,11 +160,11 @@ def saved_prices(folder: Path) -> Prices:
 
 
 def count_tokens(trajectory: Trajectory) -> dict[str, Any]:
-    """Return the tokens of an episode, of all its attempts, as fields of its row.
+    """Return the token counts of an episode with all its attempts, as fields of its row.
 
-    ``num_tokens`` were sampled. ``num_prompt_tokens`` are those that turns added to the prompt, or as many as an
-    endpoint says that it read; ``num_cached_tokens`` of them it had kept, None if it does not say. ``has_tokens`` is
-    False where a turn has no count at all.
+    ``num_tokens``: sampled tokens. ``num_prompt_tokens``: tokens that turns added to the prompt, or the prompt tokens
+    that an endpoint reports. ``num_cached_tokens``: those of them in the endpoint's cache; None if it does not report
+    them. ``has_tokens``: False if a turn has no count at all.
     """
     turns = trajectory.turns_of_attempts
     told = [turn.usage for turn in turns if turn.usage is not None]
@@ -180,14 +180,14 @@ def count_tokens(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def sum_costs(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the cost of episodes together; None if that of one is not known."""
+    """Return the total cost of episodes, or None if the cost of one is not known."""
     costs = [row.get("cost") for row in rows]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 
 
 def cost_text(cost: float | None) -> str:
-    """Return a cost for people, a dash if it is not known.
+    """Format a cost; a dash means that it is not known.
 
     Example:
         >>> cost_text(0.00123456), cost_text(12.345), cost_text(0.0), cost_text(None)

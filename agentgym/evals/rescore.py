@@ -1,4 +1,6 @@
-"""An evaluation's episodes scored anew, in a folder of their own; nothing is played, and the old one stays as it is."""
+"""Scoring of recorded episodes with other scorers. Results go to a new folder; no episode runs, and the old folder does
+not change.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ from agentgym.rollout.folder_lock import locked
 
 
 async def rescore(source: Path, out_dir: Path, scoring: Scoring, prices: Prices = NO_PRICES) -> EvalSummary:
-    """Score the episodes of an evaluation by other scorers, and write what an evaluation writes to ``out_dir``.
+    """Score the episodes of an evaluation with other scorers, and write the files of an evaluation to ``out_dir``.
 
     Args:
-        prices: by which episodes have a cost.
+        source: folder of the old evaluation.
+        prices: prices of the episodes.
 
     Raises:
-        CorruptDataError: the source is no finished evaluation.
+        CorruptDataError: the source is not a finished evaluation.
         RunStoppedError: no episode is valid.
     """
     before = load_summary(source)
@@ -40,10 +43,10 @@ async def rescore(source: Path, out_dir: Path, scoring: Scoring, prices: Prices 
 async def rescore_suite(
     source: Path, saved: SavedEvaluation, out_dir: Path, scoring: Scoring, prices: Prices = NO_PRICES
 ) -> SuiteResult:
-    """:func:`rescore` all parts of a suite.
+    """Score all parts of a suite, as :func:`rescore` does.
 
     Raises:
-        UsageError: the suite's tasks cannot be looked up here, so that the content hash is not known.
+        UsageError: the suite's tasks are not available here, so that the content hash is not known.
     """
     suite = saved.suite.scored(scoring)
     content_hash = open_suite(suite).content_hash

@@ -1,4 +1,4 @@
-"""The results of several suites and policies as one table, with the policies of each suite compared pair by pair."""
+"""One table of the results of several suites and policies, with comparisons of each suite's policies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MARKDOWN, COMPARISONS = "results.md", "comparisons.json"
 
 
 def write_tables(folder: Path, results: Sequence[SuiteResult]) -> list[Comparison]:
-    """Write ``results.md`` and ``comparisons.json``, and return each suite's policies compared with its first one.
+    """Write ``results.md`` and ``comparisons.json``. Return comparisons of each suite's policies with its first one.
 
     Args:
-        folder: of the evaluation, which holds a folder ``SUITE/POLICY`` for each result.
+        folder: folder of the evaluation, with a folder ``SUITE/POLICY`` for each result.
     """
     compared = compare_policies(results)
     write_json(folder / COMPARISONS, [asdict(one) for one in compared])
@@ -30,7 +30,7 @@ def write_tables(folder: Path, results: Sequence[SuiteResult]) -> list[Compariso
 
 
 def compare_policies(results: Sequence[SuiteResult]) -> list[Comparison]:
-    """Compare the policies of each suite with the first that played it, where they have an episode in common."""
+    """Compare the policies of each suite with its first policy, if they have an episode in common."""
     found = []
     for suite in dict.fromkeys(result.suite for result in results):
         folders = [Path(r.summary.run_dir) for r in results if r.suite == suite and r.summary is not None]
@@ -38,7 +38,7 @@ def compare_policies(results: Sequence[SuiteResult]) -> list[Comparison]:
         for other in opened[1:]:
             try:
                 found.append(compare(opened[0], other))
-            except AgentGymError:  # every episode of one of them failed, which its result says
+            except AgentGymError:  # all episodes of one policy failed, which its result reports
                 continue
     return found
 

@@ -1,4 +1,4 @@
-"""Evaluation: every task once, with intervals, resumable, and a trace of each episode."""
+"""The evaluation runner: runs each task, records every episode, computes intervals, and can resume."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REPEATS = {
     "chosen": "success of the best by score",
     "majority": "majority of k",
 }
-"""Measures of several trials of a task, with their names for people."""
+"""Statistics of repeated episodes per task, with their displayed names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,37 +49,38 @@ class EvalSummary:
     """Episodes whose infrastructure failed; they count neither as success nor as failure."""
     success: float
     success_low: float
-    """Lower end of the 95 % Wilson interval; repeated tasks count as clusters."""
+    """Lower end of the 95 % Wilson interval. Episodes of the same task form a cluster."""
     success_high: float
     mean_return: float
     mean_turns: float
     mean_tokens: float
-    """Mean number of tokens the policy sampled in an episode; 0 for a scripted policy."""
+    """Mean number of sampled tokens per episode; 0 for a scripted policy."""
     statuses: dict[str, int]
     """Number of episodes per status that occurred."""
     run_dir: str
     num_tasks: int = 0
     """Tasks with a valid episode."""
     mean_score: float | None = None
-    """Mean score where scorers were named, partial credit included; None where the environment alone counts."""
+    """Mean score, partial credit included, if there are scorers; None if only the environment defines success."""
     mean_prompt_tokens: float = 0.0
-    """Tokens that prompts added turn by turn; for an endpoint what it says it read, which is whole conversations."""
+    """Mean number of tokens that turns added to the prompt. For an endpoint: the prompt tokens it reports, which
+    include whole conversations."""
     mean_invalid_turns: float = 0.0
     mean_tool_errors: float = 0.0
     mean_seconds: float = field(default=0.0, compare=False)
-    """Seconds of sampling and of the environment in an episode."""
+    """Mean seconds of sampling and of the environment per episode."""
     mean_attempts: float = 1.0
-    """Attempts of an episode, of a policy that makes several."""
+    """Mean number of attempts per episode."""
     mean_cost: float | None = None
-    """Money per episode by the prices that were given; None if it is not known."""
+    """Mean cost per episode in money; None if it is not known."""
     cost: float | None = None
-    """Money of all episodes, failed ones included."""
+    """Cost of all episodes, failed ones included."""
     repeats: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Where tasks were played several times: ``pass_at``, ``pass_all`` and, with scores, ``best_of`` and ``chosen``
-    by number of trials, and ``majority`` where tasks have reference answers (:func:`repeats_of`)."""
+    """Statistics by number of trials, if tasks have several episodes: ``pass_at``, ``pass_all``, with scores
+    ``best_of`` and ``chosen``, and with reference answers ``majority`` (:func:`repeats_of`)."""
     by_type: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Where tasks are of several types: ``num_episodes``, ``success``, ``success_low``, ``success_high`` and
-    ``mean_turns`` of each."""
+    """``num_episodes``, ``success``, ``success_low``, ``success_high`` and ``mean_turns`` by task type, if there are
+    several types."""
 
 
 async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -98,25 +99,28 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     scoring: Scoring = BY_ENV,
     price: Price | None = None,
 ) -> EvalSummary:
-    """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
+    """Run each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
-    An episode whose infrastructure fails is retried. If it still fails it is counted apart, not as a failure of the
-    policy. A killed evaluation loses the episodes in flight. ``resume`` plays these and the failed ones again.
+    An episode whose infrastructure fails is retried. If it still fails, it is counted separately, not as a failure of
+    the policy. A killed evaluation loses the running episodes. ``resume`` runs these and the failed ones again.
 
     Args:
-        tasks: the tasks in order; a task's position and ``seed`` fix the seed of the policy's sampling.
-        pool: where tasks are played; stays open.
-        out_dir: the evaluation's folder; without ``resume`` what an earlier evaluation left there is replaced.
+        tasks: the tasks in order. A task's index and ``seed`` determine the seed of the policy's sampling.
+        pool: pool of environments, which stays open.
+        make_agent: makes the policy's agent for an episode.
+        out_dir: the evaluation's folder; without ``resume``, files of an earlier evaluation are replaced.
         suite_or_env, policy: names for the summary.
+        seed: seed of the policy's sampling.
         group_config: retries, limits and failure rate; its ``group_size`` and ``min_valid`` are taken as 1.
-        on_episode: called after each episode played now (not for those kept by ``resume``).
-        opponent: against whom a game is played that waits for the moves of all its players.
-        scoring: what a success is, if not the environment alone says it.
-        price: of the policy's tokens.
+        resume: keep the valid episodes in ``out_dir``.
+        on_episode: called after each new episode (not for those kept by ``resume``).
+        opponent: makes the agents of the other players in a self-play game.
+        scoring: scorers that define success; by default the environment does.
+        price: price of the policy's tokens.
 
     Raises:
-        UsageError: no tasks, a game without an opponent, or another process writes to ``out_dir``.
-        RunStoppedError: too many episodes failed, or all.
+        UsageError: there are no tasks, a game has no opponent, or another process writes to ``out_dir``.
+        RunStoppedError: too many episodes failed.
         CorruptDataError: the files to resume from cannot be read.
     """
     if not tasks:
@@ -147,10 +151,10 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 
 
 def refuse_self_play(request: RolloutRequest, trajectory: Trajectory) -> None:
-    """Refuse an episode of a game in which the policy plays every player.
+    """Raise an error for an episode of a game in which the policy plays every player.
 
     Raises:
-        UsageError: naming the ways to evaluate such a game.
+        UsageError: it is such an episode; the message names the ways to evaluate the game.
     """
     if trajectory.seed != request.seed:
         raise UsageError(
@@ -169,10 +173,10 @@ def write_evaluation(
     policy: str,
     seed: int,
 ) -> EvalSummary:
-    """Write what :func:`evaluate` writes, of episodes that were played elsewhere.
+    """Write the files of :func:`evaluate` for episodes that ran elsewhere.
 
     Args:
-        groups: one for each task, of one episode with the seeds of :func:`evaluate`.
+        groups: one group per task, with one episode and the seeds of :func:`evaluate`.
 
     Raises:
         UsageError: another process writes to ``out_dir``.
@@ -200,21 +204,22 @@ def _finish(
 
 
 def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str, run_dir: Path) -> EvalSummary:
-    """Sum up rows of ``episodes.jsonl``.
+    """Summarise rows of ``episodes.jsonl``.
 
     Raises:
-        RunStoppedError: no episode is valid, so there is nothing to sum up.
+        RunStoppedError: no episode is valid, so there is nothing to summarise.
     """
     evidence = [row for row in rows if Status(row["status"]).is_evidence]
     if not evidence:
         reasons = Counter(row["error"] for row in rows).most_common(1)
-        raise RunStoppedError(f"no episode of {len(rows)} came to an end; most often: {reasons[0][0]}")
+        raise RunStoppedError(f"none of {len(rows)} episodes is valid; most frequent error: {reasons[0][0]}")
     tasks = _by_task(evidence)
     success = clustered_interval([bool(row["success"]) for row in some] for some in tasks)
     is_scored = all("score" in row for row in evidence)
 
     def mean(name: str) -> float:
-        return math.fsum(row.get(name, 0) for row in evidence) / len(evidence)  # in whatever order episodes ended
+        # an exact sum does not depend on the order in which episodes ended
+        return math.fsum(row.get(name, 0) for row in evidence) / len(evidence)
 
     return EvalSummary(
         suite_or_env=suite_or_env,
@@ -244,10 +249,10 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
 
 
 def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
-    """Return what several trials of each task say, by number of trials; empty if no task has several.
+    """Return the statistics of repeated episodes by number of trials; empty if no task has several.
 
     Args:
-        tasks: the rows of each task. A number of trials is judged on the tasks with as many valid ones.
+        tasks: the rows of each task. Statistics of ``k`` trials use the tasks with at least ``k`` valid ones.
 
     Example:
         >>> repeats_of([[{"success": True}, {"success": False}], [{"success": True}, {"success": True}]])
@@ -274,7 +279,7 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
 
 
 def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
-    """Return True if the answer that most trials gave is right; of answers given as often the first one counts."""
+    """Return True if the most frequent answer is right; of equally frequent answers the first one counts."""
     answers = [normalize(str(row["answer"])) for row in rows]
     chosen = max(answers, key=answers.count)
     return bool(rows[answers.index(chosen)]["success"])
@@ -310,7 +315,7 @@ def load_summary(out_dir: Path) -> EvalSummary:
     """Read ``summary.json``.
 
     Raises:
-        CorruptDataError: it is missing or not a summary.
+        CorruptDataError: the file is missing or not a summary.
     """
     path = out_dir / "summary.json"
     try:

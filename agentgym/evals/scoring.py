@@ -1,11 +1,11 @@
-"""Episodes scored by named scorers, in place of or beside the environment's own word.
+"""Scores of episodes by named scorers, which may replace the environment's own success.
 
 A scoring is a list of scorers with weights::
 
     scorers = [{kind = "numeric", tolerance = 0.01}, {kind = "regex", pattern = "ANSWER: .*", weight = 0.5}]
     success_at = 1.0
 
-An episode's score is the weighted mean, from 0 to 1, and it is a success from ``success_at`` on.
+An episode's score is the weighted mean, from 0 to 1. It is a success if the score is at least ``success_at``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from agentgym.settings import PositiveFraction, check_ranges, checked
 from agentgym.types import Trajectory
 
 _ROUNDING = 1e-9
-"""A mean of ones may be a little less than 1."""
+"""Tolerance of rounding, since a weighted mean of ones may be slightly below 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """The scorers of episodes, as plain data; without scorers the environment alone defines success.
+    """The scorers of episodes as plain data. Without scorers the environment defines success.
 
     Example:
         >>> Scoring.read({"kind": "numeric", "tolerance": 0.01}).scorers[0]["kind"]
@@ -39,19 +39,19 @@ class Scoring:
     """
 
     scorers: tuple[Mapping[str, object], ...] = ()
-    """Each ``{"kind": NAME, "weight": 1.0, ...}`` with the scorer's own settings."""
+    """Scorers, each as ``{"kind": NAME, "weight": 1.0, ...}`` with its own settings."""
     success_at: PositiveFraction = 1.0
-    """Least score of a success."""
+    """Smallest score of a success."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     @classmethod
     def read(cls, values: Mapping[str, object]) -> Scoring:
-        """Read what a user gave: ``scorers`` and ``success_at``, or one scorer's own keys with ``success_at``.
+        """Parse a user's settings: ``scorers`` and ``success_at``, or the keys of one scorer and ``success_at``.
 
         Raises:
-            ConfigError: naming the first wrong key.
+            ConfigError: a key or value is wrong; the message names the first one.
         """
         given = dict(values)
         if "kind" in given:
@@ -66,12 +66,12 @@ class Scoring:
 
     @property
     def label(self) -> str:
-        """The scorers' names."""
+        """Names of the scorers."""
         return ", ".join(str(kind(values)) for values in self.scorers)
 
 
 BY_ENV = Scoring()
-"""The environment's own word."""
+"""The scoring without scorers: the environment defines success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +101,17 @@ class Scored:
     """The scores of an episode."""
 
     score: float
-    """The weighted mean, from 0 to 1."""
+    """Weighted mean of the scores, from 0 to 1."""
     success: bool
     by_scorer: Mapping[str, float]
 
 
 @dataclass(slots=True)
 class Grader:
-    """Scores episodes; what scorers keep lives as long as it does.
+    """A scorer of episodes, which holds the resources of its scorers.
 
     Args:
-        folder: of the evaluation.
+        folder: folder of the evaluation.
     """
 
     scoring: Scoring
@@ -119,7 +119,7 @@ class Grader:
     _kept: dict[str, object] = field(default_factory=dict)
 
     async def close(self) -> None:
-        """Close what scorers keep open."""
+        """Free the resources of the scorers."""
         for value in self._kept.values():
             closing = value.close() if hasattr(value, "close") else None
             if inspect.isawaitable(closing):
@@ -129,8 +129,8 @@ class Grader:
         """Score one episode.
 
         Raises:
-            InfrastructureError: a scorer could not do its work; nothing is known of the episode then.
-            ConfigError: a scorer gave what is no score.
+            InfrastructureError: a scorer failed, so that the episode's score is not known.
+            ConfigError: a scorer returned a value that is not a number from 0 to 1.
         """
         scorers = [_Scorer.read(values) for values in self.scoring.scorers]
         offered = {
@@ -152,7 +152,7 @@ class Grader:
         )
 
     async def scored_all(self, trajectories: Sequence[Trajectory]) -> list[Scored | InfrastructureError]:
-        """Score many episodes at the same time; what could not be scored gives the error."""
+        """Score many episodes concurrently. The result holds an error for each episode that could not be scored."""
         return list(await asyncio.gather(*(self._tried(trajectory) for trajectory in trajectories)))
 
     async def _tried(self, trajectory: Trajectory) -> Scored | InfrastructureError:
@@ -172,11 +172,11 @@ async def _called(scorer: _Scorer, offered: Mapping[str, Any]) -> float:
         raise
     except Exception as error:
         raise ConfigError(f"scorer {component.name} failed on task {offered['task'].id}: {error!r}") from error
-    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also true of NaN
-        raise ConfigError(f"scorer {component.name} gave {value!r}; a score is a number from 0 to 1")
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also true for NaN
+        raise ConfigError(f"scorer {component.name} returned {value!r}; a score is a number from 0 to 1")
     return float(value)
 
 
 def _own_names(names: Sequence[str]) -> list[str]:
-    """Number the names that occur several times."""
+    """Append numbers to names that occur several times."""
     return [f"{name}-{names[:at].count(name) + 1}" if names[:at].count(name) else name for at, name in enumerate(names)]

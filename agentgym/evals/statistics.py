@@ -1,4 +1,4 @@
-"""Numbers of episodes and what they tell: rates and means with intervals, repeats of a task, pairs of two policies."""
+"""Statistics of episodes: rates and means with intervals, repeated episodes per task, paired comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and the interval it is known to within."""
+    """An estimate with its confidence interval."""
 
     value: float
     low: float
@@ -23,17 +23,17 @@ class Estimate:
 
 
 def wilson_interval(num_successes: int, num_trials: int, z: float = 1.96) -> Estimate:
-    """A success rate with its Wilson score interval, which stays inside [0, 1] and is honest for few trials.
+    """Return a success rate with its Wilson score interval, which stays inside [0, 1] and is accurate for few trials.
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
 
     Args:
         num_successes: trials that succeeded.
-        num_trials: all trials; with none the rate is 0 and the interval is everything.
+        num_trials: number of trials; for 0 the rate is 0 and the interval is [0, 1].
         z: width in standard deviations; 1.96 gives 95 %.
 
     Raises:
-        ValueError: more successes than trials, or fewer than none.
+        ValueError: ``num_successes`` is negative or above ``num_trials``.
 
     Example:
         >>> print(wilson_interval(8, 10))
@@ -52,22 +52,22 @@ def _wilson(rate: float, num_trials: float, z: float) -> Estimate:
     scale = 1 + z * z / num_trials
     centre = (rate + z * z / (2 * num_trials)) / scale
     half_width = z / scale * math.sqrt(rate * (1 - rate) / num_trials + z * z / (4 * num_trials * num_trials))
-    # At 0 and 1 one end is exact; rounding must not put it beyond the rate itself.
+    # At 0 and 1 one end of the interval is exact; rounding must not move it past the rate.
     return Estimate(rate, max(0.0, min(rate, centre - half_width)), min(1.0, max(rate, centre + half_width)))
 
 
 def clustered_interval(trials_by_task: Iterable[Sequence[bool]]) -> Estimate:
-    """A success rate over tasks that are played several times, with a 95 % interval for other tasks of their kind.
+    """Return the success rate over tasks with several episodes each, with a 95 % interval for the population of tasks.
 
-    Episodes of one task are alike, so they tell less than as many episodes of different tasks. The interval is
-    Wilson's for the number of independent trials that would vary as much as the tasks' rates do, with Student's t for
-    few tasks. With one trial a task it is Wilson's own.
+    Episodes of the same task are correlated, so they carry less information than episodes of different tasks. The
+    interval is Wilson's for the effective number of independent trials, with Student's t for few tasks. With one trial
+    per task it equals :func:`wilson_interval`.
 
     Source: N. Dean and M. Pagano, "Evaluating Confidence Interval Methods for Binomial Proportions in Clustered
     Surveys" (2015), the Wilson interval with the effective sample size; the variance is that of a ratio over clusters.
 
     Args:
-        trials_by_task: of each task whether each of its trials succeeded; tasks without a trial are left out.
+        trials_by_task: for each task, the success of each trial; tasks without a trial are ignored.
 
     Example:
         >>> print(clustered_interval([[True], [True], [False]] * 10))
@@ -80,7 +80,7 @@ def clustered_interval(trials_by_task: Iterable[Sequence[bool]]) -> Estimate:
     if num_trials == len(tasks):
         return wilson_interval(num_successes, num_trials)
     rate = num_successes / num_trials
-    # trials that say no more than one a task, where tasks have different numbers of them (Kish)
+    # Kish's effective sample size: as if each task had one trial, for unequal numbers of trials
     fewest = num_trials**2 / sum(size**2 for _, size in tasks)
     effective = fewest
     if 0 < rate < 1 and len(tasks) > 1:
@@ -91,11 +91,11 @@ def clustered_interval(trials_by_task: Iterable[Sequence[bool]]) -> Estimate:
 
 
 _STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-"""Student's t quantiles of 95 % in both tails for 1 to 10 degrees of freedom."""
+"""Two-sided 95 % quantiles of Student's t for 1 to 10 degrees of freedom."""
 
 
 def _student(degrees: int) -> float:
-    """Student's t quantile of 95 % in both tails; from 11 degrees on by Fisher's and Cornish's expansion."""
+    """Return the two-sided 95 % quantile of Student's t, above 10 degrees by the Cornish-Fisher expansion."""
     if degrees <= len(_STUDENT):
         return _STUDENT[degrees - 1]
     z = NormalDist().inv_cdf(0.975)
@@ -106,7 +106,7 @@ def _student(degrees: int) -> float:
 
 
 def pass_at(num_trials: int, num_successes: int, k: int) -> float:
-    """Return the probability that at least one of ``k`` trials drawn from those made succeeded: pass@k, unbiased.
+    """Return the unbiased estimate of pass@k: the probability that at least one of ``k`` trials succeeds.
 
     Source: Chen et al., "Evaluating Large Language Models Trained on Code" (2021), equation 1.
 
@@ -123,7 +123,7 @@ def pass_at(num_trials: int, num_successes: int, k: int) -> float:
 
 
 def pass_all(num_trials: int, num_successes: int, k: int) -> float:
-    """Return the probability that all of ``k`` trials drawn from those made succeeded: pass^k, unbiased.
+    """Return the unbiased estimate of pass^k: the probability that all of ``k`` trials succeed.
 
     Source: Yao et al., "tau-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains" (2024).
 
@@ -140,7 +140,7 @@ def pass_all(num_trials: int, num_successes: int, k: int) -> float:
 
 
 def best_of(scores: Sequence[float], k: int) -> float:
-    """Return the expected best of ``k`` scores drawn from those of a task, as if a perfect judge chose among them.
+    """Return the expected maximum of ``k`` scores drawn without replacement, as if a perfect judge chose.
 
     With scores of 0 and 1 it is :func:`pass_at`.
 
@@ -155,9 +155,9 @@ def best_of(scores: Sequence[float], k: int) -> float:
 
 
 def chosen_of(scores: Sequence[float], values: Sequence[float], k: int) -> float:
-    """Return the expected value of the one with the best score among ``k`` drawn from those of a task.
+    """Return the expected value of the trial with the best score among ``k`` trials drawn without replacement.
 
-    With a judge's scores, and success for values, it is best-of-n as a judge chooses. Of equal scores the later counts.
+    With a judge's scores and success as values, this is the success of best-of-n. Of equal scores the later one counts.
 
     Raises:
         ValueError: there are fewer than ``k`` scores.
@@ -169,7 +169,7 @@ def chosen_of(scores: Sequence[float], values: Sequence[float], k: int) -> float
     if k > len(scores):
         raise ValueError(f"the best of {k} needs {k} scores, got {len(scores)}")
     ranked = [value for _, value in sorted(zip(scores, values, strict=True), key=lambda pair: pair[0])]
-    # the one at place i, counted from 0, is the best of the draws whose other members lie below it
+    # item i in ascending order, from 0, is the best of comb(i, k - 1) draws: the other members lie below it
     ways = (math.comb(place, k - 1) * value for place, value in enumerate(ranked))
     return sum(ways) / math.comb(len(scores), k)
 
@@ -177,10 +177,10 @@ def chosen_of(scores: Sequence[float], values: Sequence[float], k: int) -> float
 def mean_interval(
     values: Sequence[float], *, confidence: float = 0.95, num_resamples: int = 2000, seed: int = 0
 ) -> Estimate:
-    """A mean with its percentile bootstrap interval; the same values and seed always give the same interval.
+    """Return a mean with its percentile bootstrap interval. Equal values and seeds give equal intervals.
 
     Raises:
-        ValueError: no values.
+        ValueError: there are no values.
 
     Example:
         >>> print(mean_interval([1.0, 1.0, 1.0]))
@@ -190,7 +190,7 @@ def mean_interval(
         raise ValueError("a mean needs at least one value")
     sample = np.asarray(values, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    # One resample at a time keeps memory at the sample's size however many episodes there are.
+    # One resample at a time keeps memory proportional to the number of episodes.
     means = np.array([sample[rng.integers(len(sample), size=len(sample))].mean() for _ in range(num_resamples)])
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
@@ -198,10 +198,10 @@ def mean_interval(
 
 
 def student_interval(values: Sequence[float]) -> Estimate:
-    """A mean with its 95 % interval by Student's t, for few values such as those of seeds.
+    """Return a mean with its 95 % interval by Student's t, for few values, such as one per seed.
 
     Raises:
-        ValueError: there are fewer than two.
+        ValueError: there are fewer than two values.
 
     Example:
         >>> print(student_interval([0.5, 0.6, 0.7]))
@@ -215,9 +215,9 @@ def student_interval(values: Sequence[float]) -> Estimate:
 
 
 def mcnemar(num_only_a: int, num_only_b: int) -> float:
-    """Two-sided p-value that A and B solve equally much, from the pairs that one of them alone solved.
+    """Return the two-sided p-value of McNemar's exact test that A and B succeed equally often.
 
-    The exact test: under the hypothesis each such pair is A's with probability one half.
+    Under the null hypothesis, each pair that only one of them solved is A's with probability one half.
 
     Source: Q. McNemar, "Note on the sampling error of the difference between correlated proportions or percentages"
     (1947), with the exact binomial distribution.
@@ -232,7 +232,7 @@ def mcnemar(num_only_a: int, num_only_b: int) -> float:
 
 
 def means_by_task(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
-    """The mean of each task's values, in the order in which tasks first occur.
+    """Return the mean of each task's values, in the order in which tasks first occur.
 
     Example:
         >>> means_by_task([1.0, 0.0, 1.0], ["a", "a", "b"])
@@ -245,7 +245,8 @@ def means_by_task(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
 
 
 def paired_interval(differences: Sequence[float], tasks: Sequence[str]) -> Estimate:
-    """The mean of pairs' differences with its bootstrap interval over tasks, whose pairs are drawn together.
+    """Return the mean difference of pairs with its bootstrap interval. Tasks are resampled together with all their
+    pairs.
 
     Example:
         >>> print(paired_interval([1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "c"]))
@@ -255,11 +256,11 @@ def paired_interval(differences: Sequence[float], tasks: Sequence[str]) -> Estim
 
 
 def sign_flip(differences: Sequence[float], *, num_resamples: int = 10_000, seed: int = 0) -> float:
-    """Two-sided p-value that A and B do equally well, from the mean difference of each task.
+    """Return the two-sided p-value of a sign-flip test that A and B do equally well, from each task's mean difference.
 
-    If they did, each task's difference would be as likely with the other sign. The p-value is the share of random
-    signs whose sum is at least as far from zero. It may be used where tasks are played several times, where
-    :func:`mcnemar` may not.
+    Under the null hypothesis, each task's difference is equally likely with either sign. The p-value is the share of
+    random signs whose sum is at least as far from zero. Unlike :func:`mcnemar`, the test is valid for tasks with
+    several episodes.
 
     Source: R. A. Fisher, "The Design of Experiments" (1935), section 21; the observed signs count as one of the draws.
 
@@ -277,9 +278,9 @@ def sign_flip(differences: Sequence[float], *, num_resamples: int = 10_000, seed
 
 
 def detectable_difference(differences: Sequence[float], power: float = 0.8) -> float:
-    """Return the least true difference that a paired comparison of as many tasks finds with probability ``power``.
+    """Return the smallest true difference that a paired comparison of so many tasks detects with probability ``power``.
 
-    Finding means that the 95 % interval leaves zero out. Normal approximation, with the scatter of these differences.
+    Detecting means that the 95 % interval excludes zero. Normal approximation, with the variance of these differences.
 
     Args:
         differences: the mean difference of each task, at least two.
@@ -293,9 +294,9 @@ def detectable_difference(differences: Sequence[float], power: float = 0.8) -> f
 
 
 def tasks_needed(differences: Sequence[float], power: float = 0.8) -> int | None:
-    """Return how many tasks it takes to find the mean of these differences with probability ``power``.
+    """Return the number of tasks needed to detect the mean of these differences with probability ``power``.
 
-    None if the mean is 0: no number of tasks finds that.
+    Return None if the mean is 0, which no number of tasks can detect.
 
     Example:
         >>> tasks_needed([1.0, 0.0, 0.0, -1.0, 0.0, 1.0] * 10)

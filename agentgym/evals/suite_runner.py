@@ -1,4 +1,4 @@
-"""Suites played: what ran, with one result for all its parts, and what could not run, with the reason.
+"""Evaluation of suites: a result over all parts, or the reason why a suite could not run.
 
 ::
 
@@ -41,18 +41,19 @@ SUITE_FILE = "suite.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteResult:
-    """The outcome of a suite: a summary, or the reason why there is none."""
+    """The result of a suite: a summary, or the reason why there is none."""
 
     suite: str
     """Name and version."""
     content_hash: str
-    """Empty if the tasks could not be looked up."""
+    """Content hash of the suite; empty if its tasks are not available."""
     policy: str
     outcome: Literal["done", "cannot_run", "stopped"]
-    """``cannot_run``: something is missing here; ``stopped``: too many episodes were lost to the infrastructure."""
+    """``cannot_run``: something is missing on this machine. ``stopped``: too many episodes failed because of the
+    infrastructure."""
     reason: str = ""
     mend: str = ""
-    """Advice that the reason lacks."""
+    """Advice in addition to the reason."""
     summary: EvalSummary | None = None
     parts: tuple[EvalSummary, ...] = ()
 
@@ -68,24 +69,26 @@ class SavedEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """The policy that plays a suite, and the folder of its episodes."""
+    """The policy to evaluate on a suite, and the folder of its episodes."""
 
     policy: str
-    """Its name. Environments are asked for an ``oracle`` before anything is played."""
+    """Name of the policy. For ``oracle``, environments are first checked for a gold policy."""
     make_agent: MakeAgent
     out_dir: Path
     """The suite's folder for this policy."""
     num_envs: int = 32
     resume: bool = False
-    """Keep the episodes that are there."""
+    """Keep the valid episodes in the folder."""
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None
-    """Called after each episode that was played; it may stop the suite by a :class:`RunStoppedError`."""
+    """Called after each new episode; it may stop the suite by raising :class:`RunStoppedError`."""
     price: Price | None = None
-    """Of the policy's tokens."""
+    """Price of the policy's tokens."""
 
 
 async def run_suite(suite: Suite, play: Play) -> SuiteResult:
-    """Evaluate a policy on a suite; never raises for what this machine lacks or the infrastructure does."""
+    """Evaluate a policy on a suite. Missing requirements and infrastructure failures are part of the result, not
+    raised.
+    """
     policy, out_dir = play.policy, play.out_dir
     content_hash = ""
     try:
@@ -119,7 +122,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
 
 
 def rows_of_suite(out_dir: Path, suite: Suite) -> list[dict[str, object]]:
-    """The episodes of all parts; those of several parts name theirs."""
+    """Return the episodes of all parts; if there are several, each row names its part."""
     if len(suite.parts) == 1:
         return read_rows(out_dir)
     labels = [part.label for part in suite.parts]
@@ -127,7 +130,7 @@ def rows_of_suite(out_dir: Path, suite: Suite) -> list[dict[str, object]]:
 
 
 def part_dir(out_dir: Path, suite: Suite, label: str) -> Path:
-    """The folder of a part's evaluation."""
+    """Return the folder of a part's evaluation."""
     return out_dir if len(suite.parts) == 1 else out_dir / label
 
 
@@ -135,7 +138,7 @@ def load_saved(out_dir: Path) -> SavedEvaluation:
     """Read ``suite.json``.
 
     Raises:
-        CorruptDataError: it is missing or not that.
+        CorruptDataError: the file is missing or not the evaluation of a suite.
     """
     path = out_dir / SUITE_FILE
     try:
@@ -147,7 +150,7 @@ def load_saved(out_dir: Path) -> SavedEvaluation:
 
 
 def _try_first(part: OpenPart, *, needs_oracle: bool) -> None:
-    """Begin the first task, which shows what only a running episode needs: a sandbox, a game, an oracle."""
+    """Begin the first task to find requirements that only a running episode has: a sandbox, a game, an oracle."""
     with contextlib.closing(part.make_env()) as env:
         with boundary(EnvError, f"{part.part.env} reset"):
             env.reset(options={"task": part.tasks[0]})
@@ -181,10 +184,10 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
 def _refused(
     suite: Suite, content_hash: str, policy: str, error: AgentGymError, outcome: Literal["cannot_run", "stopped"]
 ) -> SuiteResult:
-    mend = suite.mend if outcome == "cannot_run" else ""  # a suite says what must be there before it begins
+    mend = suite.mend if outcome == "cannot_run" else ""  # report missing data before the suite begins
     if isinstance(error, MissingExtraError) and not mend:
         mend = f"pip install 'agentgym[{error.extra}]'"
-    elif not isinstance(error, (UsageError, RunStoppedError)) and not mend:  # those say what to do themselves
+    elif not isinstance(error, (UsageError, RunStoppedError)) and not mend:  # these errors say what to do
         mend = "agentgym doctor"
     reason = " ".join(str(error).split())
     return SuiteResult(

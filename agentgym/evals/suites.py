@@ -1,6 +1,6 @@
-"""Suites: named, versioned lists of tasks that policies are compared on.
+"""Suites: named, versioned lists of tasks on which policies are compared.
 
-A suite is a short file, TOML or JSON, of ours (``suite_files/``) or of a user's::
+A suite is a short TOML or JSON file from agentgym (``suite_files/``) or from a user::
 
     name = "household-valid"
     version = 1
@@ -13,8 +13,8 @@ A suite is a short file, TOML or JSON, of ours (``suite_files/``) or of a user's
     split = "valid"
     num_tasks = 200
 
-What a policy meets (environments, arguments, tasks, seeds, limits) has a content hash: results with the same hash can
-be compared, others cannot. A hash in the file is checked when the suite is opened.
+The content of a suite (environments, arguments, tasks, seeds, limits) has a hash. Only results with the same hash can
+be compared. A hash in the file is checked when the suite is opened.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ SUFFIXES = (".toml", ".json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPath:
-    """Folders of data that do not come with the package: not part of what a suite *is*."""
+    """A folder of data that is not part of the package. It does not affect the content hash."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     variable: str
-    """Environment variable that holds a folder."""
+    """Environment variable that holds the folder."""
     below: str = ""
-    """File or folder in it."""
+    """File or folder inside it."""
     is_needed: bool = True
-    """False if the environment knows another place to look."""
+    """False if the environment can find the data elsewhere."""
 
     def resolve(self, argument: str) -> str | None:
-        """The path, or None if there is none and none is needed.
+        """Return the path, or None if there is none and none is needed.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the path is needed and missing.
         """
         folder = os.environ.get(self.variable)
         path = Path(folder, self.below) if folder else None
@@ -75,56 +75,56 @@ class SuitePart:
     env: str
     split: str = "test"
     num_tasks: int = 0
-    """The split's first so many; 0 takes all."""
+    """Number of tasks from the start of the split; 0 takes all."""
     ids: tuple[str, ...] = ()
-    """These tasks instead."""
+    """Ids of the tasks to take instead."""
     name: str = ""
-    """By default the environment's name."""
+    """Name of the part; by default the environment's name."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     paths: Mapping[str, DataPath] = field(default_factory=dict)
     """Arguments of the environment that are paths on this machine."""
     scorers: tuple[Mapping[str, object], ...] = ()
-    """What a success is, in place of the environment's word (:mod:`agentgym.evals.scoring`)."""
+    """Scorers that define success instead of the environment (:mod:`agentgym.evals.scoring`)."""
     success_at: float = 1.0
-    """Least score of a success, by the scorers."""
+    """Smallest score of a success."""
 
     def __post_init__(self) -> None:
-        _ = self.scoring  # refuses wrong settings
+        _ = self.scoring  # raises an error for wrong settings
 
     @property
     def scoring(self) -> Scoring:
-        """The scorers of its episodes."""
+        """Scoring of the part's episodes."""
         if not self.scorers:
             return BY_ENV
         return Scoring.read({"scorers": list(self.scorers), "success_at": self.success_at})
 
     @property
     def label(self) -> str:
-        """The part's name."""
+        """Name of the part."""
         return self.name or self.env.rpartition("/")[2].lower()
 
     def found_paths(self) -> dict[str, str]:
-        """The arguments that are paths, as far as they are needed or there.
+        """Return the arguments that are paths and that exist on this machine.
 
         Raises:
-            UsageError: one that is needed is missing; the message says which file goes where.
+            UsageError: a needed path is missing; the message says which file belongs where.
         """
         found = {argument: place.resolve(argument) for argument, place in self.paths.items()}
         return {argument: path for argument, path in found.items() if path is not None}
 
     def make_env(self) -> Env:
-        """The part's environment.
+        """Make the part's environment.
 
         Raises:
-            UsageError: it cannot be made here; the message says what is missing.
+            UsageError: the environment cannot be made here; the message says what is missing.
         """
         return make(self.env, **self.kwargs, **self.found_paths())
 
     def tasks(self, env: Env) -> tuple[Task, ...]:
-        """The part's tasks.
+        """Return the part's tasks.
 
         Raises:
-            UsageError: the environment lacks some of them.
+            UsageError: the environment lacks some of the tasks.
         """
         known = env.tasks(self.split)
         if self.ids:
@@ -146,23 +146,23 @@ class Suite:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     name: str
     version: int
-    """Goes up with every change of what a policy meets."""
+    """Version, which increases with every change of the content."""
     parts: tuple[SuitePart, ...]
     summary: str = ""
     licence: str = ""
-    """Of the tasks' texts and data."""
+    """Licence of the tasks' texts and data."""
     source: str = ""
-    """Where the tasks come from."""
+    """Origin of the tasks."""
     mend: str = ""
-    """What to do where the suite cannot run: a command."""
+    """Command to run if the suite cannot run."""
     seed: int = 0
-    """Of the policy's sampling."""
+    """Seed of the policy's sampling."""
     num_samples: int = 1
-    """Times each task is played, with other seeds of the policy's sampling."""
+    """Episodes per task, with different seeds of the policy's sampling."""
     reset_timeout_s: float = 120.0
     step_timeout_s: float = 60.0
     content_hash: str = ""
-    """What :attr:`OpenSuite.content_hash` must be; empty where the data are not always the same."""
+    """Required value of :attr:`OpenSuite.content_hash`; empty if the data may change."""
 
     def __post_init__(self) -> None:
         labels = [part.label for part in self.parts]
@@ -177,10 +177,10 @@ class Suite:
         return f"{self.name}@{self.version}"
 
     def require_data(self) -> None:
-        """Refuse a suite whose files are not on this machine.
+        """Raise an error if data of the suite are missing on this machine.
 
         Raises:
-            UsageError: one line that says which file goes where.
+            UsageError: data are missing; the message says which file belongs where.
         """
         for part in self.parts:
             try:
@@ -191,7 +191,7 @@ class Suite:
                 ) from None
 
     def shortened(self, num_tasks: int) -> Suite:
-        """The first tasks of every part: a quick look, and another content."""
+        """Return a suite of the first tasks of every part, with another name and content."""
         parts = tuple(
             replace(part, ids=part.ids[:num_tasks])
             if part.ids
@@ -201,35 +201,35 @@ class Suite:
         return replace(self, name=f"{self.name}.first-{num_tasks}", parts=parts, content_hash="")
 
     def repeated(self, num_times: int) -> Suite:
-        """Each task played so many times: other content under another name."""
+        """Return a suite with so many episodes per task, with another name and content."""
         return replace(self, name=f"{self.name}.times-{num_times}", num_samples=num_times, content_hash="")
 
     def scored(self, scoring: Scoring) -> Suite:
-        """The same tasks by other scorers: other content under another name."""
+        """Return a suite of the same tasks with other scorers, with another name and content."""
         parts = tuple(replace(part, scorers=scoring.scorers, success_at=scoring.success_at) for part in self.parts)
         return replace(self, name=f"{self.name}.scored-{digest(asdict(scoring))[:6]}", parts=parts, content_hash="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPart:
-    """A part whose tasks are known."""
+    """A part with its tasks."""
 
     part: SuitePart
     tasks: tuple[Task, ...]
-    """Each as often as it is played."""
+    """Tasks, each repeated once per episode."""
     make_env: Callable[[], Env]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSuite:
-    """A suite that can run here."""
+    """A suite that can run on this machine."""
 
     suite: Suite
     parts: tuple[OpenPart, ...]
 
     @property
     def content_hash(self) -> str:
-        """128-bit hex digest of all that a policy meets, names and places left out."""
+        """128-bit hex digest of everything that affects a policy; names and paths are left out."""
         suite = self.suite
         return digest(
             {
@@ -238,7 +238,7 @@ class OpenSuite:
                         "env": opened.part.env,
                         "kwargs": dict(opened.part.kwargs),
                         "tasks": [[task.id, task.content_hash] for task in opened.tasks],
-                        # a part without scorers keeps the hash that it had before there were any
+                        # leave scorers out if there are none, so that hashes from before scorers existed stay valid
                         **({"scoring": asdict(opened.part.scoring)} if opened.part.scorers else {}),
                     }
                     for opened in self.parts
@@ -250,16 +250,16 @@ class OpenSuite:
 
 
 def suite_names() -> tuple[str, ...]:
-    """The suites that come with agentgym, sorted."""
+    """Return the names of agentgym's suites, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.iterdir() if path.suffix in SUFFIXES))
 
 
 def load_suite(reference: str) -> Suite:
-    """A suite by name, or by the path of a file.
+    """Load a suite by name or by the path of a file.
 
     Raises:
-        UnknownNameError: no such suite; the message names near ones.
-        UsageError: no such file.
+        UnknownNameError: there is no such suite; the message names similar ones.
+        UsageError: there is no such file.
         CorruptDataError: the file is not a suite.
 
     Example:
@@ -280,10 +280,10 @@ def load_suite(reference: str) -> Suite:
 
 
 def suite_from_dict(values: Mapping[str, object]) -> Suite:
-    """A suite from what its file holds.
+    """Build a suite from the content of its file.
 
     Raises:
-        UsageError: naming the first wrong key.
+        UsageError: a key or value is wrong; the message names the first one.
     """
     return checked(Suite, values)
 
@@ -297,13 +297,13 @@ def open_suite(suite: Suite) -> OpenSuite:
     """Make the environments once and look up the tasks.
 
     Raises:
-        UsageError: the suite cannot run here, or its tasks are not those it was made of.
+        UsageError: the suite cannot run here, or its tasks differ from those in its content hash.
     """
     opened = OpenSuite(suite=suite, parts=tuple(_open_part(part, suite.num_samples) for part in suite.parts))
     if suite.content_hash and opened.content_hash != suite.content_hash:
         raise UsageError(
-            f"{suite.label} is not what it was: its tasks have the content hash {opened.content_hash}, the suite says "
-            f"{suite.content_hash}; install the data and the version of agentgym it was made with"
+            f"{suite.label} has changed: its tasks have the content hash {opened.content_hash}, its file says "
+            f"{suite.content_hash}; install the data and the version of agentgym that the suite was made with"
         )
     return opened
 
@@ -315,7 +315,7 @@ def _open_part(part: SuitePart, num_samples: int) -> OpenPart:
 
 
 def suite_facts(suite: Suite) -> dict[str, Any]:
-    """Return a suite's facts and whether its tasks are available here, as plain data."""
+    """Return facts about a suite, and whether its tasks are available here, as plain data."""
     reason, content_hash, num_tasks = "", suite.content_hash, None
     try:
         opened = open_suite(suite)

@@ -102,7 +102,7 @@ def test_attempts_are_policies(run: Command, guess: str) -> None:
     shown = run("eval", "--resume", "many").out
     assert "per episode; tokens, time and cost are of all" in shown and "by=oracle" in shown
     refused = run("eval", guess, "--policy", "best:random,attempts=2", "verify.kind=f1").assert_one_line_error()
-    assert "compares with what the agent may not know" in refused
+    assert "uses the true result, which the agent does not know" in refused
     page = Path(run("view", "many", "--json").json["report"]).read_text()
     assert "<dt>attempts</dt>" in page
 

@@ -254,8 +254,8 @@ def test_a_scorer_that_fails_is_no_verdict(tmp_path: Path) -> None:
         ("best:oracle,by=scorer", {}, "by=scorer needs one"),
         ("retry:oracle,by=vote", {}, "by=vote counts independent attempts"),
         ("retry:oracle,by=oracle", {"kind": "judge"}, "is for by=scorer, not for by=oracle"),
-        ("best:oracle", {"kind": "f1"}, "compares with what the agent may not know"),
-        ("retry:", {}, "names no policy inside"),
+        ("best:oracle", {"kind": "f1"}, "uses the true result, which the agent does not know"),
+        ("retry:", {}, "names no inner policy"),
         ("retry:best:oracle,by=vote", {}, "attempts of attempts"),
     ],
 )

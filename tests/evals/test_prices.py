@@ -95,5 +95,5 @@ def test_a_budget_of_money() -> None:
     free = Budget(cost=0.001).at(None)
     for _ in range(3):
         free(asked(None))
-    with pytest.raises(RunStoppedError, match="does not say how many tokens"):
+    with pytest.raises(RunStoppedError, match="reports no token counts"):
         Budget(cost=1.0).at(Price(input=1, output=1))(asked(None))

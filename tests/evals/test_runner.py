@@ -193,7 +193,7 @@ def test_too_many_lost_stops_with_the_reason_and_can_be_resumed(tmp_path: Path) 
     class AllDead(Guess):
         broken = frozenset(range(100))
 
-    with pytest.raises(RunStoppedError, match="no episode of 6 came to an end"):
+    with pytest.raises(RunStoppedError, match="none of 6 episodes is valid"):
         run(tmp_path, env=AllDead, config=lenient)
 
 

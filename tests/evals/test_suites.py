@@ -188,7 +188,7 @@ def test_the_hash_is_of_what_a_policy_meets() -> None:
 
 
 def test_a_hash_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match="guesses@1 is not what it was"):
+    with pytest.raises(UsageError, match="guesses@1 has changed"):
         open_suite(suite(content_hash="0" * 32))
 
 

@@ -1,1 +1,1 @@
-"""Messages to token ids, and completions to tool calls."""
+"""Rendering of messages to token ids, and parsing of completions to tool calls."""

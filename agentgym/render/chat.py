@@ -1,7 +1,7 @@
-"""Messages to token ids through a tokenizer's chat template, a suffix at a time, and completions back to messages.
+"""Conversion of messages to token ids through a chat template, one suffix at a time, and of completions to messages.
 
-A prompt is rendered once. After that only what the environment adds is rendered, as the text that follows an assistant
-message, so that sampled tokens are never decoded and encoded again.
+The first prompt is rendered completely. After that, only new messages of the environment are rendered, as the text
+after an assistant message. Sampled tokens are therefore never decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, 
 
 _SENTINEL = "agentgym-assistant-text"
 _LONGEST_KEPT = 4096
-"""Characters of replies whose suffix is kept: 4,096 of them take tens of megabytes at most."""
+"""Longest replies, in characters, whose suffix is cached. 4,096 suffixes take tens of megabytes at most."""
 _USER = Message("user", "?")
 
 
 class ChatRenderer:
-    """Renders conversations for one tokenizer and reads completions back.
+    """A renderer of conversations for one tokenizer, and parser of its completions.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        config: tool-call format, further variables of the template, and how tools are described.
+        config: tool-call format, variables of the template, and the style of tool descriptions.
 
     Raises:
         UsageError: the tokenizer has no chat template, or its family is unknown and ``config.codec`` is ``auto``.
@@ -63,35 +63,36 @@ class ChatRenderer:
         self.turn_end_ids = tuple(self._ends)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ChatRenderer, (self._tokenizer, self.config)  # caches of bound methods cannot be pickled
+        return ChatRenderer, (self._tokenizer, self.config)  # bound methods with a cache cannot be pickled
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the model's chat template cannot render, and what is done instead."""
+        """Sentences about features that the chat template lacks and their replacements."""
         return self.template.notes()
 
     def in_style(self, config: ChatConfig) -> ChatRenderer:
         """Return a renderer of the same tokenizer with other settings."""
         return ChatRenderer(self._tokenizer, config)
 
-    # ----------------------------------------------------------------------------------------------- to token ids
+    # ------------------------------------------------------------------------------------- messages to token ids
 
     def prompt_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """Return the whole conversation, ready for the assistant's next message."""
+        """Return the token ids of a whole conversation, ready for the assistant's next message."""
         return self._encode(self.template.render(messages, tools))
 
     def suffix_ids(
         self, messages: Sequence[Message], replies: Observation, tools: Sequence[ToolSpec], end: int | None
     ) -> tuple[int, ...] | None:
-        """Return what ``replies`` add after the conversation, ready for the assistant's next message.
+        """Return the token ids that ``replies`` add to a conversation, ready for the assistant's next message.
 
         Args:
             messages: the conversation; the last message is the assistant's.
-            end: the sampled token that ended it, None if it was truncated.
+            replies: the messages to add.
+            end: the sampled token that ended the last message; None if it was truncated.
 
         Returns:
-            The token ids that follow the sampled ones; None if the template, asked for the whole conversation, would
-            change an earlier message, so that a new segment must begin.
+            The token ids that follow the sampled ones. None if the template would change an earlier message in the
+            whole conversation, so that a new segment must begin.
         """
         said = messages[-1]
         shape = (len(said.calls), tuple(reply.role for reply in replies))
@@ -113,12 +114,12 @@ class ChatRenderer:
             return ids[1:] if self.config.keeps_history else None
         return ids[1:]
 
-    # --------------------------------------------------------------------------------------------- from token ids
+    # ------------------------------------------------------------------------------------- token ids to messages
 
     def opens_after(self, prompt_ids: Sequence[int]) -> bool:
-        """Return True if a prompt ends with the mark that opens thinking, so that the completion begins inside it.
+        """Return True if a prompt ends with the opening mark of thinking, so that the completion begins inside it.
 
-        Some templates open thinking for the first message only, or not after tool results.
+        Some templates open thinking only for the first message, or not after tool results.
         """
         think = self.family.think
         if not self.opens_thinking or think is None:
@@ -127,30 +128,30 @@ class ChatRenderer:
         return self._opens(self._decoded(prompt_ids[-num_last:]))
 
     def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
-        """Return a completion as the assistant message that it is: thinking, text and calls apart.
+        """Parse a completion into an assistant message with thinking, text and calls.
 
         Args:
-            is_open: the prompt opened the thinking (:meth:`opens_after`); None for a first prompt.
+            is_open: True if the prompt opened the thinking (:meth:`opens_after`); None for a first prompt.
         """
         ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
         return self.read_text(self._decoded(ids), tools, is_open=is_open)
 
     def read_text(self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
-        """Return the text of a completion as a message; nothing inside thinking is a call."""
+        """Parse the text of a completion into a message. Text inside thinking is never a call."""
         thought = self._thought(text, is_open)
         reading = self._parsed(thought.rest, tools) if tools else Reading(thought.rest.strip())
         calls = reading.calls_after(len(text) - len(thought.rest))
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
     def text_of(self, token_ids: Sequence[int]) -> str:
-        """Return token ids as text, special tokens included."""
+        """Decode token ids to text, special tokens included."""
         return self._decoded(token_ids)
 
     def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:
-        """Return how many of a completion's first tokens are thinking, with the marks around it."""
+        """Return the number of thinking tokens at the start of a completion, including the thinking marks."""
         whole = self._thought(self._decoded(token_ids), is_open)
         if not whole.thinking or isinstance(self.format, Harmony):
-            return 0  # harmony writes its channels between calls, so thinking is not the beginning
+            return 0  # harmony may think between calls, so thinking is not only at the start
         if not whole.is_closed:
             return len(token_ids)
 
@@ -161,9 +162,9 @@ class ChatRenderer:
         return bisect_left(range(len(token_ids)), True, key=is_closed)
 
     def action_text(self, action: Message, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> str:
-        """Return an action as the model would write it: its calls, or its text if it has none.
+        """Return an action in the model's own format: its calls, or its text if it has none.
 
-        Thinking is written where the family has a form for it, and text beside calls where the message gives it apart
+        Thinking is included if the family has a format for it, and text beside calls if the message holds it separately
         (``answer``).
         """
         calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
@@ -174,7 +175,7 @@ class ChatRenderer:
         return self._plain_text(text, calls, tools)
 
     def action_ids(self, action: Message, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> tuple[int, ...]:
-        """Return a demonstrated action as a completion: :meth:`action_text`, then the token that ends the turn."""
+        """Return a demonstrated action as a completion: the tokens of :meth:`action_text` and the end-of-turn token."""
         key = ActionKey(action, tools, is_open)
         return self._kept_action(key) if key.size <= _LONGEST_KEPT else self._write_action(key)
 
@@ -183,10 +184,10 @@ class ChatRenderer:
         return (*self._encode(text), self._end_after(key.action, key.tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return a text's token ids, and the indices of those that hold characters of the half-open ``span``.
+        """Return a text's token ids and the indices of those that contain characters of the half-open ``span``.
 
         Raises:
-            UsageError: the tokenizer cannot say which characters a token holds.
+            UsageError: the tokenizer gives no character offsets.
         """
         encoded = self._with_offsets(text)
         first, last = span
@@ -195,10 +196,10 @@ class ChatRenderer:
         return tuple(encoded["input_ids"]), inside
 
     def token_spans(self, token_ids: Sequence[int]) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """Return the text of rendered token ids, and the half-open range of its characters that each of them holds.
+        """Return the text of rendered token ids and the half-open character range of each token.
 
         Raises:
-            UsageError: the tokenizer cannot say, or encodes the text as other ids.
+            UsageError: the tokenizer gives no character offsets, or encodes the text as other ids.
         """
         text = str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
         encoded = self._with_offsets(text)
@@ -209,16 +210,16 @@ class ChatRenderer:
             )
         return text, tuple(encoded["offset_mapping"])
 
-    # ------------------------------------------------------------------------------------------- suffixes, private
+    # --------------------------------------------------------------------------------- private: suffixes
 
     def _suffix_in_place(
         self, messages: Sequence[Message], replies: Observation, tools: Sequence[ToolSpec]
     ) -> str | None:
-        """Render the whole conversation, and cut off what follows the assistant's last message."""
+        """Render the whole conversation and return the text after the assistant's last message."""
         said = messages[-1]
         before = self.template.render(messages[:-1], tools)
         if said.thinking and not self._thought(str(said.content), self._opens(before)).is_closed:
-            return None  # the template would close it
+            return None  # the template would close the truncated message
         whole = self.template.render([*messages, *replies], tools)
         marked = self.template.render([*messages[:-1], self._marked(said), *replies], tools)
         suffix = self._after_mark(marked)
@@ -231,12 +232,14 @@ class ChatRenderer:
         return suffix if self._has_thinking(written) == self._has_thinking(said) else None
 
     def _short_suffix(self, names: tuple[str, ...], replies: tuple[ReplyKey, ...]) -> str | None:
-        """Return the suffix after a short conversation, for templates where it does not depend on more."""
+        """Return the suffix rendered after a short conversation, for templates whose suffix does not depend on earlier
+        messages.
+        """
         said = self._marked(Message("assistant", calls=tuple(ToolCall(name or "tool") for name in names)))
         return self._after_mark(self.template.render([_USER, said, *(reply.message for reply in replies)], ()))
 
     def _probe_shape(self, shape: tuple[int, tuple[Role, ...]], has_tools: bool) -> bool:
-        """Return True if suffixes of this shape do not depend on the conversation before, and change nothing in it."""
+        """Return True if suffixes of this shape neither depend on nor change the earlier conversation."""
         num_calls, roles = shape
         tools = (_PROBE,) if has_tools else ()
         replies = tuple(_reply(role, f"probe {number}") for number, role in enumerate(roles))
@@ -258,14 +261,14 @@ class ChatRenderer:
         return len(suffixes) == 1 and None not in suffixes
 
     def _marked(self, said: Message) -> Message:
-        """Return an assistant message whose last piece of text is the sentinel."""
+        """Return an assistant message with the sentinel as its last text."""
         calls = tuple(call for call in said.calls if isinstance(call, ToolCall))
         if not self.template.renders_calls(said):
             return Message("assistant", _SENTINEL)
         return Message("assistant", calls=(*calls[:-1], replace(calls[-1], arguments={"key": _SENTINEL})))
 
     def _after_mark(self, text: str) -> str | None:
-        """Return the text from the end of the marked assistant message on; None if the template does not show it."""
+        """Return the text after the marked assistant message, or None if the template omits the mark."""
         _, found, tail = text.rpartition(_SENTINEL)
         if not found:
             return None
@@ -289,16 +292,16 @@ class ChatRenderer:
     def _parsed(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         try:
             return self.format.parse(text, tools)
-        except Exception as error:  # a fault of a format is one malformed call, not the end of a run
+        except Exception as error:  # a bug in a format becomes a malformed call and does not end the run
             reason = f"the call cannot be read ({type(error).__name__})"
             return Reading("", (MalformedCall((0, len(text)), reason, text[:SHOWN]),))
 
     def _plain_text(self, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
-        """Return a completion without thinking."""
+        """Return the text of a completion without thinking."""
         said = Message("assistant", text, calls)
         if not calls:
             return self._written(said, tools) or text
-        if self._quotes_marks(calls):  # which templates write as they are, so that the call would end there
+        if self._quotes_marks(calls):  # templates write these texts unescaped, so that the call would end there
             return "\n".join([*([text] if text else []), self.format.format(calls, tools)])
         if not self.template.renders_calls(said) or (text and not self.template.abilities.text_beside_calls):
             said = Message("assistant", "\n".join([*([text] if text else []), self.format.format(calls, tools)]))
@@ -311,7 +314,9 @@ class ChatRenderer:
     def _with_thinking(
         self, thinking: str, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec], is_open: bool
     ) -> str:
-        """Return a completion that thinks first: as the template writes its last message, else by the family's row."""
+        """Return the text of a completion with thinking, in the template's format for a last message, else in the
+        family's.
+        """
         said = Message("assistant", text, calls, thinking=thinking, answer=text)
         is_plain = not self._quotes_marks(calls)
         if is_plain and is_open == self.opens_thinking and (not calls or self.template.renders_calls(said)):
@@ -336,7 +341,7 @@ class ChatRenderer:
         return self._guard.encoded(text, lambda piece: self._tokenizer.encode(piece, add_special_tokens=False))
 
     def _has_thinking(self, message: Message) -> bool:
-        """Return True if a message thinks, or holds an empty block of thinking, which templates drop as well."""
+        """Return True if a message contains thinking or an empty thinking block, both of which templates may drop."""
         think = self.family.think
         return bool(message.thinking) or (think is not None and think[1].strip() in str(message.content))
 
@@ -350,7 +355,7 @@ class ChatRenderer:
         return split_thinking(text, self.family.think, is_open=self.opens_thinking if is_open is None else is_open)
 
     def _written(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
-        """Return an assistant message as the chat template writes it after a prompt, None if it changes the prompt."""
+        """Return an assistant message as the chat template writes it after a prompt; None if the prompt changes."""
         before = self.template.render([_USER], tools)
         whole = self.template.render([_USER, said, *self._after(said)], tools)
         suffix = self._suffix_after(said, tools)
@@ -359,7 +364,7 @@ class ChatRenderer:
         return whole[len(before) : len(whole) - len(suffix)]
 
     def _after(self, said: Message) -> Observation:
-        """Return what may follow an assistant message: results of its calls, or a user message."""
+        """Return messages that may follow an assistant message: results of its calls, or a user message."""
         if self.template.renders_calls(said) and self.template.abilities.results:
             return tuple(_reply("tool", "?") for _ in said.calls)
         return (_USER,)
@@ -368,7 +373,7 @@ class ChatRenderer:
         return self._after_mark(self.template.render([_USER, self._marked(said), *self._after(said)], tools))
 
     def _end_after(self, action: Message, tools: Sequence[ToolSpec]) -> int:
-        """Return the token that ends an action: some templates end calls and text by different ones."""
+        """Return the token that ends an action. Some templates end calls and text with different tokens."""
         calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
         if not calls:
             return self.turn_end_ids[0]
@@ -379,7 +384,7 @@ class ChatRenderer:
         return self._opens(self.template.render([_USER], ()))
 
     def _find_ends(self) -> dict[int, str]:
-        """Return the tokens that end an assistant message, with their texts; the template's own comes first."""
+        """Return the tokens that end an assistant message with their texts, the template's own first."""
         _, _, tail = self.template.render([_USER, Message("assistant", _SENTINEL), _USER], ()).rpartition(_SENTINEL)
         ids = list(self._encode(tail)[:1])
         for text in self.family.ends:

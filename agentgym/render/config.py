@@ -1,4 +1,4 @@
-"""Choose how conversations are rendered for a model."""
+"""Settings of rendering a model's conversations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agentgym.errors import unknown_name
 from agentgym.settings import checked
 
 ToolsStyle = Literal["schema", "compact"]
-"""How tools are described: by their JSON schemas, as the template does, or by one line each."""
+"""Style of tool descriptions: the template's JSON schemas, or one line per tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatConfig:
-    """Settings by which a model's conversations become text. The defaults follow the model's chat template.
+    """Settings of rendering a model's conversations. The defaults follow the model's chat template.
 
     Example:
         >>> ChatConfig().changed({"codec": "hermes", "template_args": {"enable_thinking": False}}).codec
@@ -23,24 +23,24 @@ class ChatConfig:
     """
 
     codec: str = "auto"
-    """Tool-call format; ``auto`` takes that of the template's family."""
+    """Tool-call format; ``auto`` uses the format of the template's family."""
     template_args: Mapping[str, object] = field(default_factory=dict)
-    """Further variables of the chat template, for instance ``{"enable_thinking": False}``."""
+    """Variables for the chat template, for instance ``{"enable_thinking": False}``."""
     tools_style: ToolsStyle = "schema"
     """``compact`` describes each tool in one line of the first message, for models with a short context."""
     keeps_history: bool = False
-    """Continue a segment even where the template would change earlier messages, for instance drop old thinking."""
+    """Continue a segment even if the template would change earlier messages, for instance drop old thinking."""
 
     @property
     def chat(self) -> ChatConfig:
-        """These settings alone, for classes that add some of their own."""
+        """These settings without those that a subclass adds."""
         return ChatConfig(**{part.name: getattr(self, part.name) for part in fields(ChatConfig)})
 
     def changed(self, values: Mapping[str, object]) -> Self:
         """Return a copy with some values replaced.
 
         Raises:
-            ConfigError: an unknown key, or a value of the wrong type.
+            ConfigError: a key is unknown, or a value has the wrong type.
         """
         known = {part.name: getattr(self, part.name) for part in fields(self)}
         if unknown := sorted(set(values) - set(known)):

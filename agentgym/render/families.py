@@ -1,7 +1,7 @@
-"""Model families: how each one writes calls and thinking, and how its chat template is recognised.
+"""Model families: the format of their calls and thinking, and the marks that identify their chat templates.
 
-One row per family. What a template can render (tools, tool results, several calls in one message) is not in the table:
-:mod:`agentgym.render.template` asks the template itself.
+The table has one row per family. It does not say what a template can render (tools, tool results, several calls in a
+message); :mod:`agentgym.render.template` finds that out by rendering.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ FORMATS: dict[str, ToolFormat] = {
         Text(),
     )
 }
-"""Every tool-call format by its name, which is what ``model.codec`` takes."""
+"""Tool-call formats by name, for the setting ``model.codec``."""
 
 Think = tuple[str, str]
-"""What opens and closes thinking."""
+"""Opening and closing mark of thinking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """The forms in which one family of models writes."""
+    """The text formats of one family of models."""
 
     name: str
     models: str
@@ -58,24 +58,24 @@ class Family:
     format: str
     """Name of the tool-call format."""
     marks: tuple[str, ...]
-    """Texts that a chat template of the family contains, all of them."""
+    """Texts that identify a chat template of the family, which contains all of them."""
     think: Think | None = ("<think>", "</think>")
-    """What opens and closes thinking; None if the format itself tells thinking apart, or there is none."""
+    """Opening and closing mark of thinking; None if the tool-call format separates thinking, or there is none."""
     thinking_key: Literal["reasoning_content", "thinking"] = "reasoning_content"
-    """Key of a message under which the template takes thinking."""
+    """Key of a message under which the template expects thinking."""
     takes_raw: bool = True
-    """Completions may be given to the template as they were sampled; False for channels, which it writes itself."""
+    """True if the template takes completions as they were sampled; False for channels, which it writes itself."""
     writes_calls: bool = True
-    """The chat template writes calls in ``format``; False where another format was named than the template's."""
+    """True if the chat template writes calls in ``format``; False if the user has chosen another format."""
     tells_tools: bool = True
-    """Tools that the template leaves out are described in the first message; False for templates that name their format
-    themselves, whose models learn the tools by training."""
+    """True if the first message describes tools that the template omits. False for templates that name their format in
+    a comment, whose models learn the tools by training."""
     ends: tuple[str, ...] = ()
-    """Tokens that end an assistant message, beside the one that the template writes and the tokenizer's own."""
+    """Further tokens that end an assistant message, besides the template's and the tokenizer's own."""
 
 
 FAMILIES: tuple[Family, ...] = (
-    # The first row whose marks are in a template is its family, so the more special rows come first.
+    # The first row whose marks are in a template is its family, so more specific rows come first.
     Family(name="gpt-oss", models="gpt-oss", format="harmony", marks=("<|channel|>", "<|return|>"), think=None,
            thinking_key="thinking", takes_raw=False, ends=("<|call|>", "<|return|>")),
     Family(name="gemma4", models="Gemma 4", format="gemma4", marks=("<|tool_call>call:",),
@@ -107,10 +107,10 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def format_named(name: str) -> ToolFormat:
-    """Return the tool-call format of that name.
+    """Return the tool-call format with a name.
 
     Raises:
-        UnknownNameError: no such format; the message names what exists.
+        UnknownNameError: there is no such format; the message names those that exist.
     """
     if name not in FORMATS:
         raise unknown_name("tool-call format", name, [*FORMATS, "auto"])
@@ -118,9 +118,9 @@ def format_named(name: str) -> ToolFormat:
 
 
 def family_of(chat_template: str) -> Family | None:
-    """Return the family that a chat template belongs to, None if it is unknown.
+    """Return the family of a chat template, or None if it is unknown.
 
-    A template may name its format itself, by a comment ``{#- codec: NAME -#}``.
+    A template may name its format in a comment ``{#- codec: NAME -#}``.
 
     Example:
         >>> family_of("{#- codec: compact -#}{{ messages }}").format
@@ -138,7 +138,7 @@ def family_of(chat_template: str) -> Family | None:
 
 
 def unnamed_family(format_name: str) -> Family:
-    """Return a family of which nothing but the tool-call format is known."""
+    """Return a family of which only the tool-call format is known."""
     return Family(name="other", models="any", format=format_named(format_name).name, marks=(), writes_calls=False)
 
 

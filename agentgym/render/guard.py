@@ -1,9 +1,9 @@
-"""Keep what environments say from becoming control tokens.
+"""Protection against control tokens in text from environments.
 
-A tokenizer reads ``<|im_end|>`` in a web page as the token that ends a turn, and the page could go on as the assistant
-or the system. So before a conversation is rendered, such texts in what an environment, a tool or a user says are
-replaced by stand-ins; when the rendered text is encoded, a stand-in becomes the ordinary tokens of its text. The
-template's own control texts stay control tokens, and what the model sampled stays as it was.
+A tokenizer reads ``<|im_end|>`` in a web page as the token that ends a turn, so the page could continue as the
+assistant or the system. Before a conversation is rendered, such texts from environments, tools and users are therefore
+replaced by placeholders. When the rendered text is encoded, a placeholder becomes the ordinary tokens of its text.
+Control texts of the template stay control tokens, and sampled tokens do not change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from agentgym.types import ToolSpec
 
 _OPEN = "\U000f0000"
-"""Begins a stand-in; one character of a private plane follows, which says for which text it stands."""
+"""First character of a placeholder. The second one, from a private-use plane, encodes the replaced text."""
 _FIRST = 0xF0001
 _CONTROL = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 
@@ -27,13 +27,13 @@ _KNOWN = (
     r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\]",
 )
 KNOWN_CONTROL_TEXTS = re.compile("|".join(_KNOWN))
-"""Control texts of all known families, where the tokenizer is not at hand."""
+"""Control texts of all known families, for use without a tokenizer."""
 
 Encode = Callable[[str], Sequence[int]]
 
 
 def known_control_text(text: str) -> str:
-    """Return the first control text of any known family in a text, nothing if there is none.
+    """Return the first control text of any known family in a text, or an empty text if there is none.
 
     Example:
         >>> known_control_text("bye<|im_end|>")
@@ -44,10 +44,10 @@ def known_control_text(text: str) -> str:
 
 
 def control_texts(tokenizer: Any) -> tuple[str, ...]:
-    """Return the texts that a tokenizer reads as one token of the protocol between model and template.
+    """Return the texts that a tokenizer encodes as a single control token.
 
-    Those are its special tokens, and others it was given beside its vocabulary that look like marks and are in its chat
-    template (``<tool_call>``) or written as control tokens are (``<|fim_prefix|>``).
+    These are its special tokens, and added tokens that look like marks and either occur in its chat template
+    (``<tool_call>``) or are written like control tokens (``<|fim_prefix|>``).
     """
     template = str(tokenizer.chat_template)
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
@@ -61,10 +61,10 @@ def control_texts(tokenizer: Any) -> tuple[str, ...]:
 
 
 def _any_of(texts: Iterable[str]) -> str:
-    """Return a pattern for the longest of some texts that begins at a place.
+    """Return a pattern that matches the longest of several texts.
 
-    Texts share their beginnings, so that a thousand of them cost little more than one: alternatives that are tried one
-    after the other would take seconds on a long page.
+    The pattern shares common prefixes, so that a thousand texts cost little more than one. Separate alternatives would
+    take seconds on a long page.
     """
     tails: dict[str, list[str]] = {}
     ends_here = False
@@ -80,11 +80,11 @@ def _any_of(texts: Iterable[str]) -> str:
 
 
 class ContentGuard:
-    """Replaces control texts by stand-ins, and encodes stand-ins as ordinary tokens.
+    """A converter that replaces control texts with placeholders, and encodes placeholders as ordinary tokens.
 
     Args:
         texts: the control texts.
-        others: further texts that must not come from outside.
+        others: further texts that must not come from outside, such as the renderer's own marks.
 
     Example:
         >>> guard = ContentGuard(["<|im_end|>"])
@@ -101,11 +101,11 @@ class ContentGuard:
         self._stand_in = re.compile(f"{_OPEN}([{chr(_FIRST)}-{chr(_FIRST + len(self._texts) - 1)}])")
 
     def hidden(self, text: str) -> str:
-        """Return a text from outside with stand-ins."""
+        """Return a text from outside with its control texts replaced by placeholders."""
         return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
 
     def hidden_call(self, value: object) -> object:
-        """Return the arguments of a call with stand-ins; the renderer's own marks, which it puts there, stay."""
+        """Return the arguments of a call with placeholders; the renderer's own marks stay."""
         if isinstance(value, str):
             return "".join(
                 self.hidden(piece) if piece not in self._others else piece for piece in self._split.split(value)
@@ -115,7 +115,7 @@ class ContentGuard:
         return [self.hidden_call(one) for one in value] if isinstance(value, list | tuple) else value
 
     def hidden_tools(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """Return tools whose descriptions and schemas hold no control text."""
+        """Return tools with placeholders in descriptions and schemas."""
         if not any(self._found.search(json.dumps(tool.as_function(), ensure_ascii=False)) for tool in tools):
             return tools
         return tuple(
@@ -129,7 +129,7 @@ class ContentGuard:
         )
 
     def pieces(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield a rendered text in pieces; True for one that a stand-in stood for."""
+        """Yield the pieces of a rendered text, with True for those that a placeholder replaced."""
         at = 0
         for found in self._stand_in.finditer(text):
             if found.start() > at:
@@ -140,7 +140,7 @@ class ContentGuard:
             yield text[at:], False
 
     def encoded(self, text: str, encode: Encode) -> tuple[int, ...]:
-        """Return the token ids of a rendered text."""
+        """Encode a rendered text to token ids."""
         if _OPEN not in text:
             return tuple(encode(text))
         return tuple(
@@ -150,7 +150,7 @@ class ContentGuard:
         )
 
     def _plainly(self, text: str, encode: Encode) -> list[int]:
-        """Encode a control text in two parts, or in more where a part is a control text itself."""
+        """Encode a control text in two parts, or in more if a part is itself a control text."""
         ids = list(encode(text[:1]))
         rest = text[1:]
         return ids + (self._plainly(rest, encode) if self._found.search(rest) else list(encode(rest)))

@@ -1,7 +1,8 @@
-"""A chat template, and what it can render: found by rendering small conversations with it.
+"""A chat template and its abilities, which are found by rendering small conversations.
 
-Templates differ in what they take. Some ignore tools, refuse system messages or tool results, take one call a message,
-or want arguments as JSON text. :class:`ChatTemplate` finds out once, and turns messages into what the template takes.
+Templates differ in the messages that they accept. Some ignore tools, reject system messages or tool results, accept one
+call per message, or expect arguments as JSON text. :class:`ChatTemplate` finds this out once and converts messages
+accordingly.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
 
 Chat = list[dict[str, Any]]
-"""Messages as dicts, as ``apply_chat_template`` takes them."""
+"""Messages as dicts for ``apply_chat_template``."""
 
 
 class Tokenizer(Protocol):
-    """The methods that are needed of a Hugging Face tokenizer."""
+    """The required methods of a Hugging Face tokenizer."""
 
     chat_template: Any
     eos_token_id: Any
 
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
+    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any:
+        """Render a conversation with the chat template."""
+
     def __call__(self, text: object, **kwargs: object) -> object: ...
-    def encode(self, text: Any, **kwargs: Any) -> Any: ...
-    def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
+    def encode(self, text: Any, **kwargs: Any) -> Any:
+        """Encode text to token ids."""
+
+    def decode(self, token_ids: Any, **kwargs: Any) -> Any:
+        """Decode token ids to text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,25 +46,25 @@ class Abilities:
     """The abilities of a chat template."""
 
     tools: bool
-    """Tools that are passed to it."""
+    """It renders the tools that are passed to it."""
     system: bool
-    """A system message."""
+    """It accepts a system message."""
     calls: Literal["many", "one", "none"]
-    """Calls of an assistant message."""
+    """Number of calls that it renders per assistant message."""
     text_beside_calls: bool
-    """Text of an assistant message that also has calls."""
+    """It renders the text of an assistant message that also has calls."""
     arguments: Literal["object", "text"]
-    """How it takes the arguments of a call."""
+    """Type in which it expects the arguments of a call."""
     results: bool
-    """Tool results, as messages of the role ``tool``."""
+    """It renders tool results, as messages of the role ``tool``."""
     results_alone: bool
-    """Tool results after a message without calls."""
+    """It renders tool results after a message without calls."""
     repeats: bool
-    """Two user messages in a row."""
+    """It accepts two user messages in a row."""
     thinking: bool
-    """Thinking of the last assistant message."""
+    """It renders the thinking of the last assistant message."""
     parts: bool
-    """Content as a list of parts, not as text."""
+    """It expects content as a list of parts instead of text."""
 
 
 _PROBE_TOOL = ToolSpec(
@@ -67,7 +73,7 @@ _PROBE_TOOL = ToolSpec(
 
 
 def call_id(index: int) -> str:
-    """Return the id of an episode's ``index``-th call, in the nine letters and digits that Mistral's templates take.
+    """Return the id of an episode's ``index``-th call: nine letters and digits, as Mistral's templates require.
 
     Example:
         >>> call_id(7)
@@ -77,14 +83,14 @@ def call_id(index: int) -> str:
 
 
 class ChatTemplate:
-    """Renders messages as text by a tokenizer's chat template.
+    """A renderer of messages to text with a tokenizer's chat template.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        family: the row of the table that the template belongs to.
-        args: more variables of the template, for instance ``{"enable_thinking": False}``.
-        tools_style: ``compact`` describes tools by one line each, in the first message.
-        guard: hides control texts in what does not come from the model; rendered texts hold its stand-ins.
+        family: the template's family.
+        args: variables for the template, for instance ``{"enable_thinking": False}``.
+        tools_style: ``compact`` describes each tool in one line of the first message.
+        guard: replaces control texts that do not come from the model; rendered texts contain its placeholders.
     """
 
     def __init__(
@@ -107,7 +113,7 @@ class ChatTemplate:
         return self._apply(self.as_chat(messages, tools), tools if self._passes_tools else (), more)
 
     def notes(self) -> tuple[str, ...]:
-        """Return one sentence for each thing that the template does not render, and what is done instead."""
+        """Return one sentence for each feature that the template lacks, with its replacement."""
         can, said = self.abilities, []
         if self._family.tells_tools and not self._passes_tools:
             why = "is not asked to describe tools" if can.tools else "takes no tools"
@@ -126,11 +132,11 @@ class ChatTemplate:
     def _passes_tools(self) -> bool:
         if not self.abilities.tools or self._tools_style != "schema":
             return False
-        # a template that shows another format than the one that is read would mislead the model
+        # if the template shows another format than the one that is parsed, it misleads the model
         return self._family.writes_calls or not self._family.tells_tools
 
     def as_chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Chat:
-        """Return messages as the dicts that this template takes."""
+        """Convert messages to the dicts that this template accepts."""
         can, rows, open_ids = self.abilities, list[dict[str, Any]](), list[str]()
         num_calls = 0
         for message in messages:
@@ -150,9 +156,10 @@ class ChatTemplate:
         return rows if can.repeats else _merged(rows)
 
     def renders_calls(self, message: Message) -> bool:
-        """Return True if the template writes the calls of an assistant message; else it is given as text.
+        """Return True if the template writes the calls of an assistant message; otherwise the message is passed as
+        text.
 
-        A message with a malformed call is given as it was written, since no template could write it.
+        A message with a malformed call is passed as sampled, since no template can write it.
         """
         if (
             not self._family.writes_calls
@@ -183,16 +190,16 @@ class ChatTemplate:
         }
 
     def _said(self, message: Message, is_apart: bool) -> str:
-        """Return an assistant message as text: as it was sampled, without thinking that is given apart."""
+        """Return the sampled text of an assistant message, without thinking that is passed separately."""
         if not self._family.takes_raw or not isinstance(message.content, str) or not message.content:
             return message.text
         if is_apart and self._family.think:
             return message.content.rpartition(self._family.think[1].strip())[2].strip()
-        # templates that take parts write a space of their own before them
+        # templates that take parts write a space before them
         return message.content.strip() if self.abilities.parts else message.content
 
     def _arguments(self, call: ToolCall) -> object:
-        arguments = self._guard.hidden_call(dict(call.arguments))  # they may quote a page, or escape what they hold
+        arguments = self._guard.hidden_call(dict(call.arguments))  # templates may quote a page or escape its text
         return json.dumps(arguments, ensure_ascii=False) if self.abilities.arguments == "text" else arguments
 
     def _result(self, message: Message, open_ids: list[str]) -> dict[str, object]:
@@ -213,7 +220,7 @@ class ChatTemplate:
             text = self._tokenizer.apply_chat_template(
                 chat, tools=schemas, tokenize=False, add_generation_prompt=more, **self._args
             )
-        except Exception as error:  # a template can fail in any way
+        except Exception as error:  # a template may raise any exception
             roles = " ".join(row["role"] for row in chat)
             raise UsageError(f"the model's chat template refuses the messages {roles}: {error}") from error
         return str(text)
@@ -302,7 +309,7 @@ def _without_system(rows: Chat) -> Chat:
 
 
 def _merged(rows: Chat) -> Chat:
-    """Join user messages that follow each other."""
+    """Join consecutive user messages."""
     kept: Chat = []
     for row in rows:
         if kept and row["role"] == kept[-1]["role"] == "user":
@@ -313,7 +320,7 @@ def _merged(rows: Chat) -> Chat:
 
 
 class ReplyKey:
-    """A message as a cache key: by what a template sees of it."""
+    """A cache key of a message: the parts that a template sees."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -327,7 +334,7 @@ class ReplyKey:
 
 
 class ActionKey:
-    """A demonstrated action with the tools at hand as a cache key: by what its text follows from."""
+    """A cache key of a demonstrated action: everything that determines its text."""
 
     def __init__(self, action: Message, tools: Sequence[ToolSpec], is_open: bool | None) -> None:
         self.action, self.tools, self.is_open = action, tuple(tools), is_open

@@ -1,4 +1,4 @@
-"""Thinking, cut out of a completion."""
+"""Separation of thinking from the rest of a completion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A completion as its thinking and the rest, which is the end of the completion's text."""
+    """A completion split into thinking and the rest, which is the end of its text."""
 
     thinking: str
     rest: str
@@ -16,11 +16,12 @@ class Thought:
 
 
 def split_thinking(text: str, think: tuple[str, str] | None, *, is_open: bool) -> Thought:
-    """Cut thinking from the start of a completion.
+    """Split thinking from the start of a completion.
 
     Args:
-        think: what opens and closes thinking; None if the model has none.
-        is_open: the prompt already ends with the opening mark.
+        text: text of the completion.
+        think: opening and closing mark of thinking; None if the model has none.
+        is_open: True if the prompt ends with the opening mark.
 
     Example:
         >>> split_thinking("<think>Left?</think>right", ("<think>", "</think>"), is_open=False)
@@ -35,7 +36,7 @@ def split_thinking(text: str, think: tuple[str, str] | None, *, is_open: bool) -
     body = text.lstrip().removeprefix(opening) if begins else text
     thinking, found, rest = body.partition(closing)
     if not begins and not is_open and (not found or opening in thinking):
-        return Thought("", text, True)  # thinking that does not begin the completion is text
+        return Thought("", text, True)  # thinking that is not at the start of the completion is text
     if not found:
         return Thought(body.strip(), "", False)
     return Thought(thinking.removeprefix("thought\n").strip(), rest, True)

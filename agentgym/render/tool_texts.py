@@ -1,4 +1,4 @@
-"""Tools described in words, for models whose chat template takes none."""
+"""Text descriptions of tools for models whose chat template does not support tools."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from agentgym.types import ToolCall, ToolSpec
 
 
 def tools_text(form: ToolFormat, tools: Sequence[ToolSpec], style: Literal["schema", "compact"]) -> str:
-    """Return the paragraph that describes tools and shows how to call one, in the format's own writing.
+    """Return a paragraph that describes tools and shows an example call in the tool-call format.
 
-    ``schema`` gives each tool's JSON schema, ``compact`` one line each, which is three to six times shorter.
+    ``schema`` gives each tool's JSON schema. ``compact`` gives one line per tool, which is three to six times shorter.
     """
     described = [signature(tool) for tool in tools] if style == "compact" else [as_json(t.as_function()) for t in tools]
     listed = "\n".join(described)
@@ -22,12 +22,12 @@ def tools_text(form: ToolFormat, tools: Sequence[ToolSpec], style: Literal["sche
 
 
 def result_text(text: str) -> str:
-    """Return a tool's result as a user message gives it to models that know no such role."""
+    """Return a tool's result as text of a user message, for models without the role ``tool``."""
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
 def signature(tool: ToolSpec) -> str:
-    """Return a tool as one line; optional arguments are marked by ``?``.
+    """Return a tool as one line; ``?`` marks optional arguments.
 
     Example:
         >>> schema = {"properties": {"box": {"type": "integer"}, "why": {"type": "string"}}, "required": ["box"]}

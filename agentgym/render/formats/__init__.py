@@ -1,1 +1,1 @@
-"""Tool-call formats: how models write calls as text. One file per format."""
+"""Tool-call formats: the syntax in which models write calls as text. One module per group of formats."""

@@ -39,6 +39,8 @@ class DeepSeek:
     )
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _call(block.body, call_id))
 
@@ -47,6 +49,7 @@ class DeepSeek:
         return Reading(said.strip(), reading.calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         bodies = []
         for call in calls:
             written = as_json(dict(call.arguments), self.marks)

@@ -37,12 +37,15 @@ class Gemma4:
     marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _call(block.body, call_id))
 
         return read_blocks(text, "<|tool_call>", "<tool_call|>", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         return "".join(f"<|tool_call>call:{call.name}{_text(dict(call.arguments))}<tool_call|>" for call in calls)
 
 

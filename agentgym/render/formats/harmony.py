@@ -34,6 +34,7 @@ class Harmony:
     marks = (_START, "<|message|>", "<|end|>", "<|call|>", "<|return|>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
         calls: list[Call] = []
         said: list[str] = []
         at = 0
@@ -61,6 +62,7 @@ class Harmony:
         return "\n".join(body.strip() for body in bodies)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         written = []
         for call in calls:
             body = as_json(dict(call.arguments), self.marks)

@@ -29,6 +29,8 @@ class Hermes:
     marks = ("<tool_call>", "</tool_call>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> Sequence[Call]:
             if block.body.lstrip().startswith("["):
                 return listed_calls(block.body.strip(), block.span, call_id)
@@ -37,5 +39,6 @@ class Hermes:
         return read_blocks(text, "<tool_call>", "</tool_call>", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         bodies = (as_json({"name": call.name, "arguments": dict(call.arguments)}, self.marks) for call in calls)
         return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)

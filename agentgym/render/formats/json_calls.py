@@ -27,7 +27,7 @@ from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 class LlamaJson:
     """``{"name": ..., "parameters": {...}}`` as the whole answer; several are separated by ``;``.
 
-    Text that does not begin with a call is an answer in words.
+    Text that does not begin with a call is an answer without calls.
 
     Example:
         >>> LlamaJson().parse('{"name": "look", "parameters": {}}', [])
@@ -40,6 +40,7 @@ class LlamaJson:
     marks = ("<|python_tag|>",)
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
         body = text.replace("<|python_tag|>", "").strip()
         if not body.startswith("{"):
             return Reading(body)
@@ -47,6 +48,7 @@ class LlamaJson:
         return Reading(body[at:].strip(), calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         return "; ".join(as_json({"name": call.name, "parameters": dict(call.arguments)}, self.marks) for call in calls)
 
 
@@ -64,6 +66,8 @@ class Mistral:
     marks = ("[TOOL_CALLS]", "[ARGS]", "</s>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> Sequence[Call]:
             body = block.body.strip()
             if body.startswith("["):
@@ -80,6 +84,7 @@ class Mistral:
         return read_blocks(text, "[TOOL_CALLS]", "</s>", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         return "[TOOL_CALLS]" + as_json(
             [{"name": call.name, "arguments": dict(call.arguments)} for call in calls], self.marks
         )
@@ -99,6 +104,8 @@ class Phi:
     marks = ("<|tool_call|>", "<|/tool_call|>", "<|end|>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> Sequence[Call]:
             return listed_calls(block.body.strip(), block.span, call_id)
 
@@ -110,14 +117,16 @@ class Phi:
         return read_blocks(text, "functools[", "<|end|>", read_bare)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         bodies = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
         return f"<|tool_call|>{as_json(bodies, self.marks)}<|/tool_call|>"
 
 
 class Json:
-    """``{"name": ..., "arguments": {...}}`` anywhere in the answer, fenced or bare; for models that know no format.
+    """``{"name": ..., "arguments": {...}}`` anywhere in the answer, fenced or bare; for models without a tool-call
+    format.
 
-    An object that names no tool is text.
+    An object that does not name a tool is text.
 
     Example:
         >>> Json().parse('I look.\\n```json\\n{"name": "look", "arguments": {}}\\n```', [])
@@ -130,6 +139,7 @@ class Json:
     _END = re.compile(r"\s*```")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
         calls: list[Call] = []
         spans: list[Span] = []
         objects = JsonCalls(text, "arguments")
@@ -146,11 +156,12 @@ class Json:
         return Reading(outside(text, spans), tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         return "\n".join(as_json({"name": call.name, "arguments": dict(call.arguments)}) for call in calls)
 
 
 class React:
-    """``Action: NAME`` and ``Action Input: {...}`` on lines of their own; the text before is the reasoning.
+    """``Action: NAME`` and ``Action Input: {...}`` on separate lines; the text before them is the reasoning.
 
     Example:
         >>> React().parse('Thought: I look.\\nAction: look\\nAction Input: {}', [])
@@ -161,6 +172,8 @@ class React:
     marks = ("Action:", "Action Input:")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> tuple[Call]:
             name, found, written = block.body.partition("Action Input:")
             try:
@@ -174,6 +187,7 @@ class React:
         return read_blocks(text, "Action:", "\nObservation:", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         return "\n".join(
             f"Action: {call.name}\nAction Input: {as_json(dict(call.arguments), self.marks)}" for call in calls
         )

@@ -1,9 +1,10 @@
-"""Literals and keyword arguments of Python, read in linear time.
+"""A parser of Python literals and keyword arguments in linear time.
 
-Python's own parser takes seconds for a megabyte of half calls, and its memory and recursion have limits that text can
-reach. A call holds a small part of the language: text, numbers, ``True``, ``False``, ``None``, lists, tuples and dicts,
-which :class:`PythonReader` reads as :func:`ast.literal_eval` does. It also takes what models write and Python refuses:
-``true``, ``false``, ``null``, line breaks inside quotes, zeros before a number, and Python's keywords as names.
+Python's own parser takes seconds for a megabyte of incomplete calls, and text can exceed its memory and recursion
+limits. Calls use a small part of the language: text, numbers, ``True``, ``False``, ``None``, lists, tuples and dicts.
+:class:`PythonReader` reads these as :func:`ast.literal_eval` does. It also accepts what models write although Python
+does not allow it: ``true``, ``false``, ``null``, line breaks inside quotes, leading zeros, and Python's keywords as
+names.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from agentgym.canonical import MAX_DEPTH
 from agentgym.render.formats.reading import NotReadableError
 
 NAME = r"[^\W\d][\w.\-]*+"
-"""Pattern of a tool's name: dots and dashes are common in the names of MCP servers' tools."""
+"""Pattern of a tool's name. Dots and dashes are common in names of MCP servers' tools."""
 
 MAX_VALUES = 30_000
-"""How many values and calls are read of one completion."""
+"""Most values and calls that are read from one completion."""
 
 _BLANK = re.compile(r"(?:\s++|#[^\n]*+|\\\n)*+")
 _KEY = re.compile(r"([^\W\d][\w\-]*+)\s*+=(?!=)")
@@ -63,19 +64,19 @@ _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": Fal
 
 @dataclass(slots=True)
 class Effort:
-    """The part of a completion that may still be read; it bounds the time that garbage takes.
+    """A budget of values and calls for one completion, which limits the time spent on garbage.
 
     Args:
-        left: values and calls. A completion that a model can write holds far fewer.
+        left: values and calls that may still be read. Real completions contain far fewer.
     """
 
     left: int = MAX_VALUES
 
     def spend(self, amount: int, at: int) -> None:
-        """Take an amount.
+        """Spend a part of the budget.
 
         Raises:
-            NotReadableError: nothing is left.
+            NotReadableError: the budget is spent.
         """
         self.left -= amount
         if self.left < 0:
@@ -84,7 +85,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class PythonReader:
-    """Reads literals and arguments out of a text.
+    """A reader of literals and arguments in a text.
 
     Example:
         >>> PythonReader("[1, 'a', (True, None)] and more", Effort()).value(0)
@@ -97,12 +98,12 @@ class PythonReader:
     effort: Effort
 
     def arguments(self, at: int) -> tuple[dict[str, Any], int]:
-        """Read ``key=value, ...)`` from ``at`` on, which is after the opening bracket; also return where it ends.
+        """Read ``key=value, ...)`` from ``at``, which is after the opening bracket. Return the arguments and the end.
 
-        A key that is given twice has its last value.
+        If a key is given twice, its last value counts.
 
         Raises:
-            NotReadableError: the text is something else.
+            NotReadableError: the text has another syntax.
         """
         arguments: dict[str, Any] = {}
         at = self._after_blank(at)
@@ -115,10 +116,10 @@ class PythonReader:
         return arguments, at + 1
 
     def value(self, at: int, depth: int = 1) -> tuple[Any, int]:
-        """Read the literal at ``at`` or after blanks there; also return where it ends.
+        """Read the literal at ``at``, after blanks if there are any. Return the value and the end.
 
         Raises:
-            NotReadableError: no literal, one nested deeper than :data:`MAX_DEPTH`, or one that has no end.
+            NotReadableError: there is no literal, it has no end, or it is nested deeper than :data:`MAX_DEPTH`.
         """
         at = self._after_blank(at)
         self.effort.spend(1, at)
@@ -143,7 +144,7 @@ class PythonReader:
         return self._items(found.end(), depth + 1, found.group())
 
     def _joined(self, found: re.Match[str]) -> tuple[str, int]:
-        """Return a string and those that follow it, which Python joins."""
+        """Return a string joined with adjacent strings, as Python does."""
         pieces, end = [_unescaped(found)], found.end()
         while True:
             following = _MORE_TEXT.match(self.text, self._after_blank(end))
@@ -178,7 +179,7 @@ class PythonReader:
         return members, at + 1
 
     def _after_item(self, at: int, closing: str) -> int:
-        """Return where the next item or the closing bracket begins."""
+        """Return the position of the next item or of the closing bracket."""
         at = self._after_blank(at)
         if self.text.startswith(",", at):
             return self._after_blank(at + 1)

@@ -24,7 +24,7 @@ from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 _ESCAPED = "\\x{:02x}"
 _EXPECTED = "expected a call like name(key=value)"
 _PER_VALUE = 50
-"""Characters of a call that cannot be read that count as one value: they may be read again."""
+"""So many characters of a malformed call count as one value of the budget, since they may be read again."""
 
 _HEAD = re.compile(rf"({NAME})\s*+\(")
 _SEPARATORS = re.compile(r"(?:[\s,;\[\]()]++|#[^\n]*+|\\\n)*+")
@@ -35,7 +35,7 @@ _SOUNDS_LIKE_CALL = re.compile(rf"\[\s*+{NAME}\(")
 
 
 class Pythonic:
-    """``[f(a=1), g()]`` as the whole answer; text that does not begin with a call is an answer in words.
+    """``[f(a=1), g()]`` as the whole answer; text that does not begin with a call is an answer without calls.
 
     Example:
         >>> Pythonic().parse("[go(to='fridge 1'), look()]", []).calls[0]
@@ -46,6 +46,7 @@ class Pythonic:
     marks = ("<|python_start|>", "<|python_end|>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
         body = text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip()
         if not _SOUNDS_LIKE_CALL.match(body):
             return Reading(body)
@@ -53,11 +54,12 @@ class Pythonic:
         return Reading(body[end:], tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         return without_marks(_listed(calls), self.marks, _ESCAPED)
 
 
 class Marked:
-    """Calls in Python between two marks.
+    """Calls in Python syntax between two marks.
 
     Example:
         >>> Marked("lfm2", "<|tool_call_start|>", "<|tool_call_end|>").parse(
@@ -72,6 +74,7 @@ class Marked:
         self._opening, self._closing, self._joined = opening, closing, joined
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
         effort = Effort()
 
         def read(block: Block, call_id: str) -> list[Call]:
@@ -84,20 +87,22 @@ class Marked:
         return read_blocks(text, self._opening, self._closing, read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         body = _listed(calls) if self._joined else "\n".join(_call_text(call) for call in calls)
         return f"{self._opening}{without_marks(body, self.marks, _ESCAPED)}{self._closing}"
 
 
 def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list[Call], int]:
-    """Read calls one after another; also return where text begins that follows a list of them.
+    """Read calls one after another. Return them and the position of the text after the list.
 
-    A call that cannot be read ends where the next one begins, after a bracket and a comma or line break. Reading goes
-    on there, so a part of the text may be read again. ``effort`` bounds that part, which makes the time linear.
+    A malformed call ends where the next one begins, after a bracket and a comma or line break. Reading continues there,
+    so a part of the text may be read again. ``effort`` limits that part, which makes the time linear.
 
     Args:
-        span: where the source lies in the completion, for malformed calls.
+        source: text of the calls.
+        span: range of the source in the completion, for malformed calls.
         first_id: id of the first call.
-        effort: what may be read; what is left is one malformed call.
+        effort: the budget. When it is spent, the rest is one malformed call.
     """
     calls: list[Call] = []
     end, reader = 0, PythonReader(source, effort)
@@ -137,7 +142,7 @@ def _call_at(reader: PythonReader, at: int, call_id: str) -> tuple[ToolCall, int
 
 
 def _loose_call(source: str, call_id: str, effort: Effort) -> ToolCall | None:
-    """Read a call whose text holds its own quotes unescaped, as LFM2.5's chat template writes it."""
+    """Read a call with unescaped quotes inside its text, as LFM2.5's chat template writes it."""
     found = _LOOSE.fullmatch(source)
     if found is None:
         return None

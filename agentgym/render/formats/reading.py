@@ -1,7 +1,7 @@
-"""Parts that all tool-call formats share: a completion that has been read, marked blocks, and JSON from a model.
+"""Shared parts of all tool-call formats: parsed completions, marked blocks, and JSON from a model.
 
-Every reader here takes time linear in the text, raises nothing, and keeps each call apart: one that cannot be read
-becomes a :class:`~agentgym.types.MalformedCall` beside the others.
+The parser of every format takes time linear in the text and raises no error. A call that cannot be parsed becomes a
+:class:`~agentgym.types.MalformedCall` and does not affect the others.
 """
 
 from __future__ import annotations
@@ -21,24 +21,22 @@ Span = tuple[int, int]
 """A half-open range of characters."""
 
 MAX_CALLS = 1_000
-"""How many calls of a completion are read; what follows is one malformed call.
-
-A call that is no JSON costs time in proportion to its position, so many of them would take quadratic time.
-"""
+"""Most calls that are read from a completion; the rest is one malformed call. The cost of a call with invalid JSON is
+proportional to its position, so many of them would take quadratic time."""
 
 SHOWN = 200
-"""How many characters are kept of a text that is too long or broken to be read."""
+"""Most characters that are kept of a malformed text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A completion without its thinking: the text outside of calls, and the calls in order."""
+    """A parsed completion without thinking: the text outside of calls, and the calls in order."""
 
     text: str
     calls: tuple[Call, ...] = ()
 
     def calls_after(self, num_characters: int) -> tuple[Call, ...]:
-        """Return the calls as those of a longer text, which has so many characters before the one that was read."""
+        """Return the calls with spans shifted by the characters that precede the parsed text."""
         return tuple(
             replace(call, span=(call.span[0] + num_characters, call.span[1] + num_characters))
             if isinstance(call, MalformedCall)
@@ -48,24 +46,24 @@ class Reading:
 
 
 class ToolFormat(Protocol):
-    """One way to write tool calls as text."""
+    """A format of tool calls."""
 
     name: str
 
     @property
     def marks(self) -> Sequence[str]:
-        """Texts that end a call or begin another one; :meth:`format` escapes them in arguments.
+        """Texts that end a call or begin another one. :meth:`format` escapes them in arguments.
 
-        Formats that write values bare have no escapes, and none here.
+        Formats with unquoted values cannot escape them, and list none.
         """
         ...
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
-        """Read a completion; thinking has been removed from it."""
+        """Parse a completion without its thinking."""
         ...
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        """Write calls as text that :meth:`parse` reads back."""
+        """Format calls as text that :meth:`parse` reads back."""
         ...
 
 
@@ -82,7 +80,7 @@ class Block:
 
 
 def blocks(text: str, opening: str, closing: str) -> Iterator[Block]:
-    """Yield marked blocks. One that is not closed ends at the next opening mark, or at the end of the text.
+    """Yield marked blocks. An unclosed block ends at the next opening mark or at the end of the text.
 
     Example:
         >>> [block.body for block in blocks("a <x>b</x> <x>c <x>d", "<x>", "</x>")]
@@ -91,7 +89,7 @@ def blocks(text: str, opening: str, closing: str) -> Iterator[Block]:
     at, closes = text.find(opening), 0
     while at >= 0:
         start = at + len(opening)
-        if 0 <= closes < start:  # a mark that was found earlier is not searched for again: linear time
+        if 0 <= closes < start:  # remember the position of a mark instead of searching again, for linear time
             closes = text.find(closing, start)
         following = text.find(opening, start)
         is_closed = closes >= 0 and (following < 0 or closes < following)
@@ -101,7 +99,7 @@ def blocks(text: str, opening: str, closing: str) -> Iterator[Block]:
 
 
 def outside(text: str, spans: Iterable[Span]) -> str:
-    """Return the text outside of ascending spans, without white space at its ends.
+    """Return the text outside of ascending spans, stripped of white space at both ends.
 
     Example:
         >>> outside("I look. <x>1</x>", [(8, 16)])
@@ -115,7 +113,7 @@ def outside(text: str, spans: Iterable[Span]) -> str:
 
 
 def read_blocks(text: str, opening: str, closing: str, read: Callable[[Block, str], Sequence[Call]]) -> Reading:
-    """Read every block by ``read``, which takes the block and the id of its first call."""
+    """Parse every block with ``read``, which takes the block and the id of its first call."""
     calls: list[Call] = []
     spans: list[Span] = []
     for block in blocks(text, opening, closing):
@@ -129,7 +127,7 @@ def read_blocks(text: str, opening: str, closing: str, read: Callable[[Block, st
 
 
 def too_many(text: str, at: int) -> MalformedCall:
-    """Return what is left of a completion after :data:`MAX_CALLS` calls."""
+    """Return the rest of a completion after :data:`MAX_CALLS` calls as a malformed call."""
     return MalformedCall((at, len(text)), f"more than {MAX_CALLS:,} calls", text[at : at + SHOWN])
 
 
@@ -137,10 +135,11 @@ def too_many(text: str, at: int) -> MalformedCall:
 
 
 class NotReadableError(ValueError):
-    """Text that is no call; the message is shown to the model.
+    """An error for text that is not a call; the model sees the message.
 
     Args:
-        end: how far the text was read; a search for the next call goes on there, so that the whole takes linear time.
+        end: position up to which the text was read. The search for the next call continues there, so that the total
+            time is linear.
     """
 
     def __init__(self, reason: str, end: int = 0) -> None:
@@ -156,11 +155,11 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def json_at(text: str, at: int = 0) -> tuple[object, int]:
-    """Read the JSON value that begins at ``at`` or after white space there; also return where it ends.
+    """Read the JSON value at ``at``, after white space if there is any. Return the value and its end.
 
     Raises:
-        NotReadableError: no value, a value nested deeper than :data:`MAX_DEPTH`, a number that is not finite, or text
-            that is not valid Unicode.
+        NotReadableError: there is no JSON value, it is nested deeper than :data:`MAX_DEPTH`, or it contains a number
+            that is not finite or invalid Unicode.
     """
     while at < len(text) and text[at].isspace():
         at += 1
@@ -172,7 +171,7 @@ def json_at(text: str, at: int = 0) -> tuple[object, int]:
         raise NotReadableError(f"nested deeper than {MAX_DEPTH}", len(text)) from None
     except json.JSONDecodeError as error:
         raise NotReadableError(f"not JSON: {error}", error.pos) from None
-    except ValueError as error:  # a whole number of more digits than Python converts
+    except ValueError as error:  # a whole number with more digits than Python converts
         raise NotReadableError(f"not JSON: {error}", at) from None
     try:
         check_value(value)
@@ -182,10 +181,10 @@ def json_at(text: str, at: int = 0) -> tuple[object, int]:
 
 
 def json_value(text: str) -> object:
-    """Read a text that is one JSON value.
+    """Read a text that consists of one JSON value.
 
     Raises:
-        NotReadableError: it is not.
+        NotReadableError: the text is not one JSON value.
     """
     value, end = json_at(text)
     if text[end:].strip():
@@ -194,10 +193,10 @@ def json_value(text: str) -> object:
 
 
 def check_value(value: object) -> None:
-    """Refuse arguments that cannot be recorded, as :func:`~agentgym.canonical.require_writable` does.
+    """Raise an error for arguments that cannot be recorded, as :func:`~agentgym.canonical.require_writable` does.
 
     Raises:
-        NotReadableError: the value is one of these.
+        NotReadableError: the value cannot be recorded.
     """
     try:
         require_writable(value)
@@ -206,10 +205,10 @@ def check_value(value: object) -> None:
 
 
 def json_call(value: object, call_id: str, key: str = "arguments") -> ToolCall:
-    """Return the call that ``{"name": ..., "arguments": {...}}`` describes; arguments may be JSON text of an object.
+    """Return the call in ``{"name": ..., "arguments": {...}}``. The arguments may also be JSON text.
 
     Raises:
-        NotReadableError: the value has another shape.
+        NotReadableError: the value has another structure.
     """
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         raise NotReadableError(f'expected {{"name": "...", "{key}": {{...}}}}')
@@ -235,10 +234,10 @@ _NEXT_CALL = re.compile(
 
 
 class JsonCalls:
-    """Calls as JSON objects in a text. One that cannot be read ends where the next one begins.
+    """Calls as JSON objects in a text. A malformed call ends where the next one begins.
 
     Args:
-        key: what the arguments stand under.
+        key: key of the arguments.
     """
 
     def __init__(self, text: str, key: str) -> None:
@@ -246,18 +245,20 @@ class JsonCalls:
 
     @cached_property
     def _next_calls(self) -> tuple[list[int], list[int]]:
-        """Ends of objects that a call follows, and where those calls begin; found once, for linear time."""
+        """Ends of objects before a call, and the starts of those calls; computed once, for linear time."""
         found = list(_NEXT_CALL.finditer(self.text))
         return [one.start() + 1 for one in found], [one.end() for one in found]
 
     def next_call(self, at: int) -> tuple[int, int] | None:
-        """Return where an object ends at or after ``at`` that a call follows, and where that call begins."""
+        """Return the end of the first object at or after ``at`` with a call after it, and the start of that call."""
         ends, begins = self._next_calls
         index = bisect_right(ends, at)
         return (ends[index], begins[index]) if index < len(ends) else None
 
     def call(self, at: int, call_id: str, *, in_prose: bool) -> tuple[Call, int]:
-        """Read the call at ``at``; a malformed one ends before the next one, and with its line if it is in prose."""
+        """Read the call at ``at``. A malformed call ends before the next one, and at the end of its line if it is in
+        prose.
+        """
         try:
             value, end = json_at(self.text, at)
         except NotReadableError as error:
@@ -273,7 +274,7 @@ class JsonCalls:
             return MalformedCall((at, end), str(error), self.text[at:end]), end
 
     def listed(self, at: int, separators: str, first_id: int = 0) -> tuple[tuple[Call, ...], int]:
-        """Read calls from ``at`` on, one object after another; also return where they end."""
+        """Read consecutive calls from ``at``. Return the calls and their end."""
         calls: list[Call] = []
         while True:
             following = None if self.text.startswith("{", at) else self.next_call(at)
@@ -293,7 +294,7 @@ class JsonCalls:
 
 
 def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
-    """Read a JSON list of calls; where the list is broken, its calls are read one by one."""
+    """Read a JSON list of calls. If the list is malformed, read its calls one by one."""
     try:
         value = json_value(body)
         if not isinstance(value, list):
@@ -314,10 +315,10 @@ def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
 
 
 def as_json(value: object, marks: Sequence[str] = ()) -> str:
-    """Write a value as JSON, with its characters as they are.
+    """Format a value as JSON without escaping non-ASCII characters.
 
     Args:
-        marks: texts that would end the call or begin another one; their first character is written as an escape.
+        marks: texts that would end the call or begin another one; their first character is escaped.
 
     Example:
         >>> as_json({"text": "</tool_call>"}, ("</tool_call>",))
@@ -327,9 +328,9 @@ def as_json(value: object, marks: Sequence[str] = ()) -> str:
 
 
 def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
-    """Return a text whose marks begin with an escape, which ``escape`` formats from a character's number.
+    """Return a text in which the first character of each mark is escaped; ``escape`` formats its code point.
 
-    Outside of quotes, JSON and Python hold no marks.
+    In JSON and Python, marks can occur only inside quotes.
     """
     for mark in marks:
         if mark in text:
@@ -341,9 +342,9 @@ def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
 
 
 def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> object:
-    """Return an argument that a format writes as bare text, by the type that the tool's schema gives it.
+    """Convert an argument that a format writes as bare text to the type in the tool's schema.
 
-    Where the schema says string, or nothing, the text stays text unless it can only be meant as JSON.
+    If the type is string or missing, the text stays text, unless it can only be JSON.
 
     Example:
         >>> spec = ToolSpec("f", "", {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}})

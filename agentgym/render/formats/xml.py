@@ -1,7 +1,7 @@
-"""Calls as tags around bare values: Qwen3-Coder, Qwen3.5 and Nemotron 3 (``qwen_xml``), GLM 4.x (``glm``).
+"""Calls as tags around unquoted values: Qwen3-Coder, Qwen3.5 and Nemotron 3 (``qwen_xml``), GLM 4.x (``glm``).
 
-Values carry no types, so the tool's schema says what each one is. A value ends at its closing tag, so a text that
-contains that tag cannot be written; the models' own parsers have the same limit.
+Values carry no types, so the tool's schema decides the type. A value ends at its closing tag, so text that contains
+this tag cannot be written. The models' own parsers have the same limit.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class QwenXml:
     marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _function(block.body, call_id, tools))
 
@@ -47,6 +49,7 @@ class QwenXml:
         return read_blocks(text, "<function=", "</function>", read_bare)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         written = []
         for call in calls:
             values = "".join(
@@ -69,12 +72,15 @@ class Glm:
     marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Parse a completion without its thinking."""
+
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _glm_call(block.body, call_id, tools))
 
         return read_blocks(text, "<tool_call>", "</tool_call>", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Format calls as text that :meth:`parse` reads back."""
         written = []
         for call in calls:
             lines = [call.name]

@@ -1,1 +1,1 @@
-"""Our environments, evaluations and episodes in the forms of other projects."""
+"""agentgym's environments, evaluations and episodes in the formats of other projects."""

@@ -1,4 +1,4 @@
-"""Episodes as conversations in the form of OpenAI's messages."""
+"""Episodes as conversations in OpenAI's message format."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentgym.types import ImagePart, Message, ToolCall, ToolSpec, Trajectory
 def conversation_of(trajectory: Trajectory, tools: Sequence[ToolSpec] = ()) -> list[dict[str, Any]]:
     """Return the messages of an episode, from the first observation to the last reply.
 
-    Sub-agents and summaries are left out. An assistant
-    message holds what was done: an expert's action where one was played in place of the policy's. Calls
-    that could not be read stay the text that they were, and their replies are those of a user.
+    Sub-agents and summaries are left out. An assistant message holds the executed action, which may be an expert's in
+    place of the policy's. Malformed calls stay text, and their replies have the role ``user``.
 
     Args:
-        tools: of the environment; with them the text of a call is not repeated beside the call.
+        trajectory: the episode.
+        tools: tools of the environment; if given, the text of a call is not repeated beside the call.
 
     Example:
         >>> import agentgym
@@ -35,10 +35,10 @@ def conversation_of(trajectory: Trajectory, tools: Sequence[ToolSpec] = ()) -> l
 
 
 def rows_of(messages: Sequence[Message], ids: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return messages in the form of OpenAI's API.
+    """Return messages in OpenAI's format.
 
     Args:
-        ids: of the calls that the messages make or answer, in order.
+        ids: ids of the calls that the messages make or answer, in order.
     """
     rows: list[dict[str, Any]] = []
     open_ids = list(ids)
@@ -49,7 +49,7 @@ def rows_of(messages: Sequence[Message], ids: Sequence[str] = ()) -> list[dict[s
             name = message.result.name if message.result is not None else ""
             row = {"role": "tool", "tool_call_id": open_ids.pop(0), "content": _content(message)}
             rows.append({**row, "name": name} if name else row)
-        elif message.role == "tool":  # an answer to text that was no call
+        elif message.role == "tool":  # the reply to a malformed call, which stays text
             rows.append({"role": "user", "content": _content(message)})
         else:
             rows.append({"role": message.role, "content": _content(message)})
@@ -74,7 +74,7 @@ def _assistant(message: Message, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def _readable_calls(message: Message) -> list[ToolCall]:
-    """Return the calls of a message, none if one of them could not be read."""
+    """Return the calls of a message; none if one of them is malformed."""
     calls = [call for call in message.calls if isinstance(call, ToolCall)]
     return calls if len(calls) == len(message.calls) else []
 

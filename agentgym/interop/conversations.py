@@ -1,4 +1,4 @@
-"""Recorded episodes as rows of a data set: one conversation a row, in the columns that TRL and others train on."""
+"""Recorded episodes as rows of a data set, one conversation per row, with the columns that TRL and others use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agentgym.types import ToolSpec, Trajectory
 
 
 def write_conversations(recorded: Recorded, path: Path) -> int:
-    """Write episodes to ``.jsonl`` or ``.parquet``, and return how many.
+    """Write episodes to ``.jsonl`` or ``.parquet`` and return their number.
 
     Columns: ``messages`` and ``tools`` (JSON text in Parquet, whose columns have one type), ``env_id``, ``task_id``,
-    ``seed``, ``status``, ``success``, ``reward``, ``reward_parts``. Episodes whose infrastructure failed are left out:
-    they have no reward.
+    ``seed``, ``status``, ``success``, ``reward``, ``reward_parts``. Failed episodes are left out, since they have no
+    reward.
 
     Raises:
-        UsageError: an environment cannot be made, which tells the tools.
+        UsageError: an environment, which lists the tools, cannot be made.
         MissingExtraError: Parquet needs the extra ``parquet``.
     """
     valid = [one for one in recorded.trajectories if one.status.is_evidence]
@@ -56,7 +56,7 @@ def _rows(trajectories: Sequence[Trajectory], tools: dict[str, tuple[ToolSpec, .
 
 
 def _tools(run: RunFolder, env_ids: set[str]) -> dict[str, tuple[ToolSpec, ...]]:
-    """Return the tools of environments, which records do not hold; those of a new instance."""
+    """Return the tools of environments from new instances, since records do not hold them."""
     require_trust(run.path)
     found: dict[str, tuple[ToolSpec, ...]] = {}
     for reference, kwargs in _named(run.config):
@@ -86,7 +86,7 @@ def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
         raise MissingExtraError(str(path), "parquet") from error
     if not rows:
         raise UsageError("there is no episode to write")
-    # one type a column: schemas of tools differ from each other, and contents are text or parts
+    # a column has one type, while schemas of tools differ and contents are text or parts; hence JSON text
     flat = [
         {**row, "tools": json.dumps(row["tools"]), "messages": [_plain(one) for one in row["messages"]]} for row in rows
     ]

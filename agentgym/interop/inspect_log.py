@@ -1,4 +1,4 @@
-"""An evaluation as a log of inspect_ai, for ``inspect view`` and its Python functions (extra ``inspect``)."""
+"""Export of an evaluation as a log of inspect_ai, for ``inspect view`` and its Python API (extra ``inspect``)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ except ImportError as error:
 
 
 def write_inspect_log(recorded: Recorded, path: Path) -> int:
-    """Write an evaluation to ``.eval`` or ``.json``, and return how many episodes it has.
+    """Write an evaluation to ``.eval`` or ``.json`` and return its number of episodes.
 
-    Each episode is a sample; further episodes of a task are its epochs. Scores are ``success`` and ``reward``, and each
-    named part of the reward. An episode whose infrastructure failed is a sample with an error and without a score.
+    Each episode is a sample; repeated episodes of a task are its epochs. Scores are ``success``, ``reward``, and each
+    named part of the reward. A failed episode is a sample with an error and without a score.
     """
     samples = _samples(recorded.trajectories)
     summary = recorded.run.summaries.get(recorded.label)
@@ -70,12 +70,12 @@ def _spec(recorded: Recorded, summary: EvalSummary | None, samples: Sequence[Eva
 
 
 def _begun(recorded: Recorded) -> datetime:
-    """Return when the evaluation's folder was last written to, which is about when it ended."""
+    """Return the time of the last write to the evaluation's folder, which is about the end of the evaluation."""
     return datetime.fromtimestamp(recorded.run.evals[recorded.label].stat().st_mtime, UTC)
 
 
 def _stats(recorded: Recorded, samples: Sequence[EvalSample]) -> EvalStats:
-    """Return the seconds of all episodes added up, as if one had been played after the other."""
+    """Return the total seconds of all episodes, as if they had run one after the other."""
     seconds = sum(sample.total_time or 0.0 for sample in samples)
     begun = _begun(recorded)
     return EvalStats(started_at=begun.isoformat(), completed_at=(begun + timedelta(seconds=seconds)).isoformat())
@@ -137,12 +137,12 @@ def _results(samples: Sequence[EvalSample]) -> EvalResults:
 
 
 def chat_messages_of(rows: Sequence[dict[str, Any]]) -> list[ChatMessage]:
-    """Return messages in the form of OpenAI's API as inspect's."""
+    """Convert messages in OpenAI's format to inspect's."""
     return TypeAdapter(list[ChatMessage]).validate_python([_for_inspect(row) for row in rows])
 
 
 def _for_inspect(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as inspect's models read it: arguments as an object, thinking and images as content."""
+    """Return a message for inspect's models: arguments as an object, thinking and images as content."""
     made = {key: value for key, value in row.items() if key in ("role", "content", "tool_call_id")}
     if isinstance(made["content"], list):
         made["content"] = [

@@ -1,7 +1,7 @@
-"""Our environments as a task of inspect_ai: ``inspect eval agentgym/agentgym -T env_id=ID`` (extra ``inspect``).
+"""agentgym's environments as a task of inspect_ai: ``inspect eval agentgym/agentgym -T env_id=ID`` (extra ``inspect``).
 
-inspect's model API asks the model, our environment answers. One assistant message is one turn, however many calls it
-has.
+inspect samples from the model, and agentgym's environment answers. One assistant message is one turn, with any number
+of calls.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _RESULT = "agentgym"
 
 @task  # type: ignore[untyped-decorator]
 def agentgym(env_id: str, split: str = "test", num_tasks: int = 100, **kwargs: Any) -> Task:
-    """Return an environment's tasks, played by inspect's model and scored by success and reward.
+    """Return a task of inspect in which its model acts in an environment, scored by success and reward.
 
-    A failure of the environment is the sample's error, and the sample has no score. The evaluation goes on until half
-    of the samples have failed; ``--fail-on-error`` says otherwise.
+    If the environment fails, the sample has an error and no score. By default, the evaluation stops when half of the
+    samples have failed; ``--fail-on-error`` changes that.
 
     Args:
         env_id: a registered id, ``module:Id`` or ``file.py:Id``.
         split: ``train``, ``valid`` or ``test``.
-        num_tasks: as many of the split's first tasks.
+        num_tasks: number of tasks from the start of the split.
         kwargs: arguments of the environment.
 
     Raises:
@@ -71,7 +71,7 @@ def agentgym(env_id: str, split: str = "test", num_tasks: int = 100, **kwargs: A
 
 @solver  # type: ignore[untyped-decorator]
 def play(env_id: str, kwargs: Mapping[str, Any]) -> Solver:
-    """Return a solver that plays the sample's episode; the conversation is what the environment says and hears."""
+    """Return a solver that runs the sample's episode. The conversation consists of observations and actions."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         episode = OutsideEpisode(env_id, kwargs)
@@ -97,7 +97,7 @@ def play(env_id: str, kwargs: Mapping[str, Any]) -> Solver:
 
 @scorer(metrics={"success": [mean(), stderr()], "reward": [mean(), stderr()]})  # type: ignore[untyped-decorator]
 def success_and_reward() -> Scorer:
-    """Return a scorer that reads the episode's success and return; the named reward parts are its metadata."""
+    """Return a scorer with the episode's success and return as values and the named reward parts as metadata."""
 
     async def score(state: TaskState, target: Target) -> Score:
         result = state.store.get(_RESULT) or {"success": 0.0, "reward": 0.0, "parts": {}, "num_turns": 0}
@@ -133,7 +133,7 @@ def _tool(spec: ToolSpec) -> ToolInfo:
 
 
 def _inlined(schema: Any, root: JsonSchema) -> Any:
-    """Return a schema with its references replaced, since inspect's schemas have none."""
+    """Return a schema with its references resolved, since inspect's schemas do not support them."""
     if isinstance(schema, Mapping):
         found = resolved(schema, root)
         return {key: _inlined(value, root) for key, value in found.items() if key != "$defs"}

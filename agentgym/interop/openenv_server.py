@@ -1,4 +1,4 @@
-"""An environment behind OpenEnv's protocol, served by OpenEnv's own server (extra ``openenv``)."""
+"""An environment with OpenEnv's protocol, served by OpenEnv's server (extra ``openenv``)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Stepped(CallToolObservation):  # type: ignore[misc]
 
 
 class OpenEnvEnvironment(Environment):  # type: ignore[misc]
-    """One of our environments as OpenEnv's server plays it: an action is a tool call, a reward is that of its turn.
+    """An agentgym environment for OpenEnv's server. An action is a tool call, and a reward is the reward of its turn.
 
-    A failure of the environment is an error of the server, which its clients raise; it has no reward.
+    A failure of the environment becomes an error of the server, which its clients raise, and gives no reward.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -53,12 +53,12 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
         self._episode_id: str | None = None
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Said:
-        """Begin an episode; ``task`` and ``split`` choose the task, else it is drawn by the seed."""
+        """Begin an episode. ``task`` and ``split`` choose the task; without them the seed draws one."""
         said, _ = self._env.reset(seed=seed, options=options)
         return self._begun(said, episode_id)
 
     async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Said:
-        """:meth:`reset` as a coroutine."""
+        """Begin an episode, as :meth:`reset` does."""
         said, _ = await self._env.areset(seed=seed, options=options)
         return self._begun(said, episode_id)
 
@@ -74,7 +74,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
         return _stepped(call, (observation, reward, terminated, truncated, info))  # type: ignore[arg-type]
 
     async def step_async(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
-        """:meth:`step` as a coroutine."""
+        """List the tools or call one, as :meth:`step` does."""
         if isinstance(action, ListToolsAction):
             return self._listed()
         call = ToolCall(action.tool_name, dict(action.arguments), "0")
@@ -85,7 +85,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> State:
-        """The episode's id and number of turns."""
+        """Id of the episode and number of turns."""
         return State(episode_id=self._episode_id, step_count=self._env.turn)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ def _stepped(call: ToolCall, step: TypedStep) -> Stepped:
 
 
 def make_app(make_env: Callable[[], Env], max_sessions: int) -> FastAPI:
-    """Return OpenEnv's web app over an environment; each WebSocket connection has an instance of its own.
+    """Return OpenEnv's web app for an environment. Each WebSocket connection gets its own instance.
 
     Raises:
         UsageError: the environment has no tools.

@@ -1,4 +1,4 @@
-"""An episode of ours that the loop of another project plays, message by message."""
+"""An episode that the loop of another project runs message by message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentgym.types import Observation, Turn
 
 
 class OutsideEpisode:
-    """One episode of an environment of its own, within the time limits of our rollouts.
+    """One episode with its own environment and the time limits of agentgym's rollouts.
 
     Example:
         >>> import asyncio
@@ -40,7 +40,7 @@ class OutsideEpisode:
         self.num_turns = 0
 
     async def begin(self, split: str, index: int) -> Observation:
-        """Reset to a task by its place in its split, with the task's seed.
+        """Reset to a task, given by its index in a split, with the task's seed.
 
         Raises:
             InfrastructureError: the environment fails, or does not answer in time.

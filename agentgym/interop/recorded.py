@@ -13,11 +13,11 @@ from agentgym.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The episodes that are exported, and where they are from."""
+    """The episodes to export and their origin."""
 
     run: RunFolder
     label: str
-    """Of the evaluation, empty if the run is one."""
+    """Label of the evaluation; empty if the run is itself an evaluation."""
     trajectories: tuple[Trajectory, ...]
 
 
@@ -25,11 +25,12 @@ def read_recorded(run_dir: Path, label: str | None = None) -> Recorded:
     """Read the episodes of an evaluation.
 
     Args:
-        label: which one, as in ``before`` and ``after`` of a training run; None for the last.
+        run_dir: folder of an evaluation or of a training run.
+        label: label of the evaluation, as in ``before`` and ``after`` of a training run; None for the last one.
 
     Raises:
-        UsageError: the run has no such evaluation, or none.
-        CorruptDataError: its episodes cannot be read.
+        UsageError: the run has no such evaluation, or none at all.
+        CorruptDataError: the episodes cannot be read.
     """
     run = open_run_folder(run_dir)
     if not run.evals:

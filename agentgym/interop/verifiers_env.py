@@ -1,4 +1,4 @@
-"""Our environments behind verifiers' interfaces: a taskset, and a harness that plays it (extra ``verifiers``).
+"""agentgym's environments with verifiers' interfaces: a taskset and a harness that runs it (extra ``verifiers``).
 
 ``vf-eval agentgym_verifiers --env.taskset.env-id ID`` finds both in the module ``agentgym_verifiers``.
 """
@@ -22,11 +22,11 @@ except ImportError as error:
     raise MissingExtraError("an environment of verifiers", "verifiers") from error
 
 PLUGIN: Final = "agentgym_verifiers"
-"""Module by which verifiers finds the taskset and the harness."""
+"""Module in which verifiers finds the taskset and the harness."""
 
 
 class AgentgymData(vf.TaskData):  # type: ignore[misc]
-    """A task of ours, by where it is found."""
+    """A reference to a task: environment, split and index."""
 
     env_id: str
     env_kwargs: dict[str, Any]
@@ -35,7 +35,7 @@ class AgentgymData(vf.TaskData):  # type: ignore[misc]
 
 
 class AgentgymState(vf.State):  # type: ignore[misc]
-    """The rewards of an episode so far."""
+    """Rewards of an episode so far."""
 
     parts: dict[str, float] = Field(default_factory=dict)
     """Sum of each named reward part over the turns."""
@@ -45,7 +45,7 @@ class AgentgymState(vf.State):  # type: ignore[misc]
 
 
 class AgentgymTask(vf.Task[AgentgymData, AgentgymState]):  # type: ignore[misc]
-    """A task of ours; its reward is the episode's return, and the named parts are metrics."""
+    """A task whose reward is the episode's return and whose metrics are the named reward parts."""
 
     @vf.reward  # type: ignore[untyped-decorator]
     async def episode_return(self, trace: vf.Trace) -> float:
@@ -61,7 +61,7 @@ class AgentgymTask(vf.Task[AgentgymData, AgentgymState]):  # type: ignore[misc]
 
 
 class AgentgymTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
-    """The environment, and which of its tasks to play."""
+    """The environment and the tasks to run."""
 
     env_id: str = "agentgym/Household-v0"
     """A registered id, ``module:Id`` or ``file.py:Id``."""
@@ -71,10 +71,10 @@ class AgentgymTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class AgentgymTaskset(vf.Taskset[AgentgymTask, AgentgymTasksetConfig]):  # type: ignore[misc]
-    """The tasks of one split of an environment of ours, in order."""
+    """The tasks of one split of an environment, in order."""
 
     def load(self) -> Iterator[AgentgymTask]:
-        """Yield the tasks; there may be a million of them, so bound the iteration by ``take``."""
+        """Yield the tasks. There may be a million, so limit the iteration with ``take``."""
         config = self.config
         env = make(config.env_id, **config.env_kwargs)
         try:
@@ -88,10 +88,10 @@ class AgentgymTaskset(vf.Taskset[AgentgymTask, AgentgymTasksetConfig]):  # type:
 
 
 class AgentgymHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
-    """Plays an episode in this process; every model call goes through verifiers' interception.
+    """A harness that runs an episode in this process. Every model call goes through verifiers' interception.
 
-    One assistant message is one turn of the environment, however many calls it has. A failure of the environment is
-    raised as ``vf.EnvError``: the trace has that error and no reward.
+    One assistant message is one turn of the environment, with any number of calls. A failure of the environment raises
+    ``vf.EnvError``; the trace then has this error and no reward.
     """
 
     EXECUTES_CODE = False
@@ -107,7 +107,7 @@ class AgentgymHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         mcp_urls: dict[str, str],
         data: AgentgymData,
     ) -> vf.ProgramResult:
-        """Play the task's episode to its end."""
+        """Run the task's episode to its end."""
         episode = OutsideEpisode(data.env_id, data.env_kwargs)
         try:
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None) as client:
@@ -134,15 +134,15 @@ async def _play(episode: OutsideEpisode, client: AsyncOpenAI, model: str, trace:
 
 
 def load_environment(env_id: str, *, split: str = "train", **kwargs: Any) -> vf.Env:
-    """Return an environment of verifiers that plays one of ours, as ``Env.run_episode`` and ``vf-eval`` do.
+    """Return an environment of verifiers that wraps an agentgym environment, for ``Env.run_episode`` and ``vf-eval``.
 
     Args:
         env_id: a registered id, ``module:Id`` or ``file.py:Id``.
-        split: whose tasks are its taskset.
+        split: split whose tasks form the taskset.
         kwargs: arguments of the environment.
 
     Raises:
-        UsageError: there is no such environment, or it refuses its arguments.
+        UsageError: there is no such environment, or its arguments are wrong.
     """
     make(env_id, **kwargs).close()
     taskset = AgentgymTasksetConfig(id=PLUGIN, env_id=env_id, env_kwargs=kwargs, split=split)

@@ -1,1 +1,1 @@
-"""Environments of a server, used like those of this process: ``make(id, url="ws://...")``."""
+"""Environments on a server, used like local ones: ``make(id, url="ws://...")``."""

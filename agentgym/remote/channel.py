@@ -1,8 +1,9 @@
-"""One connection to an environment server, shared by all sessions of a process.
+"""A connection to an environment server, shared by all sessions of a process.
 
-It lives in a thread with an event loop of its own. Heartbeats therefore go on while the caller's loop is busy sampling
-or training, and synchronous and asynchronous callers use the same connection. A dropped connection is opened again and
-requests without a reply are sent again; their sequence numbers let the server play each of them once.
+The connection runs in a separate thread with its own event loop. Heartbeats therefore continue while the caller's loop
+is busy sampling or training, and synchronous and asynchronous callers share the connection. If the connection drops, it
+is opened again, and requests without a reply are sent again. Because of their sequence numbers, the server executes
+each request once.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ HEARTBEAT_S: Final = 5.0
 PATIENCE_S: Final = 20.0
 """Seconds without a connection after which requests fail."""
 BUSY_WAIT_S: Final = 600.0
-"""Seconds to wait for a place on a full server."""
+"""Seconds to wait for a free session on a full server."""
 _FORBIDDEN: Final = (401, 403)
 
 
 class Channel:
-    """Requests to one server.
+    """A client of one server.
 
     Args:
         url: ``ws://`` or ``wss://`` with host and port.
-        token: the control token, empty if the server needs none.
+        token: the control token; empty if the server needs none.
     """
 
     def __init__(self, url: str, token: str, thread: LoopThread) -> None:
         self.url, self.thread = url, thread
         self.dead_until = 0.0
-        """Moment (``time.monotonic``) before which nobody need try this server again."""
+        """Time (``time.monotonic``) before which the server is not tried again."""
         self.num_reconnects = 0
         self._heard_at = 0.0
-        """Moment of the last frame from the server, or of the first try."""
+        """Time (``time.monotonic``) of the last frame from the server, or of the first attempt to connect."""
         self._token = token
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[bytes, asyncio.Future[Any]]] = {}
@@ -59,20 +60,20 @@ class Channel:
         self._keeper: asyncio.Task[None] | None = None
 
     def submit(self, op: str, **fields: Any) -> Future[Any]:
-        """Send a request from any thread; the future has the reply's ``ok``, or raises its error."""
+        """Send a request from any thread. The future returns the reply's ``ok`` or raises its error."""
         return self.thread.submit(self.request(op, **fields))
 
     async def request(self, op: str, **fields: Any) -> Any:
-        """Send a request, in the channel's own loop.
+        """Send a request from the channel's loop and return the reply's ``ok``.
 
         Raises:
-            EnvError: the server cannot be reached, or does not know the session.
-            AgentGymError: the error that the server replied.
+            EnvError: the server cannot be reached or does not know the session.
+            AgentGymError: the error in the server's reply.
         """
         number = next(self._numbers)
         sent = wire.encode({"id": number, "op": op, **fields})
         if len(sent) > wire.MAX_FRAME_BYTES // 2:
-            raise EnvError(f"a request of {len(sent):,} bytes is larger than the server takes")
+            raise EnvError(f"a request of {len(sent):,} bytes exceeds the server's limit")
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (sent, reply)
         self._outgoing.append(sent)
@@ -102,20 +103,20 @@ class Channel:
                 return opened
 
     async def close_session(self, session: str) -> None:
-        """Close a session; one that is gone is closed already."""
+        """Close a session. A session that no longer exists counts as closed."""
         self._sessions.discard(session)
         with suppress(Exception):
             await self.request("close", session=session)
 
     def drop_connection(self) -> None:
-        """Cut the connection, as a network does; for tests."""
+        """Drop the connection, as a network failure would; for tests."""
         if self._connection is not None:
             self._connection.transport.abort()
 
     # ---------------------------------------------------------------------------------------------------- private
 
     async def _keep(self) -> None:
-        """Hold a connection for as long as there are sessions or requests."""
+        """Keep a connection open as long as there are sessions or requests."""
         self._heard_at = time.monotonic()
         while self._waiting or self._sessions:
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else None
@@ -143,7 +144,7 @@ class Channel:
 
     async def _converse(self, connection: ClientConnection) -> None:
         """Send and receive until the connection ends."""
-        # What was sent before on another connection may have been lost: the server recognises what it has played.
+        # Requests sent on an earlier connection may be lost; the server recognises those that it has executed.
         self._outgoing = [sent for sent, reply in self._waiting.values() if not reply.done()]
         self._has_outgoing.set()
         tasks = [asyncio.create_task(work) for work in (self._send(connection), self._beat())]
@@ -157,7 +158,7 @@ class Channel:
                 task.cancel()
 
     async def _send(self, connection: ClientConnection) -> None:
-        """Send what has gathered since the last frame as one frame."""
+        """Send all requests since the last frame as one frame."""
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()
@@ -167,7 +168,7 @@ class Channel:
                     await connection.send(part)
 
     async def _beat(self) -> None:
-        """Keep the sessions alive, four times in the shortest idle time."""
+        """Send heartbeats, four per shortest idle time-out."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_sooner.wait(), self._beat_s)
@@ -193,7 +194,7 @@ class Channel:
 
 
 def _frames(requests: Iterable[bytes]) -> Iterator[str]:
-    """Join requests to frames below the limit."""
+    """Join requests to frames below the size limit."""
     gathered: list[bytes] = []
     size = 0
     for request in requests:

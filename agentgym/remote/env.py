@@ -1,4 +1,4 @@
-"""An environment that is played on a server."""
+"""An environment that runs on a server."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from agentgym.types import Message, Observation, Task, ToolSpec
 
 TOKEN_VARIABLE: Final = "AGENTGYM_SERVER_TOKEN"
 PAGE: Final = 256
-"""Tasks fetched at a time."""
+"""Number of tasks fetched at a time."""
 _URL = re.compile(r"wss?://[^\s/,]+")
 _turns_at_servers = itertools.count()
 _described: dict[str, EnvFacts] = {}
 
 
 class RemoteEnv(Env):
-    """An environment of an :mod:`agentgym.server`, with the results that it has in this process.
+    """An environment on an :mod:`agentgym.server`, with the same results as in this process.
 
-    A session on the server is opened at the first reset and closed by ``close``. The state of a snapshot stays on its
-    server, for as long as that has room; where it is gone, the actions are replayed.
+    The first reset opens a session on the server, and ``close`` closes it. The state of a snapshot stays on its server
+    as long as that has room; if it has been dropped, the actions are replayed.
 
     Args:
-        env: the id of the environment, as the server names it.
-        url: ``ws://HOST:PORT``, or several with commas: instances are spread over them, and a server that does not
-            answer is left out.
-        token_file: file of the control token; by default it is read from ``AGENTGYM_SERVER_TOKEN``.
+        env: id of the environment on the server.
+        url: ``ws://HOST:PORT``, or several separated by commas. Instances are distributed over the servers, and a
+            server that does not answer is skipped.
+        token_file: file with the control token; by default ``AGENTGYM_SERVER_TOKEN`` holds the token.
         kwargs: arguments of the environment, passed to the server.
 
     Raises:
-        UsageError: the address is none, the token is refused, or the server has no such environment or argument.
+        UsageError: the address is malformed, the token is wrong, or the server has no such environment or argument.
         EnvError: no server answers.
     """
 
@@ -64,31 +64,31 @@ class RemoteEnv(Env):
 
     @property
     def env_id(self) -> str:
-        """The id of the environment on the server."""
+        """Id of the environment on the server."""
         return self._facts.env_id
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the running episode, or those of a new instance."""
+        """Tools of the running episode, or those of a new instance."""
         return self._tools
 
     @property
     def task_type(self) -> str:
-        """The kind of the current task, by the server's word."""
+        """Kind of the current task, as the server reports it."""
         return "" if self._view is None else self._view.task_type
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of a split, fetched as they are used."""
+        """Return the tasks of a split, which are fetched when they are used."""
         return RemoteTasks(self, split)
 
     # ---------------------------------------------------------------------------------------------------- episode
 
     def start(self, task: Task) -> Observation:
-        """Reset the session, and open it first if there is none."""
+        """Reset the session, after opening it if there is none."""
         return self._opening(self._wait(self._open_and_reset(task)))
 
     async def astart(self, task: Task) -> Observation:
-        """:meth:`start` as a coroutine."""
+        """Reset the session, as :meth:`start` does."""
         return self._opening(await self._awaited(self._open_and_reset(task)))
 
     def respond(self, action: Message) -> Observation:
@@ -96,76 +96,76 @@ class RemoteEnv(Env):
         return self._taken(self._wait(self._asked("step", action=action)))
 
     async def arespond(self, action: Message) -> Observation:
-        """:meth:`respond` as a coroutine."""
+        """Take a turn on the server, as :meth:`respond` does."""
         return self._taken(await self._awaited(self._asked("step", action=action)))
 
     def end_episode(self) -> None:
-        """Let the server free what only a running episode needs."""
+        """Let the server free resources that only a running episode needs."""
         if self._session:
             self._wait(self._asked("end_episode"))
 
     async def aend_episode(self) -> None:
-        """:meth:`end_episode` as a coroutine."""
+        """Free the episode's resources, as :meth:`end_episode` does."""
         if self._session:
             await self._awaited(self._asked("end_episode"))
 
     def stop(self) -> None:
-        """Close the session, without waiting for the server."""
+        """Close the session without waiting for the server."""
         if self._channel is not None and self._session:
             self._channel.thread.submit(self._channel.close_session(self._session))
             self._session = ""
 
     def is_success(self) -> bool:
-        """True if the server says that the episode is a success."""
+        """Return True if the server reports that the episode is a success."""
         return self._success
 
     def own_info(self) -> Mapping[str, Any]:
-        """Keys of the environment's own."""
+        """Return the environment's own keys for ``info``."""
         return self._info
 
     def state_key(self) -> str:
-        """The state's key, sent along with the last answer."""
+        """Return the state key, which the server sent with its last answer."""
         if self._view is not None and self._view.state_key is not None:
             return self._view.state_key
         return str(self._wait(self._asked("state_key")))
 
     def oracle(self) -> Message:
-        """The next action of the server's gold policy."""
+        """Return the next action of the gold policy on the server."""
         return wire.read(Message, self._wait(self._asked("oracle")))
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Actions that are possible now."""
+        """Return the possible actions in the current state."""
         return tuple(self._wait(self._asked("admissible_actions")))
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Tricks that the conformance kit plays."""
+        """Return the cheats that the conformance kit plays."""
         found = self._wait(self._asked("cheats"))
         return {name: [wire.read(Message, one) for one in actions] for name, actions in found.items()}
 
     def parse_action(self, text: str) -> Message:
-        """Return a person's input as the environment reads it."""
+        """Convert a person's input to an assistant message on the server."""
         return wire.read(Message, self._wait(self._asked("parse_action", text=text)))
 
     # -------------------------------------------------------------------------------------------------- snapshots
 
     def dump_state(self) -> RemoteState | None:
-        """Let the server keep a copy of the state; None if the environment there has no native snapshots."""
+        """Let the server save a copy of the state; return None if the environment has no native snapshots."""
         return self._kept(self._wait(self._asked("snapshot")))
 
     async def adump_state(self) -> RemoteState | None:
-        """:meth:`dump_state` as a coroutine."""
+        """Let the server save a copy of the state, as :meth:`dump_state` does."""
         return self._kept(await self._awaited(self._asked("snapshot")))
 
     def load_state(self, state: RemoteState) -> None:
-        """Return to a state that a server keeps."""
+        """Load a state that a server has saved."""
         self._opening(self._wait(self._open_and_load(state)))
 
     async def aload_state(self, state: RemoteState) -> None:
-        """:meth:`load_state` as a coroutine."""
+        """Load a state, as :meth:`load_state` does."""
         self._opening(await self._awaited(self._open_and_load(state)))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Return to a snapshot: on its server, or by replay where the state is gone.
+        """Return to a snapshot on its server, or by replaying the actions if the server has dropped its state.
 
         Raises:
             ReplayMismatchError: if the state reached is not the snapshot's.
@@ -193,7 +193,7 @@ class RemoteEnv(Env):
     # ---------------------------------------------------------------------------------------------------- private
 
     def task_page(self, split: str, start: int, stop: int) -> TaskPage:
-        """Fetch the tasks from ``start`` to ``stop`` of a split."""
+        """Fetch tasks ``start`` to ``stop`` (exclusive) of a split."""
         asked = {"env": self._env, "kwargs": self._kwargs, "split": split, "start": start, "stop": stop}
         return wire.read(TaskPage, self._wait(self._from_any("tasks", asked)))
 
@@ -208,14 +208,14 @@ class RemoteEnv(Env):
         return _described[key]
 
     def _by_turn(self) -> list[Channel]:
-        """Return the servers in the order in which to try them: each is first equally often, dead ones are last."""
+        """Return the servers in the order of trying them: each is first equally often, unreachable ones are last."""
         first = next(_turns_at_servers) % len(self._channels)
         turned = self._channels[first:] + self._channels[:first]
         now = time.monotonic()
         return sorted(turned, key=lambda channel: channel.dead_until > now)
 
     async def _from_any(self, op: str, fields: Mapping[str, Any]) -> Any:
-        """Ask the first server that answers."""
+        """Send a request to the first server that answers."""
         for channel in (servers := self._by_turn()):
             try:
                 if op == "open":
@@ -232,7 +232,7 @@ class RemoteEnv(Env):
         self._sequence = itertools.count(1)
 
     def _to_open(self) -> dict[str, Any]:
-        # the key lets a request that is repeated after a lost reply find the session that it opened
+        # with the key, a request that is repeated after a lost reply finds the session that it opened
         return {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
 
     async def _open_and_reset(self, task: Task) -> Any:
@@ -245,10 +245,10 @@ class RemoteEnv(Env):
         return None if sent["state"] is None else RemoteState(self._channel.url, sent["state"])
 
     async def _open_and_load(self, state: RemoteState) -> Any:
-        """Go on at the server that keeps the state."""
+        """Open a session on the server that holds the state, and load the state."""
         channel = next((one for one in self._channels if one.url == state.url), None)
         if channel is None:
-            raise wire.NoStateError(f"{state.url}, which keeps the state, is none of this environment's servers")
+            raise wire.NoStateError(f"{state.url}holds the state, but is not one of this environment's servers")
         if self._channel is not channel:
             self.stop()
         if not self._session:
@@ -262,7 +262,7 @@ class RemoteEnv(Env):
         return await asyncio.wrap_future(asked)
 
     def _wait(self, work: Any) -> Any:
-        """Run a coroutine in the channel's thread, and wait for it in this one."""
+        """Run a coroutine in the channel's thread and wait for it in this thread."""
         done: Future[Any] = self._channels[0].thread.submit(work)
         return done.result()
 
@@ -297,7 +297,7 @@ class RemoteEnv(Env):
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """The state of a snapshot, by the server that keeps it and its name there."""
+    """A reference to a snapshot's state: the server that holds it and its id there."""
 
     url: str
     id: str
@@ -333,7 +333,7 @@ class RemoteTasks(Sequence[Task]):
 def _channels(url: str, token_file: str) -> list[Channel]:
     urls = [one.strip().rstrip("/") for one in url.split(",") if one.strip()]
     if wrong := [one for one in urls if not _URL.fullmatch(one)]:
-        raise UsageError(f"url={wrong[0]!r} is no address of an environment server; expected ws://HOST:PORT")
+        raise UsageError(f"url={wrong[0]!r} is not an address of an environment server; expected ws://HOST:PORT")
     if not urls:
         raise UsageError("url is empty; expected ws://HOST:PORT")
     if token_file:

@@ -1,7 +1,7 @@
-"""Messages between an environment server and its clients: plain dataclasses, as JSON.
+"""Messages between an environment server and its clients: dataclasses encoded as JSON.
 
 A frame is a list of requests or of replies. A request is ``{"id": n, "op": NAME, ...}``; its reply has the same ``id``
-and either ``ok`` or ``error``. :data:`VERSION` is compared when an environment is described.
+and either ``ok`` or ``error``. The client compares :data:`VERSION` when it asks for a description of an environment.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class EnvFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The state of an environment between two turns, as a client may ask for it; sent along with each answer."""
+    """Facts about the state between two turns, which a client may need; sent with each answer."""
 
     observation: Observation
     state_key: str | None
-    """None if the environment failed to say; the client then asks for it and gets the error."""
+    """State key; None if computing it failed, in which case the client requests it and gets the error."""
     task_type: str = ""
     tools: tuple[ToolSpec, ...] | None = None
-    """None if they are those of the reply before."""
+    """Tools of the episode; None if they have not changed since the last reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +62,28 @@ class Step:
     success: bool = False
     played: Message | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
-    """The environment's own keys."""
+    """The environment's own keys of ``info``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPage:
-    """Some tasks of a split, and how many there are."""
+    """Some tasks of a split and the number of all its tasks."""
 
     total: int
     tasks: tuple[Task, ...]
 
 
 def encode(value: object) -> bytes:
-    """Return a value as JSON; dataclasses become objects.
+    """Encode a value as JSON; dataclasses become objects.
 
     Raises:
-        EnvError: something in it has no form in JSON.
+        EnvError: the value contains something that JSON cannot represent.
     """
     try:
         return to_json(value, inf_nan_mode="constants")
     except (PydanticSerializationError, ValueError):
         pass
-    try:  # half surrogates, which models and attackers write; slower
+    try:  # slower, but accepts halves of surrogate pairs, which models and attackers write
         return json.dumps(value, default=_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise EnvError(f"cannot be sent as JSON: {error}") from error
@@ -98,26 +98,26 @@ def _plain(value: Any) -> Any:
 
 
 def decode(text: str | bytes) -> Any:
-    """Return JSON as plain values.
+    """Decode JSON to plain values.
 
     Raises:
-        UsageError: it is no JSON.
+        UsageError: the text is not JSON.
     """
     try:
         return from_json(text, allow_inf_nan=True)
     except ValueError:
         pass
-    try:  # half surrogates
+    try:  # accepts halves of surrogate pairs
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"not JSON: {str(error)[:200]}") from error
 
 
 def read(kind: type[T], value: Any) -> T:
-    """Return plain values as a dataclass.
+    """Convert plain values to a dataclass.
 
     Raises:
-        UsageError: they have another form; the message says where.
+        UsageError: the values do not fit; the message says where.
 
     Example:
         >>> read(Task, {"id": "test-0", "split": "test", "seed": 3}).seed
@@ -141,11 +141,11 @@ _SENT: Final = (
     "SandboxDiskFullError", "SandboxError", "SandboxImageError", "SandboxRefusedError", "SandboxUnavailableError",
     "ToolError", "UnknownNameError", "UsageError",
 )  # fmt: skip
-"""Classes that keep their name on the way; others become their nearest class of these."""
+"""Error classes that are sent by name. Other errors become their nearest base class among these."""
 
 
 class BusyError(InfrastructureError):
-    """The server has as many sessions as it may; try again after ``retry_after_s``."""
+    """The server is full; try again after ``retry_after_s`` seconds."""
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -153,22 +153,22 @@ class BusyError(InfrastructureError):
 
 
 class NoSessionError(EnvError):
-    """The server does not know the session: it was reaped, closed, or lost in a restart."""
+    """The server does not know the session, which was idle for too long, closed, or lost in a restart."""
 
 
 class NoStateError(EnvError):
-    """The server does not hold a snapshot's state any more; its actions can be replayed."""
+    """The server has dropped a snapshot's state; its actions can be replayed."""
 
 
 class ForbiddenError(UsageError):
-    """The token is missing, wrong, or not for this."""
+    """The token is missing, wrong, or of the wrong kind."""
 
 
 _OWN: Final = {kind.__name__: kind for kind in (NoSessionError, NoStateError, ForbiddenError)}
 
 
 def error_as_json(error: BaseException) -> dict[str, Any]:
-    """Return an error in the form in which it is sent; one that is not ours is an :class:`EnvError`."""
+    """Convert an error to JSON. An error that is not agentgym's becomes an :class:`EnvError`."""
     if isinstance(error, BusyError):
         return {"type": "BusyError", "message": str(error), "retry_after_s": error.retry_after_s}
     for kind in type(error).__mro__:
@@ -179,13 +179,13 @@ def error_as_json(error: BaseException) -> dict[str, Any]:
 
 
 def error_from_json(sent: Mapping[str, Any]) -> AgentGymError:
-    """Return the error that was sent."""
+    """Convert a received error back to an exception."""
     name, message = str(sent.get("type")), str(sent.get("message"))
     if name == "BusyError":
         return BusyError(message, float(sent.get("retry_after_s", 1.0)))
     if name == "ToolError":
         return ToolError(message, str(sent.get("error_type", "tool_error")))
-    if name == "MissingExtraError":  # its constructor takes other arguments
+    if name == "MissingExtraError":  # the constructor of this class takes other arguments
         return UsageError(message)
     made = _OWN.get(name) or (getattr(errors, name) if name in _SENT else EnvError)
     assert issubclass(made, AgentGymError)
@@ -193,5 +193,5 @@ def error_from_json(sent: Mapping[str, Any]) -> AgentGymError:
 
 
 def messages_as_json(observation: Sequence[Message]) -> list[dict[str, str]]:
-    """Return what an agent sees of messages: roles and texts."""
+    """Return roles and texts of messages, which is all that an agent sees."""
     return [{"role": message.role, "text": message.text} for message in observation]

@@ -1,1 +1,1 @@
-"""Environments behind WebSocket and HTTP: ``agentgym serve``."""
+"""The environment server (``agentgym serve``), over WebSocket and HTTP."""

@@ -1,4 +1,4 @@
-"""The web app of an environment server: WebSocket for trainers, HTTP for everyone, and the agent's own routes."""
+"""The web app of an environment server: WebSocket and HTTP routes for trainers, and routes for agents."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _STATUS: Final = (
     (UsageError, 400),
     (InfrastructureError, 502),
 )
-"""HTTP status of each class of error; the first that fits."""
+"""HTTP status by error class; the first match counts."""
 
 
 class Body(BaseModel):
-    """A request body; keys that are not known are refused."""
+    """A request body; unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -108,7 +108,8 @@ def make_app(sessions: Sessions, token: str = "") -> FastAPI:
     """Return the web app.
 
     Args:
-        token: control token; empty for none.
+        sessions: the sessions to serve.
+        token: control token; empty for no token.
     """
     durations = Durations()
     app = FastAPI(title="agentgym environments", lifespan=_lifespan(sessions))
@@ -119,19 +120,19 @@ def make_app(sessions: Sessions, token: str = "") -> FastAPI:
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        """Say that the server is up, and what it serves."""
+        """Return the server's status and its environments."""
         status = "draining" if sessions.is_draining else "ok"
         return {"status": status, "version": wire.VERSION, "envs": sessions.env_ids, "num_sessions": len(sessions)}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> str:
-        """Return counts in Prometheus' text format."""
+        """Return metrics in Prometheus' text format."""
         return prometheus_text(len(sessions), sessions.counts, durations)
 
     @app.websocket("/ws")
     async def stream(socket: WebSocket) -> None:
         if not _is_token(token, socket.headers.get("authorization", "")):
-            await socket.close()  # before it is accepted: 403
+            await socket.close()  # rejected before it is accepted, which gives 403
             return
         await socket.accept()
         await _Conversation(socket, sessions, durations).run()
@@ -185,12 +186,12 @@ def _control_routes(sessions: Sessions, token: str, durations: Durations) -> API
 def _add_env_routes(routes: APIRouter, answer: Answer) -> None:
     @routes.post("/describe")
     async def describe(body: AboutBody) -> Response:
-        """Return what holds for every episode of an environment, its tools among it."""
+        """Return the facts that hold for every episode of an environment, including its tools."""
         return await answer("describe", **body.model_dump())
 
     @routes.post("/tasks")
     async def tasks(body: TasksBody) -> Response:
-        """Return some tasks of a split, and how many there are."""
+        """Return some tasks of a split and the number of all its tasks."""
         return await answer("tasks", **body.model_dump())
 
     @routes.post("/sessions")
@@ -212,12 +213,12 @@ def _add_session_routes(routes: APIRouter, answer: Answer, sessions: Sessions) -
 
     @routes.post("/sessions/{session}/snapshot")
     async def snapshot(session: str) -> Response:
-        """Keep the state; ``state`` is null where only a replay leads back to it."""
+        """Save the state; ``state`` is null if only a replay can restore it."""
         return await answer("snapshot", session=session)
 
     @routes.post("/sessions/{session}/restore")
     async def restore(session: str, body: RestoreBody) -> Response:
-        """Return to a state that was kept, in this or another session of the same environment."""
+        """Restore a saved state in this or another session of the same environment."""
         return await answer("restore", session=session, **body.model_dump())
 
     @routes.get("/sessions/{session}/grade")
@@ -227,7 +228,7 @@ def _add_session_routes(routes: APIRouter, answer: Answer, sessions: Sessions) -
 
     @routes.post("/sessions/{session}/heartbeat")
     async def heartbeat(session: str) -> Response:
-        """Keep a session for another while."""
+        """Keep a session alive."""
         sessions.find(session)
         return await answer("heartbeat", sessions=[session])
 
@@ -238,7 +239,7 @@ def _add_session_routes(routes: APIRouter, answer: Answer, sessions: Sessions) -
 
 
 class _Conversation:
-    """A trainer's WebSocket: frames of requests come in, frames of replies go out as they are ready."""
+    """A trainer's WebSocket, which receives frames of requests and sends frames of replies when they are ready."""
 
     def __init__(self, socket: WebSocket, sessions: Sessions, durations: Durations) -> None:
         self._socket, self._sessions, self._durations = socket, sessions, durations
@@ -247,7 +248,7 @@ class _Conversation:
         self._working: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Answer until the client goes away. Its sessions stay until they are idle for too long."""
+        """Answer requests until the client disconnects. Its sessions stay open until they are idle for too long."""
         sender = asyncio.create_task(self._send())
         try:
             while True:
@@ -275,7 +276,7 @@ class _Conversation:
 
     @property
     def _most_at_once(self) -> int:
-        """One request of each session may be under way; a long one must not hold up the others'."""
+        """Return the number of concurrent requests: one per session, so that a long one does not block the others."""
         return len(self._sessions) + self._sessions.limits.max_waiting
 
     async def _answer(self, request: Any) -> None:
@@ -299,7 +300,7 @@ class _Conversation:
         self._has_replies.set()
 
     async def _send(self) -> None:
-        """Send what has gathered since the last frame as one frame."""
+        """Send all replies since the last frame as one frame."""
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while True:
                 await self._has_replies.wait()
@@ -322,7 +323,7 @@ def _add_agent(app: FastAPI, sessions: Sessions) -> None:
 
     @app.post("/agent/call")
     async def call(body: CallBody, authorization: Annotated[str, Header()] = "") -> Response:
-        """Call a tool; the answer has what it said and whether the episode is over."""
+        """Call a tool. The answer contains its messages and whether the episode is over."""
         session = own(authorization)
         sessions.counts["steps"] += 1
         messages, is_over = await session.act(body.name, body.arguments)

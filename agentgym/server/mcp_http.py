@@ -1,4 +1,4 @@
-"""The agent plane by MCP's streamable HTTP: an agent token names a session, and a session is an episode."""
+"""The agents' routes over MCP's streamable HTTP. An agent token identifies a session."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from agentgym.server.sessions import Sessions
 
 
 class McpSessions:
-    """An ASGI app: answers each request as the MCP server of the session whose agent token it shows.
+    """An ASGI app that answers each request as the MCP server of the session with the request's agent token.
 
-    MCP itself keeps no session here: the token says which episode is meant, in every version of the protocol.
+    It does not use MCP's own sessions, since the token identifies the episode in every version of the protocol.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -43,7 +43,7 @@ def _server(session: Session, sessions: Sessions) -> Server[Any]:
         sessions.counts["steps"] += 1
         try:
             replies, is_over = await session.act(params.name, dict(params.arguments or {}))
-        except UsageError as error:  # no episode runs, or another call is being answered
+        except UsageError as error:  # no episode is running, or another call is in progress
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         except InfrastructureError as error:
             raise MCPError(code=types.INTERNAL_ERROR, message=f"the environment failed: {error}") from error

@@ -1,4 +1,4 @@
-"""One episode of an environment as an MCP server, over standard input and output or over HTTP."""
+"""One episode of an environment as an MCP server, over standard input and output, or over HTTP."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ OVER = "The episode is over."
 class McpEpisode:
     """An episode whose agent is an MCP client.
 
-    The client sees the tools and what they say. Rewards, answers and the grader's state stay here, in :attr:`record`.
+    The client sees the tools and their results. Rewards, answers and the grader's state stay on the server, in
+    :attr:`record`.
 
     Args:
         env: an environment with tools.
-        options: of its reset.
+        options: options of its reset.
 
     Raises:
         UsageError: the environment has no tools.
@@ -46,7 +47,7 @@ class McpEpisode:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The episode's result: task, calls, rewards. ``reward`` and ``success`` are None if the environment failed."""
+        """Result of the episode: task, calls, rewards. If the environment failed, reward and success are None."""
         return {
             "env": self._env.env_id,
             "task_id": self._env.task.id,
@@ -76,11 +77,11 @@ class McpEpisode:
             await server.run(incoming, outgoing, server.create_initialization_options())
 
     async def run_http(self, listening: socket.socket) -> None:
-        """Serve streamable HTTP at ``/mcp`` of a bound socket until Ctrl-C or SIGTERM."""
+        """Serve streamable HTTP at ``/mcp`` on a bound socket until Ctrl-C or SIGTERM."""
         import uvicorn
 
         host = listening.getsockname()[0]
-        # without sessions of MCP's own: all requests belong to the one episode
+        # no sessions of MCP, since all requests belong to the one episode
         app = self.server().streamable_http_app(json_response=True, stateless_http=True, host=host)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
         await uvicorn.Server(config).serve(sockets=[listening])
@@ -89,7 +90,7 @@ class McpEpisode:
         return listed(self._env.tools)
 
     async def _call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        async with self._lock:  # an episode is a sequence of turns
+        async with self._lock:  # the turns of an episode run one at a time
             if self._is_over:
                 return types.CallToolResult(content=[types.TextContent(text=OVER)], is_error=True)
             call = ToolCall(params.name, dict(params.arguments or {}), str(len(self._calls)))
@@ -114,7 +115,7 @@ class McpEpisode:
 
 
 def listed(tools: Sequence[ToolSpec]) -> types.ListToolsResult:
-    """Return tools as MCP lists them."""
+    """Convert tools to an MCP list of tools."""
     return types.ListToolsResult(
         tools=[
             types.Tool(name=spec.name, description=spec.description, input_schema=dict(spec.parameters))
@@ -129,7 +130,7 @@ def has_error(replies: Sequence[Message]) -> bool:
 
 
 def as_content(replies: Sequence[Message]) -> list[Any]:
-    """Return what tools said, text and images, as MCP's content."""
+    """Convert the text and images of replies to MCP content."""
     found: list[Any] = []
     for message in replies:
         if message.text:

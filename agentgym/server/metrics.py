@@ -1,4 +1,4 @@
-"""Counts of a server in Prometheus' text format."""
+"""Metrics of a server in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Durations:
         self._sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one duration."""
+        """Add a duration in seconds."""
         self._counts[bisect_left(BUCKETS_S, seconds)] += 1
         self._sum += seconds
 

@@ -1,4 +1,4 @@
-"""Run an environment server until it is told to stop."""
+"""The main loop of an environment server, with a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentgym.tools.retrieval.header_limit import PunctualHTTP
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that, told to stop, opens no more sessions and waits for those that are open.
+    """A server that, after SIGTERM, opens no more sessions and waits for the open ones.
 
     Args:
-        drain_s: seconds to wait for sessions to be closed by their clients; a second signal ends the wait.
+        drain_s: seconds to wait until clients have closed their sessions; a second signal ends the wait.
     """
 
     def __init__(self, config: uvicorn.Config, sessions: Sessions, drain_s: float) -> None:
@@ -28,7 +28,7 @@ class DrainingServer(uvicorn.Server):
         self._sessions, self._drain_s = sessions, drain_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain at the first SIGTERM; stop at once at Ctrl-C and at a second signal."""
+        """Begin to drain at the first SIGTERM. Stop at once at Ctrl-C or a second signal."""
         if sig == signal.SIGTERM and not self._sessions.is_draining and self._drain_s > 0:
             self._sessions.is_draining = True
             self._drain = asyncio.get_running_loop().create_task(self._wait_for_sessions())

@@ -1,4 +1,4 @@
-"""One session: one environment instance, and the answers that it gave."""
+"""Sessions of an environment server, each with one environment instance."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _SENT_APART = frozenset({"reward_parts", "is_valid", "success", "played"})
 
 
 class LeftBehindError(EnvTimeoutError):
-    """A blocking environment was not done in time; its thread goes on, since nothing can end it."""
+    """A blocking environment exceeded its time limit. Its thread, which nothing can end, continues."""
 
 
 class Session(ABC):
-    """An environment instance that one client plays.
+    """An environment instance that one client uses.
 
-    Requests come one at a time, each with a sequence number. A number that was seen last gets the answer that it got:
-    a client that lost its connection repeats its request, and nothing is played twice.
+    A session answers one request at a time. Each request has a sequence number. If a client repeats its last request
+    after a lost connection, it gets the same answer, and no action runs twice.
     """
 
     env_id: str
     tools: tuple[ToolSpec, ...]
-    """The tools of the running episode, or those of a new instance."""
+    """Tools of the running episode, or those of a new instance."""
 
     def __init__(self, key: str = "") -> None:
         self.id = secrets.token_urlsafe(18)
         self.agent_token = secrets.token_urlsafe(18)
         self.key = key
-        """Chosen by the client that opened it."""
+        """Key that the client chose when it opened the session."""
         self.last_seen = time.monotonic()
         self.opening: Observation = ()
-        """What the episode began with."""
+        """First observation of the episode."""
         self._sequence = 0
         self._answer: asyncio.Task[Any] | None = None
         self._is_running = False
@@ -59,14 +59,16 @@ class Session(ABC):
         return self._answer is not None and not self._answer.done()
 
     async def ask(self, op: str, fields: Mapping[str, Any], sequence: int | None = None) -> Any:
-        """Answer a request of the control plane.
+        """Answer a trainer's request.
 
         Args:
-            sequence: number of the request in this session, from 1 on; None for the next.
+            op: name of the operation.
+            fields: arguments of the operation.
+            sequence: number of the request in this session, from 1; None for the next number.
 
         Raises:
-            UsageError: no such operation, another request is being answered, or the number is an old one.
-            AgentGymError: the environment's own.
+            UsageError: the operation is unknown, another request is in progress, or the number is old.
+            AgentGymError: an error of the environment.
         """
         self.last_seen = time.monotonic()
         if sequence is not None and sequence == self._sequence and self._answer is not None:
@@ -86,10 +88,10 @@ class Session(ABC):
             self.last_seen = time.monotonic()
 
     async def act(self, name: str, arguments: Mapping[str, Any]) -> tuple[Observation, bool]:
-        """Answer the agent: what a tool said, and whether the episode is over. Nothing of rewards.
+        """Execute an agent's tool call. Return the messages and whether the episode is over, but no rewards.
 
         Raises:
-            UsageError: no episode runs.
+            UsageError: no episode is running.
             InfrastructureError: the environment failed.
         """
         if not self._is_running:
@@ -97,7 +99,7 @@ class Session(ABC):
         call = Message("assistant", calls=(ToolCall(name, dict(arguments), "0"),))
         try:
             step: Step = await self.ask("step", {"action": call})
-        except ToolError as error:  # it ends the episode
+        except ToolError as error:  # an infrastructure failure ends the episode
             return (Message("tool", str(error)),), True
         return step.view.observation, step.terminated or step.truncated
 
@@ -108,13 +110,13 @@ class Session(ABC):
 
     @abstractmethod
     async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
-        """Do an operation where the environment is.
+        """Execute an operation in the environment's process.
 
-        ``reset`` and ``load`` return a :class:`View`, whose observation began the episode; ``step`` a :class:`Step`.
+        ``reset`` and ``load`` return a :class:`View` with the first observation, ``step`` returns a :class:`Step`.
         """
 
     async def _answered(self, op: str, fields: Mapping[str, Any]) -> Any:
-        """Perform an operation, and note whether an episode runs."""
+        """Execute an operation and record whether an episode is running."""
         if op in ("reset", "load"):
             self._is_running = False
         try:
@@ -133,7 +135,7 @@ class Session(ABC):
 
 
 class LocalSession(Session):
-    """A session whose environment is in this process; one that blocks is in a thread of its own."""
+    """A session whose environment runs in this process, in a separate thread if it is blocking."""
 
     def __init__(self, env: Env, limits: Limits, key: str = "") -> None:
         super().__init__(key)
@@ -144,14 +146,14 @@ class LocalSession(Session):
         self._sent_tools: Any = None
         self._parts: list[RewardPart] = []
         self._ended: bool | None = None
-        """Success of the episode that has ended; None while it runs."""
+        """Success of the finished episode; None while it runs."""
 
     async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
-        """Do an operation of the environment."""
+        """Execute an operation of the environment."""
         return await _OF_LOCAL[op](self, fields)
 
     async def close(self) -> None:
-        """Close the environment; one that hangs is left behind in its thread."""
+        """Close the environment. A hung environment is abandoned in its thread."""
         await super().close()
         with suppress(Exception):
             async with asyncio.timeout(10.0):
@@ -199,7 +201,7 @@ class LocalSession(Session):
         )
 
     async def _grade(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the rewards of the episode so far: what the trainer asks where an agent plays by itself."""
+        """Return the rewards of the episode so far, for a trainer whose agent acts through its own routes."""
         return {
             "is_over": self._ended is not None,
             "success": self._ended,
@@ -209,7 +211,7 @@ class LocalSession(Session):
         }
 
     async def _plain(self, method: Callable[[], Any]) -> Any:
-        """Call a synchronous method where the environment runs."""
+        """Call a synchronous method in the environment's thread."""
         if self.env.is_blocking:
             return await self._limited(self.env._in_thread(method), "request")
         return await self._limited(_at_once(method), "request")
@@ -233,18 +235,18 @@ class LocalSession(Session):
         return await self._plain(lambda: self.env.parse_action(text))
 
     async def _dump(self, fields: Mapping[str, Any]) -> str | None:
-        """Return the state as text; None if it can only be replayed, or cannot be pickled."""
+        """Return the state as text, or None if it can only be replayed or cannot be pickled."""
         snapshot = await self._limited(self.env.asnapshot(), "snapshot")
         if snapshot.native is None:
             return None
         try:
             kept = (self.env_id, snapshot, self._parts, self._ended, self.opening)
             return base64.b64encode(pickle.dumps(kept)).decode()
-        except Exception:  # whatever its parts raise: the client replays
+        except Exception:  # any error in pickling means that the client replays
             return None
 
     async def _load(self, fields: Mapping[str, Any]) -> View:
-        # never from a client: what this server, or its process, dumped
+        # the pickle comes from this server or its worker, never from a client
         env_id, snapshot, parts, ended, opening = pickle.loads(base64.b64decode(fields["state"]))
         if env_id != self.env_id:
             raise UsageError(f"the state is one of {env_id}, and this session plays {self.env_id}")
@@ -263,7 +265,7 @@ class LocalSession(Session):
         self._sent_tools = tools
         try:
             state_key = self.env.state_key()
-        except Exception:  # the client asks for it and gets the error, as it would here
+        except Exception:  # the client requests the key and gets the error, as a local caller would
             state_key = None
         return View(
             observation=observation,
@@ -279,7 +281,7 @@ class LocalSession(Session):
             async with asyncio.timeout(self._limit_s):
                 return await limited
         except HungError:
-            type(self.env).is_blocking = True  # the next one that hangs does so in a thread of its own
+            type(self.env).is_blocking = True  # use a new thread from now on, since the old one is hung
             raise
         except TimeoutError as error:
             kind = LeftBehindError if self.env.is_blocking else EnvTimeoutError
@@ -300,7 +302,7 @@ _OF_LOCAL: Final[Mapping[str, Callable[[LocalSession, Mapping[str, Any]], Corout
     "load": LocalSession._load,
 }
 OPERATIONS: Final = frozenset(_OF_LOCAL)
-"""What a session can be asked."""
+"""Names of a session's operations."""
 
 
 async def _at_once(method: Callable[[], T]) -> T:
@@ -310,11 +312,11 @@ async def _at_once(method: Callable[[], T]) -> T:
 
 
 def _own(info: StepInfo) -> dict[str, Any]:
-    """Return the environment's own keys of a turn's info."""
+    """Return the environment's own keys of a turn's ``info``."""
     return {name: value for name, value in info.items() if name not in _SENT_APART}
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Take note of a failure that nobody may be waiting for any more."""
+    """Retrieve the exception of a task whose caller may be gone, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""All sessions of a server: opened within a limit, found by id, closed when their clients are gone."""
+"""All sessions of a server: opened up to a limit, looked up by id, closed when their clients are gone."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from agentgym.server.workers import Workers
 
 MAX_TEMPLATES: Final = 32
-"""Instances kept to answer questions about an environment and its tasks."""
+"""Most instances that are kept to answer requests about environments and tasks."""
 MAX_PAGE: Final = 1024
 _DRAIN_RETRY_S: Final = 5.0
 _INNER: Final = frozenset({"dump", "load"})
-"""Operations that unpickle, so not for clients."""
+"""Operations that unpickle data, which clients may therefore not request."""
 
 
 class Sessions:
     """The sessions of a server.
 
     Args:
-        names: environments that may be made, as ``make`` takes them.
+        names: references of the environments that clients may use.
         limits: limits on sessions and requests.
-        workers: processes for environments that block; None for threads of this one.
-        serves_server: True in such a process: who asks is the server, which keeps the states of snapshots itself.
+        workers: processes for blocking environments; None for threads of this process.
+        serves_server: True in a worker process, whose client is the server, which stores states of snapshots itself.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Sessions:
 
     @property
     def env_ids(self) -> list[str]:
-        """Ids of the environments that may be made."""
+        """Ids of the environments that clients may use."""
         return sorted(self._names.values())
 
     async def ask(self, request: Mapping[str, Any]) -> Any:
-        """Answer one request of the control plane.
+        """Answer a trainer's request.
 
         Raises:
             AgentGymError: the request is wrong, or the environment failed.
@@ -112,14 +112,16 @@ class Sessions:
     # -------------------------------------------------------------------------------------------------- lifetimes
 
     async def open(self, env: Any, kwargs: Any = None, key: Any = None) -> Session:
-        """Make an environment for a session.
+        """Open a session with a new environment.
 
         Args:
-            key: chosen by the client; a second request with the same key gets the same session.
+            env: reference of the environment.
+            kwargs: its arguments.
+            key: a key chosen by the client; a second request with the same key gets the same session.
 
         Raises:
-            BusyError: there are as many sessions as there may be, or the server is shutting down.
-            UsageError: no such environment or argument.
+            BusyError: the server is full or shutting down.
+            UsageError: there is no such environment or argument.
             EnvError: the environment cannot be made.
         """
         if isinstance(key, str) and key in self._by_key:
@@ -153,7 +155,7 @@ class Sessions:
         """Return a session by its id.
 
         Raises:
-            NoSessionError: there is none.
+            NoSessionError: there is no such session.
         """
         found = self._by_id.get(session) if isinstance(session, str) else None
         if found is None:
@@ -161,7 +163,7 @@ class Sessions:
         return found
 
     def of_agent(self, token: str) -> Session:
-        """Return the session that an agent may act in.
+        """Return the session of an agent token.
 
         Raises:
             ForbiddenError: no session has this agent token.
@@ -172,7 +174,7 @@ class Sessions:
         return found
 
     def renew(self, sessions: Any) -> list[str]:
-        """Keep sessions for another while, and return those that are gone."""
+        """Keep sessions alive and return the ids of those that no longer exist."""
         if not isinstance(sessions, list) or not all(isinstance(one, str) for one in sessions):
             raise UsageError("sessions must be a list of session ids")
         now = time.monotonic()
@@ -191,7 +193,7 @@ class Sessions:
         await session.close()
 
     async def reap(self) -> int:
-        """Close the sessions whose clients are gone, and return how many there were."""
+        """Close the sessions whose clients are gone and return their number."""
         oldest = time.monotonic() - self.limits.idle_timeout_s
         idle = [one for one in self._by_id.values() if one.last_seen < oldest and not one.is_busy]
         for session in idle:
@@ -212,10 +214,10 @@ class Sessions:
     # -------------------------------------------------------------------------------------- about an environment
 
     async def describe(self, env: Any, kwargs: Any = None) -> EnvFacts:
-        """Return what holds for every episode of an environment.
+        """Return the facts that hold for every episode of an environment.
 
         Raises:
-            UsageError: no such environment or argument.
+            UsageError: there is no such environment or argument.
         """
         if workers := self._workers_for(env, kwargs):
             return wire.read(EnvFacts, await workers.ask(op="describe", env=env, kwargs=kwargs))
@@ -235,7 +237,7 @@ class Sessions:
         """Return tasks ``start`` to ``stop`` of a split, at most :data:`MAX_PAGE`.
 
         Raises:
-            UsageError: no such environment or split, or a place that is no whole number from 0 on.
+            UsageError: there is no such environment or split, or an index is not a whole number from 0.
         """
         split, start, stop = request.get("split"), request.get("start", 0), request.get("stop", MAX_PAGE)
         if not isinstance(split, str) or not isinstance(start, int) or not isinstance(stop, int) or start < 0:
@@ -271,11 +273,11 @@ class Sessions:
         return self._names.get(env, env)
 
     def _workers_for(self, env: Any, kwargs: Any) -> Workers | None:
-        """Return the processes in which an environment runs, None if it runs in this one."""
+        """Return the processes in which an environment runs, or None if it runs in this process."""
         return self._workers if _is_blocking(self._reference(env, kwargs)) else None
 
     async def _made(self, env: Any, kwargs: Any) -> Env:
-        """Make an environment; a blocking one in a thread, so that the others are served meanwhile."""
+        """Make an environment; a blocking one in a thread, so that the server stays responsive."""
         reference = self._reference(env, kwargs)
         with boundary(EnvError, f"making {reference}"):
             return await _made_where_it_may(reference, dict(kwargs or {}))

@@ -1,4 +1,4 @@
-"""States of snapshots that a server keeps for its clients."""
+"""Storage for states of snapshots on a server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from agentgym.remote.wire import NoStateError
 
 
 class States:
-    """States by id, the oldest dropped when there is no more room.
+    """States by id. The oldest are dropped when there is no more space.
 
     Args:
-        max_bytes: bytes of all states together.
+        max_bytes: most bytes of all states together.
 
     Example:
         >>> states = States(max_bytes=10)
@@ -29,7 +29,7 @@ class States:
         self._by_id: OrderedDict[str, str] = OrderedDict()
 
     def add(self, state: str | None) -> str | None:
-        """Keep a state and return its id; None for None, and for one that is larger than all the room."""
+        """Store a state and return its id, or None if the state is None or too large."""
         if state is None or len(state) > self._max_bytes:
             return None
         identity = secrets.token_urlsafe(18)
@@ -40,10 +40,10 @@ class States:
         return identity
 
     def find(self, identity: object) -> str:
-        """Return a state, which is then the last to be dropped.
+        """Return a state and mark it as the most recently used.
 
         Raises:
-            NoStateError: it was dropped, or never was.
+            NoStateError: the state was dropped or never existed.
         """
         if not isinstance(identity, str) or identity not in self._by_id:
             raise NoStateError("the server does not hold this state any more")

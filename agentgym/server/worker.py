@@ -1,7 +1,7 @@
-"""A process of the server in which environments run that block: the child's side of :mod:`agentgym.server.workers`.
+"""A worker process for blocking environments: the child's side of :mod:`agentgym.server.workers`.
 
-Started as ``python -m agentgym.server.worker FD LIMITS ENV...``. It answers requests of the control plane as the server
-does, over the socket with file descriptor ``FD``, and ends when that is closed.
+Started as ``python -m agentgym.server.worker FD LIMITS ENV...``. It answers trainers' requests as the server does, over
+the socket with file descriptor ``FD``, and ends when the socket is closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentgym.server.session import LeftBehindError
 from agentgym.server.sessions import Sessions
 
 CLOSE_S: Final = 10.0
-"""Seconds for closing environments before the process ends anyway."""
+"""Seconds for closing environments, after which the process ends in any case."""
 _NEVER_S: Final = 1e9
 
 
@@ -46,10 +46,10 @@ async def answer_all(connection: socket.socket, sessions: Sessions) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run until the server closes the connection; a thread in which an environment hangs does not hold this up."""
+    """Run until the server closes the connection. A thread with a hung environment does not delay the exit."""
     connection = socket.socket(fileno=int(arguments[0]))
     limits = wire.read(Limits, wire.decode(arguments[1]))
-    # the server counts and reaps; here every session stays until it is closed
+    # the server enforces limits and idle time-outs; here every session stays until it is closed
     limits = replace(limits, idle_timeout_s=_NEVER_S)
     try:
         asyncio.run(answer_all(connection, Sessions(arguments[2:], limits, serves_server=True)))

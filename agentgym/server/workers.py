@@ -1,8 +1,8 @@
-"""Processes for environments that block, so that none of them holds up the server or outlives a hang.
+"""Worker processes for blocking environments, so that none of them blocks the server or stays after a hang.
 
-Each process answers the requests of its sessions as the server itself would. One that dies fails the episodes that ran
-in it. One in which an environment hangs, in a thread that nothing can end, takes no more sessions, and is ended when
-those it has are closed.
+Each process answers the requests of its sessions as the server itself would. If a process dies, its running episodes
+fail. If an environment hangs in a thread, which nothing can end, the process is retired: it gets no more sessions and
+is ended when its last session is closed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from agentgym.server.session import Session
 from agentgym.server.worker import CLOSE_S
 
 GRACE_S: Final = 15.0
-"""Seconds beyond its own limit that a process gets to answer; then it is killed."""
+"""Seconds beyond the time limit after which a process that has not answered is killed."""
 _OPEN_S: Final = 120.0
-"""Seconds for making an environment, with the imports of a new process."""
+"""Seconds for making an environment, including the imports of a new process."""
 _READ_AS: Final[Mapping[str, type[Any]]] = {"reset": View, "step": Step, "load": View}
 
 
 class Worker:
-    """One process, and the requests that it is answering."""
+    """A worker process and its pending requests."""
 
     def __init__(self, process: subprocess.Popen[bytes], writer: asyncio.StreamWriter) -> None:
         self.num_sessions = 0
         self.is_retired = False
-        """True if an environment hangs in it, or it is gone: it takes no more sessions."""
+        """True if an environment hangs in the process or the process has died, so that it gets no more sessions."""
         self._process, self._writer = process, writer
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -48,16 +48,16 @@ class Worker:
 
     @classmethod
     async def start(cls, names: Sequence[str], limits: Limits) -> Worker:
-        """Start a process that can make some environments."""
+        """Start a process that can make the named environments."""
         ours, theirs = socket.socketpair()
         with theirs:
             arguments = (str(theirs.fileno()), wire.encode(asdict(limits)).decode(), *names)
             process = subprocess.Popen(
                 [sys.executable, "-m", "agentgym.server.worker", *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # what environments print must not be taken for the server's output
+                stdout=sys.stderr.fileno(),  # output of environments must not mix with the server's output
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C ends the server, which ends it
+                start_new_session=True,  # Ctrl-C goes to the server only, which then ends the process
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         worker = cls(process, writer)
@@ -66,16 +66,16 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """Id of the process."""
         return self._process.pid
 
     async def ask(self, limit_s: float, **request: Any) -> Any:
         """Send a request and return the reply, as plain values.
 
         Raises:
-            EnvTimeoutError: no answer in time; the process is killed.
+            EnvTimeoutError: the process did not answer in time and was killed.
             EnvError: the process has ended.
-            AgentGymError: the error that was replied.
+            AgentGymError: the error in the reply.
         """
         number = next(self._numbers)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -98,13 +98,13 @@ class Worker:
         self._process.kill()
 
     def leave(self) -> None:
-        """Count one session less; the last of a retired process ends it."""
+        """Count a closed session. When the last session of a retired process is closed, the process ends."""
         self.num_sessions -= 1
         if self.is_retired and not self.num_sessions:
             self.begin_to_close()
 
     def begin_to_close(self) -> asyncio.Task[None]:
-        """Let the process close what it has, then end it, in a task of its own."""
+        """Start a task that lets the process close its environments and then ends it."""
         self.is_retired = True
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -112,11 +112,11 @@ class Worker:
 
     @property
     def is_closed(self) -> bool:
-        """True when the process has ended and was waited for."""
+        """True if the process has ended and has been reaped."""
         return self._closing is not None and self._closing.done()
 
     async def _close(self) -> None:
-        self._writer.close()  # it ends with its input
+        self._writer.close()  # the process ends when its input is closed
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S + 2.0):
                 while self._process.poll() is None:
@@ -129,10 +129,10 @@ class Worker:
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         while (frame := await read_frame(reader)) is not None:
             sent = wire.decode(frame)
-            self.is_retired |= sent.get("is_left_behind", False)  # its thread cannot be ended, the process can
+            self.is_retired |= sent.get("is_left_behind", False)  # the hung thread cannot be ended, but the process can
             reply = self._waiting.get(sent["id"])
             if reply is None or reply.done():
-                continue  # who asked has given up
+                continue  # the caller has given up
             if "error" in sent:
                 reply.set_exception(wire.error_from_json(sent["error"]))
             else:
@@ -160,7 +160,7 @@ class WorkerSession(Session):
     async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
         """Send an operation to the process."""
         asked = {**fields, "op": op, "session": self._there}
-        asked.pop("seq", None)  # counted here
+        asked.pop("seq", None)  # the server counts the durations
         found = await self.worker.ask(self._limit_s + GRACE_S, **asked)
         return wire.read(_READ_AS[op], found) if op in _READ_AS else found
 
@@ -174,11 +174,11 @@ class WorkerSession(Session):
 
 
 class Workers:
-    """The worker processes of a server, started as they are needed.
+    """The worker processes of a server, which are started when they are needed.
 
     Args:
-        names: environments that may be made.
-        num_processes: at most so many at the same time, retired ones left out; at least 1.
+        names: references of the environments that clients may use.
+        num_processes: most processes at the same time, at least 1; retired ones do not count.
     """
 
     def __init__(self, names: Sequence[str], limits: Limits, num_processes: int) -> None:
@@ -190,7 +190,7 @@ class Workers:
         """Make an environment in the process with the fewest sessions.
 
         Raises:
-            AgentGymError: it cannot be made.
+            AgentGymError: the environment cannot be made.
         """
         worker = await self._least_busy()
         worker.num_sessions += 1
@@ -206,7 +206,7 @@ class Workers:
         return session
 
     async def ask(self, **request: Any) -> Any:
-        """Ask any process about an environment or its tasks."""
+        """Send a request about an environment or its tasks to any process."""
         worker = await self._least_busy()
         return await worker.ask(_OPEN_S, **request)
 
@@ -229,7 +229,7 @@ class Workers:
 
 
 def default_num_processes() -> int:
-    """Return how many processes a server may start unless told: one a core, 8 at most."""
+    """Return the default number of processes: one per core, at most 8."""
     return min(len(os.sched_getaffinity(0)), 8)
 
 

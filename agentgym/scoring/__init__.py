@@ -1,1 +1,1 @@
-"""Scores of answers, for environments that grade and for evaluations that grade anew."""
+"""Scores of answers, for environments that grade and for evaluations that rescore."""

@@ -1,4 +1,4 @@
-"""The answer that an episode ended with."""
+"""The final answer of an episode."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from agentgym.types import ToolCall, Trajectory
 
 
 def final_answer(trajectory: Trajectory) -> str:
-    """Return what the agent said last: the only text argument of its last call, else its last message without calls.
+    """Return the agent's last answer: the only text argument of its last call, else its last message without calls.
 
-    A call with several arguments has no single text, so the message counts there too; empty if nothing was said.
+    A call with several arguments has no single text, so the message counts in that case, too. Empty if there is no
+    text.
 
     Example:
         >>> from agentgym.types import Message, Segment, Status, Task, Turn

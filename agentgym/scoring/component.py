@@ -1,6 +1,6 @@
-"""Scorers by name: functions that say how good an episode is, from 0 to 1.
+"""Scorers by name: functions that rate an episode from 0 to 1.
 
-A scorer is registered under a name and takes what it needs::
+A scorer is registered under a name and takes the parameters it needs::
 
     @scorer("same_length")
     def same_length(answer: str, references: Sequence[str]) -> float:
@@ -22,14 +22,14 @@ SCORERS = Registry[Component](
 
 
 def scorer(name: str, **facts: Any) -> Callable[[F], F]:
-    """Register a function that scores an episode: a number from 0 to 1, or a coroutine of one.
+    """Register a function or coroutine function that returns the score of an episode, from 0 to 1.
 
     It may take ``answer`` (the text of :func:`~agentgym.scoring.answer.final_answer`), ``references`` (the task's
-    answers, which may be none), ``task``, ``trajectory``, ``folder`` (of the evaluation, to remember in), ``kept`` (a
+    answers, possibly none), ``task``, ``trajectory``, ``folder`` (of the evaluation, for caches), ``kept`` (a
     dictionary that lives as long as the evaluation), and the keys of its options.
 
     Args:
-        name: its name in ``scorer.kind``.
+        name: name of the scorer in ``scorer.kind``.
         facts: fields of :class:`~agentgym.plugins.Component`.
 
     Example:

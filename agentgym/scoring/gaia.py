@@ -1,11 +1,12 @@
-"""GAIA's rule for right answers: numbers, lists and strings.
+"""GAIA's rules for correct answers: numbers, lists and strings.
 
 Source: ``scorer.py`` of the leaderboard of "GAIA: a benchmark for General AI Assistants", whose rules these are:
 
-* a reference that Python reads as a number is compared as one; ``$``, ``%`` and commas are taken out of the answer;
-* a reference with a comma or a semicolon is a list: as many elements, each a number or a text that is equal without
-  white space and capitals;
-* any other reference is a text: equal without white space, capitals and ASCII punctuation.
+* a reference that Python can convert to a number is compared as a number; ``$``, ``%`` and commas are removed from the
+  answer;
+* a reference with a comma or a semicolon is a list: the answer needs the same number of elements, each equal as a
+  number or as text without white space and case;
+* any other reference is text, compared without white space, case and ASCII punctuation.
 """
 
 from __future__ import annotations

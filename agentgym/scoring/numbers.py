@@ -1,4 +1,4 @@
-"""Numbers in text: which one is the answer, and whether it is near enough to another."""
+"""Numbers in text: find the answer and compare it within a tolerance."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _GROUPED = re.compile(r"\d{1,3}(,\d{3})+")
 
 
 def read_number(text: str) -> float | None:
-    """Return the last number in a text; None if there is none.
+    """Return the last number in a text, or None if there is none.
 
-    It may have a sign, thousands in groups of three, a fraction, an exponent or a percent sign.
+    A number may have a sign, thousands separators, a fraction, an exponent or a percent sign.
 
     Example:
         >>> read_number("12 apples and 1,250.5 pears"), read_number("3/4 of them"), read_number("up by 12 %")
@@ -25,7 +25,7 @@ def read_number(text: str) -> float | None:
 
 
 def is_near(given: float, wanted: float, *, tolerance: float = 1e-9, absolute: float = 0.0) -> bool:
-    """Return True if two numbers differ by at most a share of the wanted one, or by an absolute amount.
+    """Return True if two numbers differ by at most a share of the wanted one or by an absolute amount.
 
     Example:
         >>> is_near(3.1416, 3.14159265, tolerance=1e-4), is_near(0.0, 1e-3, absolute=1e-2)
@@ -45,7 +45,9 @@ def _value(text: str) -> float | None:
 
 
 def _plain(text: str) -> float:
-    """Read one number; a comma that groups nothing is a list's, and what stands after the last one is meant."""
+    """Convert a text to a number. A comma that does not separate thousands separates items, of which the last one
+    counts.
+    """
     bare = text.strip()
     if "," in bare and not _GROUPED.fullmatch(bare.lstrip("+-").partition(".")[0]):
         bare = bare.rstrip(",").rpartition(",")[2]

@@ -1,15 +1,15 @@
-"""Scores of answers: exact match, F1 and cover exact match, as question answering measures them.
+"""Scores of answers in question answering: exact match, F1 and cover exact match.
 
 Sources: the normalisation is that of SQuAD's official script (``evaluate-v1.1.py``; "SQuAD: 100,000+ Questions for
-Machine Comprehension of Text"), which HotpotQA's takes over (``hotpot_evaluate_v1.py``; "HotpotQA: A Dataset for
-Diverse, Explainable Multi-hop Question Answering"): small letters, ASCII punctuation out, the articles a, an and the
-out, spaces made single. HotpotQA's F1 adds that yes, no and noanswer have no partial credit. Cover exact match, also
-called sub-EM, is what search agents report beside it ("Search-R1: Training LLMs to Reason and Leverage Search Engines
-with Reinforcement Learning", ``subem_check``). Of several references the best one counts, as in SQuAD's script.
+Machine Comprehension of Text"), which HotpotQA's script also uses (``hotpot_evaluate_v1.py``; "HotpotQA: A Dataset for
+Diverse, Explainable Multi-hop Question Answering"): lower case, no ASCII punctuation, no articles (a, an, the), single
+spaces. HotpotQA's F1 adds that yes, no and noanswer get no partial credit. Papers on search agents also report cover
+exact match, or sub-EM ("Search-R1: Training LLMs to Reason and Leverage Search Engines with Reinforcement Learning",
+``subem_check``). Of several references the best one counts, as in SQuAD's script.
 
-One thing is different: where a text is nothing but articles and punctuation ("The", "?"), the scripts compare nothing
-with nothing, so that any such answer is right and F1 is 0 even for the reference itself. Here such a text keeps its
-articles, and its punctuation if it has nothing else: the choice "A." is "a".
+One difference to the scripts: for a text of only articles and punctuation ("The", "?"), they compare empty texts, so
+that any such answer is right, and F1 is 0 even for the reference itself. Here such a text keeps its articles, or its
+punctuation if it has nothing else: the choice "A." becomes "a".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ALL_OR_NOTHING: Final = ("yes", "no", "noanswer")
 
 
 def normalize(text: str) -> str:
-    """The text as it is compared.
+    """Return the normalised text for comparisons.
 
     Example:
         >>> normalize("The  U.S.A., a Nation!"), normalize("A."), normalize(" ?")
@@ -41,7 +41,7 @@ def normalize(text: str) -> str:
 
 
 def exact_match(answer: str, reference: str) -> float:
-    """1.0 if both are the same once normalised, else 0.0.
+    """Return 1.0 if both texts are equal after normalisation, else 0.0.
 
     Example:
         >>> exact_match("the Eiffel Tower.", "Eiffel tower")
@@ -51,7 +51,7 @@ def exact_match(answer: str, reference: str) -> float:
 
 
 def f1(answer: str, reference: str) -> float:
-    """Harmonic mean of the precision and recall of words, repetitions counted; 0.0 if none is shared.
+    """Return the harmonic mean of precision and recall of words, counting repetitions; 0.0 if no word is shared.
 
     Example:
         >>> round(f1("the old Eiffel Tower", "Eiffel Tower"), 3)
@@ -71,10 +71,10 @@ def f1(answer: str, reference: str) -> float:
 
 
 def cover_exact_match(answer: str, reference: str) -> float:
-    """1.0 if the reference is a part of the answer, both normalised, else 0.0.
+    """Return 1.0 if the normalised answer contains the normalised reference, else 0.0.
 
-    It compares characters, not words, as the published check does, and pays for saying much: good for reading results
-    of talkative models, a poor thing to train on.
+    It compares characters, not words, as the published check does. It favours long answers: it suits the evaluation of
+    talkative models, but not training.
 
     Example:
         >>> cover_exact_match("It is the Eiffel Tower in Paris.", "Eiffel tower")
@@ -94,17 +94,17 @@ METRICS: Final[dict[Metric, Callable[[str, str], float]]] = {
 
 
 def check_metric(name: str) -> None:
-    """Refuse a name that is no metric.
+    """Raise an error for an unknown metric.
 
     Raises:
-        UnknownNameError: naming those there are.
+        UnknownNameError: there is no such metric; the message names those that exist.
     """
     if name not in METRICS:
         raise unknown_name("outcome", name, get_args(Metric))
 
 
 def score(answer: str, references: Sequence[str], metric: Metric) -> float:
-    """The best of an answer's scores, from 0 to 1, against several references; 0.0 without any.
+    """Return the best score of an answer over several references, from 0 to 1; 0.0 without references.
 
     Example:
         >>> score("Stanley Hall", ["G. Stanley Hall", "Stanley Hall"], "em")

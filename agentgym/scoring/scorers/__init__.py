@@ -1,1 +1,1 @@
-"""agentgym's own scorers, one file each; importing them registers them."""
+"""agentgym's own scorers, one per module; importing a module registers its scorers."""

@@ -1,4 +1,4 @@
-"""A scorer of code: tests run on it, in a sandbox."""
+"""A scorer that runs tests on code in a sandbox."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class CodeOptions(Options):
 
     kind: str = "code"
     tests: str = "tests"
-    """Key of the task's data under which the tests are: Python, classes of ``unittest`` or functions ``test_...``."""
+    """Key of the task's data that holds the tests: Python code with ``unittest`` classes or functions ``test_...``."""
     module: str = "solution"
-    """What the tests import the answer as."""
+    """Module name under which the tests import the answer."""
     share: bool = False
-    """Give the share of the tests that pass, rather than 1.0 if all do."""
+    """Return the share of passed tests instead of 1.0 if all pass."""
     sandbox: Literal["auto", "docker", "namespaces", "process"] = "auto"
 
     def check_together(self) -> None:

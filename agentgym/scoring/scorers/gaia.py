@@ -1,4 +1,4 @@
-"""A scorer by GAIA's rule."""
+"""A scorer with GAIA's rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym.scoring.gaia import is_gaia_answer
 
 @scorer("gaia", paper="GAIA: a benchmark for General AI Assistants")
 def gaia(answer: str, references: Sequence[str]) -> float:
-    """1.0 if GAIA's leaderboard takes the answer for a reference: a number, a list or a text.
+    """Return 1.0 if GAIA's leaderboard accepts the answer for a reference: a number, a list or a text.
 
     Raises:
         UsageError: the task has no answer.

@@ -1,4 +1,4 @@
-"""A model that scores episodes by a rubric, behind an OpenAI-compatible endpoint."""
+"""A scorer that lets a model behind an OpenAI-compatible endpoint rate episodes with a rubric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class JudgeOptions(Options):
     model: str = ""
     """``openai:URL?model=NAME``."""
     rubric: str = ""
-    """The criteria, in words; empty for how well the agent reaches the goal of its first message."""
+    """Criteria as text; empty to rate how well the agent reaches the goal in its first message."""
     votes: int = 1
     temperature: float = 0.0
     max_new_tokens: int = 1024

@@ -18,21 +18,23 @@ class NumericOptions(Options):
 
     kind: str = "numeric"
     tolerance: NonNegative = 1e-9
-    """Largest difference as a share of the reference."""
+    """Largest allowed difference, relative to the reference."""
     absolute: NonNegative = 0.0
-    """Largest difference as it is."""
+    """Largest allowed absolute difference."""
 
 
 @scorer("numeric", options=NumericOptions)
 def numeric(answer: str, references: Sequence[str], tolerance: float, absolute: float) -> float:
-    """1.0 if the last number of the answer is near enough to that of a reference.
+    """Return 1.0 if the last number of the answer is close enough to that of a reference.
 
     Raises:
-        UsageError: no reference holds a number.
+        UsageError: no reference contains a number.
     """
     wanted = [number for reference in references if (number := read_number(reference)) is not None]
     if not wanted:
-        raise UsageError(f"scorer numeric: the task's answers are no numbers: {', '.join(references)[:100] or 'none'}")
+        raise UsageError(
+            f"scorer numeric: the task's answers contain no number: {', '.join(references)[:100] or 'none'}"
+        )
     given = read_number(answer)
     if given is None:
         return 0.0

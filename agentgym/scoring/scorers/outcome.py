@@ -1,4 +1,4 @@
-"""The environment's own word, which sees the state that an episode ended in."""
+"""Scorers that use the environment's own rewards."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from agentgym.types import RewardRole, Trajectory
 
 @scorer("outcome")
 def outcome(trajectory: Trajectory) -> float:
-    """1.0 if the environment counts the episode as a success."""
+    """Return 1.0 if the environment counts the episode as a success."""
     return float(bool(trajectory.success))
 
 
 @scorer("partial")
 def partial(trajectory: Trajectory) -> float:
-    """The sum of the outcome rewards, cut to 0 to 1: partial credit where an environment gives some."""
+    """Return the sum of outcome rewards, clipped to [0, 1]: partial credit if the environment gives any."""
     parts = (
         part.value
         for segment in trajectory.segments

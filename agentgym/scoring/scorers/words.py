@@ -14,27 +14,27 @@ from agentgym.scoring.text import score
 
 @scorer("em", paper="SQuAD: 100,000+ Questions for Machine Comprehension of Text")
 def em(answer: str, references: Sequence[str]) -> float:
-    """1.0 if the answer is one of the references once both are normalised."""
+    """Return 1.0 if the answer equals a reference after normalisation of both."""
     return score(answer, _given(references, "em"), "em")
 
 
 @scorer("f1", paper="SQuAD: 100,000+ Questions for Machine Comprehension of Text")
 def f1(answer: str, references: Sequence[str]) -> float:
-    """The best F1 of words against a reference."""
+    """Return the best F1 score of words over the references."""
     return score(answer, _given(references, "f1"), "f1")
 
 
 @scorer("cover_em", paper="Search-R1: Training LLMs to Reason and Leverage Search Engines with Reinforcement Learning")
 def cover_em(answer: str, references: Sequence[str]) -> float:
-    """1.0 if a reference is a part of the answer."""
+    """Return 1.0 if the answer contains a reference."""
     return score(answer, _given(references, "cover_em"), "cover_em")
 
 
 def _given(references: Sequence[str], name: str) -> Sequence[str]:
-    """Return the references; without any, every answer would be wrong.
+    """Return the references, and raise an error if there are none.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there are no references, so that every answer would be wrong.
     """
     if not references:
         raise UsageError(f"scorer {name}: the task has no answers to compare with (its data has no 'answers')")
@@ -47,8 +47,8 @@ class RegexOptions(Options):
 
     kind: str = "regex"
     pattern: str = ""
-    """Python's syntax. Its first group, or all that it found last, is compared with the references; without references
-    it is enough that it is found."""
+    """Regular expression in Python's syntax. The first group of its last match, or the whole match, is compared with
+    the references. Without references, a match is enough."""
     ignore_case: bool = True
 
     def check_together(self) -> None:
@@ -61,7 +61,7 @@ class RegexOptions(Options):
 
 @scorer("regex", options=RegexOptions)
 def regex(answer: str, references: Sequence[str], pattern: str, *, ignore_case: bool) -> float:
-    """1.0 if a pattern is found in the answer and what it found is a reference."""
+    """Return 1.0 if a pattern matches the answer and the matched text is a reference."""
     flags = re.IGNORECASE if ignore_case else re.NOFLAG
     found = list(re.finditer(pattern, answer, flags))
     if not found or not references:

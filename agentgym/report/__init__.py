@@ -1,4 +1,4 @@
-"""The HTML run report and trace viewer."""
+"""The HTML report of runs and the trace viewer."""
 
 from agentgym.report.page import write_report
 

@@ -1,4 +1,4 @@
-"""Another run beside this one: how their results and settings differ, and the episodes of both."""
+"""Comparison of a run with another one: results, settings and episodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agentgym.report.run_folder import RunFolder
 
 
 def name_beside(run: RunFolder, other: RunFolder) -> str:
-    """Return what the other run is called: its folder's name, or its path where both have the same.
+    """Return the name of the other run: its folder's name, or its path if both folders have the same name.
 
     Raises:
-        UsageError: it is the same folder.
+        UsageError: both are the same folder.
     """
     if run.path.resolve() == other.path.resolve():
         raise UsageError(f"{other.path} is the run itself; name another one beside it")
@@ -23,7 +23,7 @@ def name_beside(run: RunFolder, other: RunFolder) -> str:
 
 
 def compared(run: RunFolder, other: RunFolder) -> dict[str, object]:
-    """Return the evaluations of the same tasks, pair by pair, and the settings that differ; empty where there is none.
+    """Return comparisons of evaluations of the same tasks and the settings that differ; empty if there are none.
 
     Differences are of this run minus the other one.
     """
@@ -31,7 +31,7 @@ def compared(run: RunFolder, other: RunFolder) -> dict[str, object]:
         pairs = pair_evaluations(open_evaluations(other.path), open_evaluations(run.path))
         found = [compare(*pair) for pair in pairs]
         why = "" if found else "no evaluation is of the same environment in both runs"
-    except UsageError as error:  # one has not finished, or has no evaluation
+    except UsageError as error:  # one of the runs has not finished or has no evaluation
         found, why = [], str(error)
     rows = [
         {
@@ -53,7 +53,7 @@ def compared(run: RunFolder, other: RunFolder) -> dict[str, object]:
 
 
 def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> dict[str, object]:
-    """Return the traces of both runs; sections of the other one bear its name."""
+    """Return the traces of both runs. Sections of the other run have its name."""
     for member in (m for section in others["sections"] for group in section["groups"] for m in group["members"]):
         member["at"] = [member["at"][0] + len(traces["blocks"]), member["at"][1]]
     named = [{**section, "label": f"{name}: {section['label']}", "of": name} for section in others["sections"]]

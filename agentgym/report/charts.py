@@ -1,6 +1,6 @@
-"""Charts as data for uPlot, which draws them in the browser (``charts.js``), and numbers in few characters.
+"""Charts as data for uPlot, which draws them in the browser (``charts.js``), and short formats of numbers.
 
-A chart is an element with its data as JSON and a text alternative. Colours are names of variables in the style sheet.
+A chart is an HTML element with its data as JSON and a text alternative. Colours are names of CSS variables.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Literal
 from markupsafe import Markup, escape
 
 MAX_POINTS = 1000
-"""Points of a curve; longer ones are averaged in bins."""
+"""Most points of a curve; longer curves are averaged in bins."""
 _NUM_SMOOTHED = 8
-"""Points above which a curve gets a moving average."""
+"""Number of points above which a curve gets a moving average."""
 
 Format = Literal["number", "share", "seconds"]
 
@@ -48,7 +48,7 @@ class Series:
     """One line, area or set of dots of a chart.
 
     Args:
-        css: the variable of its colour, without dashes.
+        css: CSS variable of its colour, without dashes.
         style: ``faint`` is a thin line; ``area`` is filled down to the axis; ``dots`` have whiskers.
     """
 
@@ -57,12 +57,12 @@ class Series:
     values: Mapping[float, float]
     style: Literal["line", "faint", "dashed", "area", "dots", "hollow"] = "line"
     shown: Mapping[float, float] | None = None
-    """Values under the pointer, where they are not those that are drawn."""
+    """Values shown at the pointer, if they differ from the drawn ones."""
     lows: Mapping[float, float] | None = None
     highs: Mapping[float, float] | None = None
 
     def as_json(self, xs: Sequence[float]) -> dict[str, object]:
-        """Return the series over common x values, None where it has none."""
+        """Return the series over common x values, with None for missing values."""
         found: dict[str, object] = {"name": self.name, "css": self.css, "style": self.style}
         columns = {"y": self.values, "shown": self.shown, "low": self.lows, "high": self.highs}
         return found | {name: _column(values, xs) for name, values in columns.items() if values is not None}
@@ -73,7 +73,7 @@ def _column(values: Mapping[float, float], xs: Sequence[float]) -> list[float | 
 
 
 def as_text(value: float, show: Format) -> str:
-    """Return a value as a chart shows it.
+    """Format a value for a chart.
 
     Example:
         >>> as_text(0.25, "share"), as_text(1.5, "seconds")
@@ -85,7 +85,7 @@ def as_text(value: float, show: Format) -> str:
 
 
 def as_number(value: float) -> str:
-    """Return a value in few characters.
+    """Format a value in few characters.
 
     Example:
         >>> [as_number(x) for x in (0.0, 0.25, 12.0, 1234.5, 2.5e6, 1.8e-05)]
@@ -99,7 +99,7 @@ def as_number(value: float) -> str:
 
 
 def as_share(value: float) -> str:
-    """Return a share as per cent, of small ones no more than the first digit.
+    """Format a share in per cent, with a single significant digit if it is small.
 
     Example:
         >>> [as_share(share) for share in (0.125, 0.0000192, 0.0, 1e-9)]
@@ -112,7 +112,7 @@ def as_share(value: float) -> str:
 
 
 def moving_average(values: Sequence[float], window: int) -> list[float]:
-    """Return the mean of up to ``window`` values ending at each.
+    """Return the mean of the last ``window`` values at each position; of fewer values at the start.
 
     Example:
         >>> moving_average([0.0, 2.0, 4.0], 2)
@@ -123,7 +123,7 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
 
 
 def thinned(xs: Sequence[float], ys: Sequence[float], max_points: int = MAX_POINTS) -> tuple[list[float], list[float]]:
-    """Return the finite values of a curve, averaged in bins if they are more than ``max_points``."""
+    """Return the finite values of a curve, averaged in bins if there are more than ``max_points``."""
     kept = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
     size = math.ceil(len(kept) / max_points) or 1
     bins = [kept[at : at + size] for at in range(0, len(kept), size)]
@@ -141,11 +141,11 @@ def line_chart(
     points: Sequence[Point] = (),
     beside: Beside | None = None,
 ) -> Markup:
-    """Return one curve: raw values faint, their moving average strong, measured points with intervals on top.
+    """Return a chart of one curve: faint raw values, their moving average, and measured points with intervals.
 
     Args:
-        name: of the curve, for the values under the pointer.
-        beside: the curve of another run; it may have other steps.
+        name: name of the curve at the pointer.
+        beside: curve of another run, possibly at other steps.
     """
     xs, ys = thinned(xs, ys)
     if not ys and not points:
@@ -161,7 +161,7 @@ def line_chart(
 
 
 def _smoothed(xs: Sequence[float], ys: Sequence[float], *, name: str, line: str, faint: str | None) -> list[Series]:
-    """Return a curve and its moving average; of another run's, which has no ``faint`` colour, the average alone."""
+    """Return a curve and its moving average; without a ``faint`` colour, as for another run, only the average."""
     raw = dict(zip(xs, ys, strict=True))
     if not raw:
         return []
@@ -197,7 +197,7 @@ def stacked_chart(
     show: Format = "number",
     key: str = "",
 ) -> Markup:
-    """Return areas on top of each other; ``layers`` are (name, colour, values)."""
+    """Return a chart of stacked areas; ``layers`` are (name, colour, values)."""
     drawn = [(name, css, thinned(xs, values)) for name, css, values in layers]
     if not drawn or not drawn[0][2][0]:
         return Markup('<p class="none">no values</p>')
@@ -214,12 +214,12 @@ def stacked_chart(
 
 
 def chart(series: Sequence[Series], *, height: int, show: Format, from_zero: bool, told: str, key: str) -> Markup:
-    """Return the element that a chart is drawn into.
+    """Return the HTML element of a chart.
 
     Args:
-        series: the first is drawn first, below the others.
-        told: the text alternative.
-        key: by which the chart is found again when it is renewed.
+        series: the series, drawn in order; the first is at the bottom.
+        told: text alternative.
+        key: identifies the chart when the page updates it.
     """
     xs = sorted({x for one in series for x in one.values})
     data = {

@@ -1,4 +1,4 @@
-"""The groups in which estimators differ most, as plain data for the page of re-credited rollouts."""
+"""The groups in which estimators differ most, as plain data for the page of ``agentgym credit``."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn
 
 MAX_GROUPS = 40
 MAX_CHARACTERS = 3_500_000
-"""Size of all embedded groups together, as JSON."""
+"""Most characters of all embedded groups together, as JSON."""
 LONGEST_TEXT = 1_500
 EXACT = 1e-6
-"""A gap below which a shaped reward is the environment's own."""
+"""Tolerance within which a shaped reward equals the environment's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A group with what is needed to show it; ordered by how much there is to see."""
+    """A group with the data to show it, ordered by how much the estimators differ."""
 
     rank: tuple[float, bool, float, int, int]
-    """How much the estimators differ, whether outcomes do, share of credited turns; then the earliest first."""
+    """Sort key: difference of the estimators, whether outcomes differ, share of credited turns, then earliest first."""
     step: int
     group: TrajectoryGroup
     dropped: str | None
     credit: Mapping[str, CreditColumns]
-    """By name, over the group."""
+    """Credit of the group's turns by estimator name."""
 
     def __lt__(self, other: Candidate) -> bool:
         return self.rank < other.rank
@@ -44,10 +44,10 @@ class Candidate:
 
 @dataclass(slots=True)
 class GroupSample:
-    """Keeps the :data:`MAX_GROUPS` groups worth looking at, however many are added.
+    """The :data:`MAX_GROUPS` groups that differ most among all added ones.
 
     Attributes:
-        names: the columns that are shown and compared.
+        names: names of the columns to compare.
     """
 
     names: Sequence[str]
@@ -55,7 +55,7 @@ class GroupSample:
     _best: list[Candidate] = field(default_factory=list)
 
     def add(self, credit: BatchCredit) -> None:
-        """Consider the groups of a step."""
+        """Add the groups of a step."""
         groups = credit.batch.groups
         flat = {name: credit.credit[name].advantage for name in self.names}
         of_groups = {name: credit.credit[name].split(groups) for name in self.names}
@@ -85,7 +85,7 @@ class GroupSample:
             heapq.heappushpop(self._best, candidate)
 
     def data(self) -> dict[str, Any]:
-        """Columns and groups, ready for JSON: the most telling groups first, as many as fit."""
+        """Return columns and groups as JSON data: the groups that differ most first, as many as fit."""
         left = MAX_CHARACTERS
         groups: list[dict[str, Any]] = []
         for candidate in sorted(self._best, reverse=True):
@@ -107,7 +107,7 @@ class GroupSample:
 
 
 def _differences(columns: Sequence[Floats]) -> Floats:
-    """Per turn, the range of its advantages over all columns, each in units of its standard deviation."""
+    """Return the range of each turn's advantages over all columns, each in units of its standard deviation."""
     scaled = []
     for column in columns:
         spread = float(np.nanstd(column)) if np.isfinite(column).any() else 0.0
@@ -165,8 +165,8 @@ def _turn(turn: Turn, credit: list[dict[str, object] | None]) -> dict[str, objec
 
 
 def _credit(credit: CreditColumns, row: int, reward: float) -> dict[str, object] | None:
-    """Advantage ``a`` and return to go ``g``; where it is not the usual, anchor group ``k``, shaped reward ``r``, loss
-    weight ``w``, a closed gate ``shut``."""
+    """Return advantage ``a`` and return to go ``g`` of a turn; and, if they differ from the default, anchor group
+    ``k``, shaped reward ``r``, loss weight ``w`` and closed gate ``shut``."""
     weight, advantage, shaped = (float(c[row]) for c in (credit.loss_weight, credit.advantage, credit.shaped_reward))
     if math.isnan(weight):
         return None
@@ -183,7 +183,7 @@ def _credit(credit: CreditColumns, row: int, reward: float) -> dict[str, object]
 
 
 def _short(value: float) -> float | None:
-    """Four significant digits: what a person reads, in a page that stays small; None for what is no number in JSON."""
+    """Round to four significant digits, which keeps the page small; return None for a value that JSON cannot hold."""
     if not math.isfinite(value):
         return None
     short = float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""Re-credited rollouts as one HTML page: the estimators side by side, and groups turn by turn."""
+"""The HTML page of ``agentgym credit``: estimators side by side, and groups turn by turn."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from agentgym.rollout.record import recorded_steps, replace_text
 from agentgym.rollout.recredit import RecreditPlan, read_batches
 
 OWN = "the run's own settings"
-"""Column that is computed to check the recorded one, and not shown."""
+"""Hidden column that is computed to check the recorded one."""
 SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One number of an estimator's summary as people read it."""
+    """A displayed number of an estimator's summary."""
 
     field: str
-    """Of :class:`~agentgym.credit.recredit.CreditSummary`."""
+    """Field of :class:`~agentgym.credit.recredit.CreditSummary`."""
     label: str
     short: str
-    """For a terminal."""
+    """Short title for a terminal."""
     about: str
     show: Callable[[float], str] = as_share
 
     def text(self, summary: CreditSummary) -> str:
-        """The value, or a dash where it is not defined."""
+        """Format the value; a dash means that it is not defined."""
         value = getattr(summary, self.field)
         return "–" if value is None else self.show(value)
 
@@ -56,13 +56,13 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditReport:
-    """The result of re-crediting a run, and the path of its page."""
+    """The result of applying other estimators to a run, and the path of its page."""
 
     path: Path
     num_groups: int
     num_turns: int
     recorded: CreditSummary | None
-    """None if the run recorded no credit."""
+    """Summary of the recorded credit; None if the run recorded none."""
     estimators: tuple[CreditSummary, ...]
     notes: tuple[str, ...]
 
@@ -74,11 +74,11 @@ def write_credit_report(
     path: Path,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> CreditReport:
-    """Credit the recorded steps anew and write the page.
+    """Apply the estimators to the recorded steps and write the page.
 
     Args:
-        steps: as :func:`agentgym.rollout.recredit.select_steps` gives them.
-        path: the page; its folder is there.
+        steps: steps from :func:`agentgym.rollout.recredit.select_steps`.
+        path: the page to write, in an existing folder.
         on_step: called after each step, for progress.
 
     Raises:
@@ -106,7 +106,7 @@ def write_credit_report(
 
 
 def _gaps(run_dir: Path, plan: RecreditPlan, last_step: int) -> tuple[str, ...]:
-    """Return what memories lack."""
+    """Return remarks on steps that are missing in estimators' memories."""
     names = [name for name, config in plan.configs.items() if has_memory(config)]
     num_missing = len(set(range(last_step + 1)) - set(recorded_steps(run_dir)))
     if not names or not num_missing:
@@ -116,7 +116,7 @@ def _gaps(run_dir: Path, plan: RecreditPlan, last_step: int) -> tuple[str, ...]:
 
 
 def _checks(recorded: CreditSummary | None, own: CreditSummary | None) -> tuple[str, ...]:
-    """Return what the run's own settings say about its record."""
+    """Return remarks on differences between the recorded credit and that of the run's own settings."""
     if recorded is None:
         return ("the run recorded no credit: there is nothing to compare with",)
     if own is None or own.largest_gap is None or own.largest_gap <= SAME:
@@ -168,7 +168,7 @@ def _row(summary: CreditSummary, plan: RecreditPlan) -> dict[str, object]:
 
 
 def settings_in_words(config: CreditConfig) -> str:
-    """The settings of a configuration that are not the defaults.
+    """Return a text of the settings that differ from their defaults.
 
     Example:
         >>> settings_in_words(CreditConfig(estimator="gigpo", gamma=1.0, norm="mean_norm"))

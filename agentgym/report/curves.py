@@ -1,4 +1,4 @@
-"""The curves of the report, their order, and their meaning."""
+"""The curves of the report, with their order and explanations."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ KNOWN: dict[str, tuple[str, Format, str]] = {
     "invalid_share": ("invalid turns", _SHARE, "share of turns with a malformed or impossible action"),
     "tokens_per_s": ("tokens per second", _NUMBER, "sampled tokens per second of rollout"),
 }
-"""Small multiples of the RL phase in order: label, format, explanation."""
+"""Charts of the RL phase in order: label, format, explanation."""
 
 
 def of_envs(names: Sequence[str]) -> dict[str, tuple[str, Format, str]]:
-    """Return the small multiples of a mixture's environments, in the form of :data:`KNOWN`."""
+    """Return the charts of a mixture's environments in the form of :data:`KNOWN`."""
     return {
         f"{name}/success": (f"{name}: success", _SHARE, f"mean success of {name}'s valid episodes") for name in names
     }
@@ -62,10 +62,10 @@ SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
 }
 
 NUM_COLOURS = 12
-"""Colours of parts in the style sheet."""
+"""Number of colours for parts in the style sheet."""
 
 _WIDE, _MIDDLE = 300, 170
-"""Pixels of height of the chart of success, and of stacks."""
+"""Heights in pixels of the chart of success and of stacked charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +75,15 @@ class Curve:
     label: str
     about: str
     last: str
-    """The latest value, ready to be shown."""
+    """Latest value as text."""
     chart: Markup
     last_beside: str = ""
-    """The latest value of the run beside it, if there is one."""
+    """Latest value of the other run; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The metrics of another run, for curves beside this run's."""
+    """Metrics of another run, whose curves are drawn beside this run's."""
 
     name: str
     rl: Sequence[dict[str, object]] = ()
@@ -104,7 +104,7 @@ class Share:
 def success_curve(
     rows: Sequence[dict[str, Any]], eval_rows: Sequence[dict[str, Any]], beside: Rows | None = None
 ) -> Curve | None:
-    """Training success per step, with the evaluations as dots; None without either."""
+    """Return the chart of training success per step with evaluations as dots; None if there are neither."""
     xs, ys = _column(rows, "success")
     points = _evaluations(eval_rows, "evaluation")
     if not ys and not points:
@@ -133,7 +133,7 @@ def small_multiples(
     beside: Sequence[dict[str, object]] = (),
     beside_name: str = "",
 ) -> list[Curve]:
-    """The known curves that the rows hold, each with that of the run beside it."""
+    """Return the known curves in the rows, each with the other run's curve."""
     curves: list[Curve] = []
     for name, (label, show, about) in known.items():
         xs, ys = _column(rows, name)
@@ -165,20 +165,20 @@ def _evaluations(rows: Sequence[dict[str, Any]], what: str) -> list[Point]:
 def other_curves(
     rows: Sequence[dict[str, Any]], beside: Sequence[dict[str, Any]] = (), beside_name: str = ""
 ) -> list[Curve]:
-    """The remaining numbers of the rows, under their own names."""
+    """Return curves of all other numbers in the rows, under their own names."""
     shown = {"phase", "step", "success", *KNOWN}
     names = sorted({name for row in rows for name in row if name not in shown and "/" not in name})
     return small_multiples(rows, {name: (name, _NUMBER, "as logged") for name in names}, beside, beside_name)
 
 
 def status_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
-    """Return the chart of how episodes ended, stacked per step; None if it was not logged."""
+    """Return the stacked chart of episode statuses per step; None if they were not logged."""
     names = {f"status/{status}": (str(status), f"c{at}") for at, status in enumerate(Status)}
     return _stack(rows, names, "number", lambda total, share: f"{total:,.0f}", "statuses")
 
 
 def time_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
-    """Return the chart of wall time by phase, stacked per step; None if it was not logged."""
+    """Return the stacked chart of wall time by phase per step; None if it was not logged."""
     keys = dict.fromkeys(name for row in rows for name in row if name.startswith("time/"))
     names = {n: (n.removeprefix("time/").removesuffix("_s"), f"c{at % NUM_COLOURS}") for at, n in enumerate(keys)}
     return _stack(rows, names, "seconds", lambda total, share: f"{_in_short(share)}, {total:,.1f} s", "times")
@@ -195,7 +195,7 @@ def _stack(
     text: Callable[[float, float], str],
     chart_key: str,
 ) -> tuple[Markup, list[Share]] | None:
-    """Return a stacked chart of the columns that are not all 0, and its legend; ``names`` are (label, colour)."""
+    """Return a stacked chart of the columns that are not all 0 and its legend; ``names`` are (label, colour)."""
     found = [(label, css, [float(row.get(key, 0.0)) for row in rows]) for key, (label, css) in names.items()]
     layers = [layer for layer in found if any(layer[2])]
     if not layers:

@@ -1,4 +1,4 @@
-"""The gates of gated rewards (G-RA) in one episode: which were open, and what opened or held them."""
+"""The gates of gated rewards (G-RA) in one episode: their states and the rewards that decided them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentgym.types import Trajectory
 
 
 def gate_options(credit: Mapping[str, Any] | None) -> GraOptions | None:
-    """Return the settings of G-RA in a run's ``credit``; None if it has no gates, or none that can be read."""
+    """Return the G-RA settings in a run's ``credit``, or None if there are none or they cannot be read."""
     shapers = (credit or {}).get("shapers", ())
     found = [one for one in shapers if isinstance(one, Mapping) and one.get("kind") == "g_ra"]
     if not found:
         return None
     try:
         return checked(GraOptions, dict(found[0]), "credit.shapers")
-    except ConfigError:  # of another version: what the record says of the gate is shown all the same
+    except ConfigError:  # settings of another version; the recorded state of the gate is still shown
         return None
 
 
@@ -29,18 +29,18 @@ class Gate:
     """One gate of an episode."""
 
     roles: tuple[str, ...]
-    """Roles whose rewards must clear it."""
+    """Roles whose rewards must clear the gate."""
     total: float
     """Sum of these rewards over the episode."""
     needed: str
-    """The comparison with the gate value, as in ``> 0``."""
+    """Condition on the sum, as in ``> 0``."""
     clears: bool
     gated: tuple[str, ...]
-    """Roles whose rewards count only if this gate is cleared."""
+    """Roles whose rewards count only if the gate is cleared."""
 
 
 def gates_of(trajectory: Trajectory, options: GraOptions) -> list[Gate]:
-    """Return the gates of an episode, the highest priority first, by the reward parts that its environment gave.
+    """Return the gates of an episode, computed from its reward parts, highest priority first.
 
     Example:
         >>> from agentgym.types import Message, RewardPart, RewardRole, Segment, Status, Task, Turn
@@ -71,7 +71,7 @@ def gates_of(trajectory: Trajectory, options: GraOptions) -> list[Gate]:
 
 
 def counted_parts(trajectory: Trajectory, options: GraOptions) -> list[list[bool]]:
-    """Return of each turn's reward parts whether the gates let it count."""
+    """Return, for each turn's reward parts, True if the gates let the part count."""
     closed = {role for gate in gates_of(trajectory, options) if not gate.clears for role in gate.gated}
     return [
         [

@@ -1,4 +1,4 @@
-"""The state of a run now, from the last rows of its metrics."""
+"""The current state of a run, from the last rows of its metrics."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from agentgym.types import Status
 
 FAILED = ("status/env_error", "status/timeout", "status/aborted")
 _QUIET_S = 600.0
-"""Seconds without a row after which it is said in colour."""
+"""Seconds without a new row after which the page highlights it."""
 _SILENT_S = 30.0
-"""Seconds without a beat after which it is said in colour, unless the process trains and cannot beat."""
+"""Seconds without a heartbeat after which the page highlights it, unless the process is training and cannot send one.
+"""
 
 _NUMBERS = {
     "tokens_per_s": "sampled tokens per second",
@@ -31,11 +32,11 @@ _NUMBERS = {
 }
 
 Row = tuple[str, str, bool]
-"""Name, value, and whether it is a cause for concern."""
+"""Name, value, and True if the value is a cause for concern."""
 
 
 def version_of(path: Path) -> str:
-    """Return a text that changes whenever a row or an evaluation is added to a run, or the run stops."""
+    """Return a text that changes when a run gets a new row or evaluation, or stops."""
     metrics = path / "metrics.jsonl"
     files = [metrics] if metrics.is_file() else sorted(path.glob("**/episodes.jsonl"))
     also = (path / name for name in ("summary.json", JOURNAL))
@@ -45,7 +46,7 @@ def version_of(path: Path) -> str:
 
 
 def now_of(run: RunFolder) -> list[Row]:
-    """Return what a run does now.
+    """Return the current state of a run.
 
     Example:
         >>> row = {"phase": "rl", "step": 3, "success": 0.5, "status/completed": 7, "status/timeout": 1}
@@ -71,13 +72,13 @@ def now_of(run: RunFolder) -> list[Row]:
     if metrics.is_file():
         age = time.time() - metrics.stat().st_mtime
         found.append(("last row", f"{_duration(age)} ago", age > _QUIET_S))
-    if beat is not None:  # which has the limit of this moment
+    if beat is not None:  # this row has the current limit
         found = [row for row in found if row[0] != _NUMBERS["in_flight_limit"]]
     return [*found, *now]
 
 
 def _of_evaluation(run: RunFolder) -> list[Row]:
-    """Return how far an evaluation, or that of suites, is, by the rows that it has written."""
+    """Return the progress of an evaluation or of suites, from the rows written so far."""
     rows = [row for folder in run.evals.values() for row in read_rows(folder)]
     evidence = [row for row in rows if Status(row["status"]).is_evidence]
     state: list[Row] = [("state", "finished", False)] if "" in run.summaries else []
@@ -94,7 +95,7 @@ def _of_evaluation(run: RunFolder) -> list[Row]:
 
 
 def _of_beat(beat: Beat) -> list[Row]:
-    """Return what the process does at this moment: episodes, environments, and the engine."""
+    """Return the current activity of the process: episodes, environments, and the engine."""
     age = max(0.0, time.time() - beat.at_s)
     is_quiet = age > (_QUIET_S if beat.doing == "training" else _SILENT_S)
     left = "" if beat.total is None else f", {max(0, beat.total - beat.done):,} to go"

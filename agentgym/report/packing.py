@@ -1,7 +1,8 @@
-"""Episodes in compressed blocks: a page holds tens of thousands, and unpacks those that are looked at.
+"""Compressed blocks of episodes: a page holds tens of thousands of episodes and unpacks those that are opened.
 
-Of each episode a light half stays outside, enough for its row in the list; the rest, turns with all their text, is JSON
-in blocks of gzip, as base64. Browsers unpack them by themselves (``DecompressionStream``), also from a file.
+The light half of each episode, which is enough for its row in the list, stays uncompressed. The heavy half, turns with
+all their text, is JSON in gzip blocks as base64. Browsers can unpack them (``DecompressionStream``), also from a local
+file.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import json
 from collections.abc import Mapping, Sequence
 
 BLOCK_CHARACTERS = 150_000
-"""Of a block before it is compressed: what is read when one of its episodes is opened."""
+"""Characters of a block before compression, all of which are unpacked when one of its episodes is opened."""
 _FIRST_RATIO = 0.25
-"""Share that compression is taken to leave, until the first block says."""
+"""Assumed compression ratio until the first block is compressed."""
 
 LIGHT = ("task", "status", "success", "return", "seed", "hash", "player", "cells")
-"""Fields of an episode that its row in the list needs."""
+"""Fields of an episode for its row in the list."""
 
 Packed = dict[str, object]
 
 
 class Packer:
-    """Takes episodes until a number of bytes is spent.
+    """A packer of episodes into a limited number of bytes.
 
     Args:
-        num_bytes: of all blocks and light halves together, about.
+        num_bytes: approximate size of all blocks and light halves together.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -39,11 +40,11 @@ class Packer:
 
     @property
     def left(self) -> float:
-        """Bytes that are still free; what is not compressed yet is estimated."""
+        """Bytes that are still free; the size of uncompressed data is estimated."""
         return self._room - self._open_size * self._ratio
 
     def takes(self, episodes: Sequence[Mapping[str, object]], keep: float = 0) -> list[Packed] | None:
-        """Pack some episodes if that leaves at least ``keep`` bytes, and return their light halves; else None."""
+        """Pack episodes if at least ``keep`` bytes stay free. Return their light halves, or None if they do not fit."""
         light = [{name: one[name] for name in LIGHT if name in one} for one in episodes]
         heavy = [json.dumps({name: value for name, value in one.items() if name not in LIGHT}) for one in episodes]
         size = len(json.dumps(light)) + sum(map(len, heavy)) * self._ratio
@@ -60,11 +61,11 @@ class Packer:
         return light
 
     def close(self) -> None:
-        """Compress what is open."""
+        """Compress the open block."""
         if not self._open:
             return
         text = f"[{','.join(self._open)}]"
-        # no time of day in the file: the same episodes give the same page
+        # no time stamp, so that the same episodes give the same page
         block = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
         self.blocks.append(block)
         self._room -= len(block)

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing beside itself."""
+"""The report: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from agentgym.rollout.record import replace_text
 from agentgym.trainers.models.sources import named_models
 
 _PHASES = {"rl": "rl", "sft": "sft", "evals": "eval"}
-"""Phases in the metrics, by their names in :class:`~agentgym.report.curves.Rows`."""
+"""Phases in the metrics by their names in :class:`~agentgym.report.curves.Rows`."""
 
 
 CHART_JS, CHART_CSS = ("vendor/uplot/uPlot.iife.min.js",), ("vendor/uplot/uPlot.min.css",)
@@ -46,15 +46,16 @@ CHART_JS, CHART_CSS = ("vendor/uplot/uPlot.iife.min.js",), ("vendor/uplot/uPlot.
 def write_report(
     run_dir: Path, out: Path | None = None, megabytes: float = MEGABYTES, beside: Path | None = None
 ) -> Path:
-    """Write the report of a training run, an evaluation or suites, finished or not.
+    """Write the report of a finished or running training run, evaluation or suites.
 
     Args:
-        out: the file; ``report.html`` in the run's folder by default.
-        megabytes: size of the episodes in it.
-        beside: another run, whose curves, settings, results and episodes are shown beside this one's.
+        run_dir: folder of the run.
+        out: file to write; by default ``report.html`` in the run's folder.
+        megabytes: size limit of the episodes in the page.
+        beside: folder of another run to compare with.
 
     Returns:
-        The file's path.
+        Path of the file.
 
     Raises:
         UsageError: there is no such folder, or the file cannot be written.
@@ -74,10 +75,10 @@ def write_report(
 def render_report(
     run_dir: Path, megabytes: float = MEGABYTES, beside: Path | None = None, *, is_live: bool = False
 ) -> str:
-    """Return the report as a page.
+    """Return the report as an HTML page.
 
     Args:
-        is_live: the page asks the server that it came from for what is new (``agentgym view --live``).
+        is_live: the page requests updates from its server (``agentgym view --live``).
 
     Raises:
         UsageError: there is no such folder.
@@ -120,7 +121,7 @@ def render_report(
 
 
 def _shown(run: RunFolder, traces: dict[str, object]) -> str:
-    """Return how many of the recorded steps the page holds, empty if it holds all."""
+    """Return a text with the number of recorded steps in the page; empty if it holds all."""
     if traces["num_steps"] == len(run.steps):
         return ""
     return (
@@ -130,7 +131,7 @@ def _shown(run: RunFolder, traces: dict[str, object]) -> str:
 
 
 def _tokenizer_path(run: RunFolder) -> Path:
-    """Return the tokenizer of the policy: the run's own, that of the run around an evaluation, or of its model."""
+    """Return the path of the policy's tokenizer: the run's own, that of the enclosing training run, or the model's."""
     around = run.path.resolve().parent.parent
     folders = [folder / name for folder in (run.path, around) for name in ("model", "tokenizer")]
     model, plan = run.config.get("model"), run.config.get("eval")
@@ -145,13 +146,13 @@ def _tokenizer_path(run: RunFolder) -> Path:
 
 
 def _folders_of(source: str) -> list[Path]:
-    """Return where a model's files may be; nothing is fetched."""
+    """Return the folders that may hold a model's files. Nothing is downloaded."""
     cached = [model.folder for model in named_models() if source in (model.name, model.source)]
     return [Path(source), Path(source) / "model", *cached]
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    """Return the run's description, as far as its configuration has it."""
+    """Return the facts about a run that its configuration contains."""
     saved = run.config.get("eval")
     config = saved if isinstance(saved, dict) and "policy" in saved else run.config
     env = config.get("env", "")
@@ -189,18 +190,18 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
 
 
 def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:
-    # only the rows of suites have no headline beside them
+    # rows of suites have no headline, unlike all others
     cost = "" if summary.cost is None else f", cost {cost_text(summary.cost)}"
     return f"{label}: {as_share(round(summary.success, 4))}{cost}" if run.kind == "suites" else label or "success"
 
 
 def _env_names(run: RunFolder) -> list[str]:
-    """Return the names of a mixture's environments, none for a run on one."""
+    """Return the names of a mixture's environments; none for a run on a single environment."""
     return [str(env["name"]) for env in run.config.get("envs") or ()]
 
 
 def _by_env(run: RunFolder) -> dict[str, dict[str, EvalSummary]]:
-    """Return the evaluations of each environment by their moment; a run on one environment has one, without a name."""
+    """Return the evaluations of each environment by moment. A run on one environment has a single, unnamed entry."""
     found: dict[str, dict[str, EvalSummary]] = {name: {} for name in _env_names(run)}
     for label, summary in run.summaries.items():
         name = next((name for name in found if label.endswith(f"-{name}")), "")
@@ -209,7 +210,7 @@ def _by_env(run: RunFolder) -> dict[str, dict[str, EvalSummary]]:
 
 
 def _overview(run: RunFolder) -> dict[str, object] | None:
-    """Success of each finished evaluation with its interval, environment by environment."""
+    """Return the success of each finished evaluation with its interval, grouped by environment."""
     if not run.summaries:
         return None
     by_env = _by_env(run)
@@ -222,14 +223,14 @@ def _overview(run: RunFolder) -> dict[str, object] | None:
         "headlines": [
             {"name": name, "rows": [_headline(label, summary) for label, summary in summaries.items()]}
             for name, summaries in by_env.items()
-            if run.kind != "suites"  # of which there may be many, on different tasks
+            if run.kind != "suites"  # suites may be many, with different tasks
         ],
         "intervals": rows,
     }
 
 
 def _interval(label: str, summary: EvalSummary) -> dict[str, str]:
-    """Return a row of the overview: success as a dot with a whisker, in per cent of the width."""
+    """Return a row of the overview: success and interval, in per cent of the width."""
     low, value, high = (100 * share for share in (summary.success_low, summary.success, summary.success_high))
     return {
         "label": label,
@@ -241,7 +242,7 @@ def _interval(label: str, summary: EvalSummary) -> dict[str, str]:
 
 
 def _repeats(run: RunFolder) -> list[dict[str, object]]:
-    """Return what several trials of each task say, one row for each evaluation and measure."""
+    """Return the statistics of repeated episodes, one row per evaluation and measure."""
     return [
         {"evaluation": label or "this", "measure": REPEATS[name], "values": [(k, as_share(v)) for k, v in by_k.items()]}
         for label, summary in run.summaries.items()
@@ -250,7 +251,7 @@ def _repeats(run: RunFolder) -> list[dict[str, object]]:
 
 
 def _types(run: RunFolder) -> dict[str, object] | None:
-    """Return the success of each type of task in each evaluation; None if tasks are of one type."""
+    """Return the success by task type in each evaluation; None if all tasks have one type."""
     shown = {label or "success": summary.by_type for label, summary in run.summaries.items() if summary.by_type}
     if not shown or run.kind == "suites":
         return None
@@ -278,21 +279,21 @@ def _headline(label: str, summary: EvalSummary) -> dict[str, object]:
     }
 
 
-# ----- one HTML file that needs nothing beside itself: templates, assets, and data that cannot break out of its element
+# ----- one self-contained HTML file: templates, assets, and data that cannot break out of its element
 
 
 def render(template: str, **values: object) -> str:
-    """A page from one of this package's templates; whatever is not :class:`Markup` is escaped."""
+    """Render one of this package's templates. Values that are not :class:`Markup` are escaped."""
     return str(_templates().get_template(template).render(**values))
 
 
 def assets(*names: str) -> Markup:
-    """Style sheets or scripts of this package, joined."""
+    """Return style sheets or scripts of this package, joined."""
     return Markup("\n".join(_asset(name) for name in names))
 
 
 def script_data(value: object) -> Markup:
-    """JSON that cannot end the script element it stands in.
+    """Return JSON that cannot end its script element.
 
     Example:
         >>> print(script_data({"said": "</script>"}))

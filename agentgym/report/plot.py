@@ -1,6 +1,6 @@
-"""Curves of training runs for papers: one line for runs that differ in their seed alone, with its interval.
+"""Curves of training runs for papers. Runs that differ only in their seed become one line with an interval.
 
-The drawing is matplotlib's, so the file may be SVG, PDF or PNG.
+matplotlib draws them, so the file may be SVG, PDF or PNG.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ AXES: Mapping[Axis, str] = {
 }
 SUFFIXES = (".svg", ".pdf", ".png")
 _LONGEST_LABEL = 40
-"""Characters; lines whose settings take more are named by their folders."""
+"""Longest label in characters. Lines whose settings are longer are labelled by their folders."""
 NUM_POINTS = 200
-"""Places at which lines with an interval are drawn."""
+"""Number of points of a line with an interval."""
 _NOT_A_DIFFERENCE = ("seed", "ranks.", "num_threads", "checkpoint_every", "trackers", "record")
-"""Settings that do not make a run another one."""
+"""Settings that do not distinguish runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The mean of runs with different seeds, at common places, with 95 % intervals; for two runs their range."""
+    """The mean of runs with different seeds at common positions, with 95 % intervals; for two runs, their range."""
 
     label: str
     num_runs: int
@@ -68,18 +68,20 @@ def plot(
     labels: Sequence[str] = (),
     size: tuple[float, float] = (5.0, 3.2),
 ) -> list[Line]:
-    """Draw a metric of training runs, and return the lines.
+    """Draw a metric of training runs and return the lines.
 
     Args:
-        out: ends in ``.svg``, ``.pdf`` or ``.png``.
-        metric: a name in ``metrics.jsonl``.
-        held_out: of evaluations (``eval.every`` gives some on the way) in place of training steps.
-        smooth: steps over which a moving mean is taken.
-        labels: of the lines, in the order in which their first runs are named; by default what tells them apart.
+        folders: folders of the runs.
+        out: file to write, which ends in ``.svg``, ``.pdf`` or ``.png``.
+        metric: name of the metric in ``metrics.jsonl``.
+        axis: quantity on the horizontal axis.
+        held_out: plot evaluations during training (``eval.every``) instead of training steps.
+        smooth: number of steps of the moving mean.
+        labels: labels of the lines, in the order of their first runs; by default the settings that differ.
         size: width and height in inches.
 
     Raises:
-        UsageError: a folder is no training run, or lacks the metric.
+        UsageError: a folder is not a training run or lacks the metric.
         MissingExtraError: matplotlib is not installed.
     """
     if out.suffix not in SUFFIXES:
@@ -87,7 +89,7 @@ def plot(
     runs = [open_run_folder(folder) for folder in folders]
     for run in runs:
         if run.kind != "training run":
-            raise UsageError(f"{run.path} is no training run but an {run.kind}; compare those by agentgym compare")
+            raise UsageError(f"{run.path} is not a training run but an {run.kind}; compare those with agentgym compare")
     groups = _grouped(runs)
     if labels and len(labels) != len(groups):
         raise UsageError(f"{len(labels)} labels for {len(groups)} lines ({', '.join(label for label, _ in groups)})")
@@ -99,7 +101,7 @@ def plot(
 
 
 def _grouped(runs: Sequence[RunFolder]) -> list[tuple[str, list[RunFolder]]]:
-    """Put runs together whose settings are the same but for the seed; each group's label says how it differs."""
+    """Group runs that differ only in the seed. Each group's label names the settings that differ."""
     settings = [_settings(run) for run in runs]
     groups: dict[str, list[int]] = {}
     for at, values in enumerate(settings):
@@ -115,7 +117,7 @@ def _grouped(runs: Sequence[RunFolder]) -> list[tuple[str, list[RunFolder]]]:
 
 
 def _short(name: str) -> str:
-    """Return the last part of a setting's name; a component is named by what it is.
+    """Return the last part of a setting's name; for a component's ``kind``, the name of the component.
 
     Example:
         >>> _short("credit.estimator"), _short("strategy.branching.kind")
@@ -145,7 +147,7 @@ def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int)
     if not measured:
         raise UsageError(f"{run.path} never measured {metric}")
     travelled = np.concatenate([[0.0], np.cumsum([_AMOUNT[axis](row) for row in steps])])
-    # an evaluation's step counts the steps that came before it; a training step's is its own, counted from 1
+    # the step of an evaluation is the number of training steps before it; training steps count from 1
     at_step = {0: 0.0} | {int(row["step"]): float(x) for row, x in zip(steps, travelled[1:], strict=True)}
     xs = np.array([at_step[int(row["step"])] for row in measured if int(row["step"]) in at_step])
     ys = np.array([float(row[metric]) for row in measured if int(row["step"]) in at_step])
@@ -162,11 +164,11 @@ _AMOUNT: Mapping[Axis, Callable[[Mapping[str, Any]], float]] = {
     "tokens": lambda row: float(row.get("sampled_tokens", 0.0)),
     "minutes": lambda row: sum(value for name, value in row.items() if name.startswith("time/")) / 60,
 }
-"""How far a step goes along each axis."""
+"""Length of a step along each axis."""
 
 
 def _smoothed(values: Floats, width: int) -> Floats:
-    """Return the mean of each value and those before it, of ``width`` in all."""
+    """Return the mean of each value and the ``width - 1`` values before it."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - width, 0)
@@ -184,7 +186,7 @@ def _line(label: str, curves: Sequence[Curve]) -> Line:
     else:
         xs = np.linspace(first, last, NUM_POINTS)
     values = np.array([np.interp(xs, curve.xs, curve.ys) for curve in curves])
-    if len(curves) == 2:  # an interval of two seeds says nothing
+    if len(curves) == 2:  # an interval of two seeds is too wide to be informative
         low, high = values.min(axis=0), values.max(axis=0)
     else:
         spans = [student_interval(column) for column in values.T.tolist()]
@@ -200,7 +202,7 @@ def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[fl
     from matplotlib import pyplot as plt
     from matplotlib.ticker import EngFormatter
 
-    # text stays text, and the same lines give the same file
+    # keep text as text, and make the file deterministic
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "agentgym", "font.size": 9}):
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         for line in lines:
@@ -211,7 +213,7 @@ def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[fl
             )
             axes.fill_between(line.xs, line.low, line.high, color=drawn.get_color(), alpha=0.18, linewidth=0)
         axes.set_xlabel(across)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k, 1.5M
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # format ticks as 20k, 1.5M
         axes.set_ylabel(up)
         axes.margins(x=0.01)
         axes.grid(alpha=0.25)

@@ -1,4 +1,4 @@
-"""Reading a run's folder for the report: a training run, an evaluation, or suites."""
+"""Reader of run folders for the report: a training run, an evaluation, or suites."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ class RunFolder:
 
     path: Path
     config: dict[str, Any]
-    """The saved configuration, empty if there is none."""
+    """Saved configuration; empty if there is none."""
     metrics: dict[str, list[dict[str, Any]]]
     """Rows of ``metrics.jsonl`` by phase (``sft``, ``rl``, ``eval``), in order of step."""
     steps: tuple[int, ...]
     """Training steps with recorded rollouts."""
     evals: dict[str, Path]
-    """Folders of evaluations by label, in order of time; the run's own folder under an empty label if it is one."""
+    """Folders of evaluations by label, in order of time. If the run is itself an evaluation, its folder has an empty
+    label."""
     summaries: dict[str, EvalSummary] = field(default_factory=dict)
     """Results of the evaluations that finished."""
 
     kind: Literal["training run", "evaluation", "suites"] = "training run"
     stopped: str = ""
-    """The error that ended the run, and when; empty if there was none or the run was resumed since."""
+    """Error that ended the run, with its time; empty if there was none or the run has been resumed."""
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Name of the folder."""
         return self.path.resolve().name
 
 
 def open_run_folder(path: Path) -> RunFolder:
-    """Look through a run's folder.
+    """Read a run's folder.
 
     Raises:
         UsageError: there is no such folder.
-        CorruptDataError: it is no run, or a file in it cannot be read.
+        CorruptDataError: the folder is not a run, or a file in it cannot be read.
     """
     if not path.is_dir():
         raise UsageError(f"no folder {str(path)!r}; name the folder of a training run or an evaluation")
@@ -55,7 +56,7 @@ def open_run_folder(path: Path) -> RunFolder:
     elif (path / "metrics.jsonl").is_file() or (path / "rollouts").is_dir():
         found = sorted((folder for folder in (path / "eval").glob("*") if folder.is_dir()), key=_order)
         evals = summarised = {folder.name: folder for folder in found}
-    elif journal.last_stop(path):  # before its first number
+    elif journal.last_stop(path):  # the run has not written a number yet
         evals, summarised = {}, {}
     elif played := sorted(file.parent for file in path.glob(f"**/{SUITE_FILE}")):
         kind, summarised = "suites", {_label(path, folder): folder for folder in played}
@@ -63,7 +64,7 @@ def open_run_folder(path: Path) -> RunFolder:
         evals = {_label(path, folder): folder for folder in folders if _is_evaluation(folder)}
     else:
         raise CorruptDataError(
-            f"{path} is no run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation) nor "
+            f"{path} is not a run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation) nor "
             f"folders with {SUITE_FILE} (suites)"
         )
     return RunFolder(
@@ -94,7 +95,7 @@ def _label(root: Path, folder: Path) -> str:
 
 
 def _order(folder: Path) -> tuple[int, str]:
-    moment = folder.name.partition("-")[0]  # of a mixture's as in after-household
+    moment = folder.name.partition("-")[0]  # for a mixture, as in after-household
     return {"base": 0, "before": 1, "after": 3}.get(moment, 2), folder.name
 
 

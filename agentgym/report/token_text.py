@@ -1,4 +1,4 @@
-"""Token ids as text, piece by piece, with what is known of each token."""
+"""Token ids as text, piece by piece, with facts about each token."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from agentgym.errors import CorruptDataError
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.types import Turn, TurnCredit
 
-_LONGEST_CHARACTER = 4  # tokens that can share one character of UTF-8
+_LONGEST_CHARACTER = 4  # at most so many tokens share one UTF-8 character
 MOST_TOKENS = 1_500
-"""Tokens of a turn that a page holds."""
+"""Most tokens of a turn in a page."""
 _LOWEST = -100.0
-"""In place of the log-probability of 0, which has no JSON number."""
+"""Replacement for the log-probability of 0, which JSON cannot represent."""
 
 
 class TokenText:
-    """Decodes with a run's ``tokenizer.json``."""
+    """A decoder that uses a run's ``tokenizer.json``."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """The text of a sequence, special tokens included."""
+        """Decode a sequence to text, special tokens included."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """The text each token adds; joined they are the whole text.
+        """Return the text that each token adds. Joined, the pieces are the whole text.
 
-        A character that several tokens share is given to the last of them, the others are empty.
+        A character that several tokens share belongs to the last of them; the others are empty.
         """
         pieces: list[str] = []
-        before: list[int] = []  # the token before gives the decoder the context that decides about a leading space
+        before: list[int] = []  # the decoder needs the previous token to decide about a leading space
         pending: list[int] = []
         for token_id in token_ids:
             pending.append(token_id)
@@ -49,7 +49,7 @@ class TokenText:
 
 
 def load_token_text(path: Path) -> TokenText | None:
-    """The decoder of a ``tokenizer.json``; None if there is none or ``tokenizers`` is not installed.
+    """Load a ``tokenizer.json``; return None if there is none or ``tokenizers`` is not installed.
 
     Raises:
         CorruptDataError: the file is not a tokenizer.
@@ -62,7 +62,7 @@ def load_token_text(path: Path) -> TokenText | None:
         return None
     try:
         return TokenText(Tokenizer.from_file(str(path)))
-    except Exception as error:  # the library raises bare Exception
+    except Exception as error:  # tokenizers raises plain Exception
         raise CorruptDataError(f"{path} is not a tokenizer ({error})") from error
 
 
@@ -75,15 +75,15 @@ def token_columns(
     *,
     is_dropped: bool = False,
 ) -> dict[str, Any]:
-    """Return what is known of a turn's sampled tokens, each column one value per token, or None if it is not known.
+    """Return columns with one value per sampled token of a turn; None for a column that is not known.
 
-    ``tokens`` is their text, ``logprobs`` those of the engine, ``trainer`` the trainer's, ``entropies`` in nats,
-    ``advantages`` where credit works on tokens, ``trained`` 1 or 0; ``gap`` is the mean and the largest difference of
-    trainer and engine over the turn.
+    ``tokens`` are texts; ``logprobs`` the engine's and ``trainer`` the trainer's log-probabilities; ``entropies`` in
+    nats; ``advantages`` if credit works on tokens; ``trained`` 1 or 0. ``gap`` is the mean and the largest difference
+    between trainer and engine over the turn.
 
     Args:
-        entropies: from before the update, where credit read them; the trainer's, else.
-        is_dropped: the group was left out of the update.
+        entropies: entropies from before the update, if credit used them; by default the trainer's.
+        is_dropped: True if the group was left out of the update.
     """
     completion = turn.completion
     count = len(completion.token_ids)
@@ -110,7 +110,7 @@ def token_columns(
 
 
 def _trained(credit: TurnCredit, count: int, is_dropped: bool) -> int | list[int]:
-    """Return the loss mask of a turn's tokens; one number if it is the same for all."""
+    """Return the loss mask of a turn's tokens, or one number if it is the same for all."""
     if is_dropped or credit.loss_weight == 0:
         return 0
     return [int(keep) for keep in credit.token_keep[:count]] if credit.token_keep else 1

@@ -1,4 +1,4 @@
-"""The episodes of a run as data for the trace viewer: all of them, or a sample where they are too many for a page."""
+"""The episodes of a run as data for the trace viewer: all of them, or a sample if they are too many for a page."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from agentgym.rollout.token_scores import TurnScores, read_scores
 from agentgym.types import ImagePart, MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MEGABYTES = 12.0
-"""Size of all episodes in a page together, compressed, unless asked otherwise."""
+"""Default size of all compressed episodes in a page."""
 FIRST_STEPS = 5
-"""Steps that are shown before any evaluation takes room."""
+"""Number of steps that get space before any evaluation."""
 GROUPS_PER_STEP = 16
 LONGEST_TEXT = 6_000
 
 
 def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = MEGABYTES) -> dict[str, object]:
-    """Return sections of groups of episodes of turns, ready for JSON, with the scale of their advantages.
+    """Return sections of groups of episodes as JSON data, with the scale of their advantages.
 
-    Training steps are taken from coarse to fine, evenly from the first to the last, until the size is reached. Of each
-    step's groups, those come first that were trained and where some members succeeded and others did not. Evaluations
-    take at most half of what the first steps leave.
+    Training steps are taken from coarse to fine, evenly from the first to the last, until the size is reached. Within a
+    step, groups that were trained on and that have both successes and failures come first. Evaluations take at most
+    half of the space after the first steps.
 
     Args:
-        megabytes: size of all episodes together, compressed; with 0 none is read.
+        megabytes: size limit of all compressed episodes; with 0 no episode is read.
 
     Returns:
         ``sections`` with the light halves of episodes, and ``blocks`` with the rest (:mod:`agentgym.report.packing`).
@@ -70,7 +70,7 @@ def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = M
 
 
 def coarse_to_fine(values: Sequence[int]) -> list[int]:
-    """Return all values: the first, the last, the middle, and so on between them.
+    """Return all values in the order first, last, middle, and so on between them.
 
     Example:
         >>> coarse_to_fine(range(9))
@@ -115,7 +115,7 @@ def _eval_section(
 ) -> dict[str, object]:
     groups = read_groups(run.evals[label])
     costs = {key_of(row): row.get("cost") for row in read_rows(run.evals[label])}
-    # of an evaluation beside others each may get a share, and a short sample shows both outcomes
+    # several evaluations share the space, and a short sample should show both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
     kept: list[dict[str, object]] = []
@@ -139,13 +139,13 @@ def _eval_section(
 
 
 def _share_of_others(run: RunFolder, label: str) -> float:
-    """Return the share of what is left that belongs to the evaluations after this one."""
+    """Return the share of the remaining space for the evaluations after this one."""
     num_left = len(run.evals) - list(run.evals).index(label)
     return 1 - 1 / num_left
 
 
 def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
-    """Successes and failures in turn, so that a short sample shows both."""
+    """Return successes and failures alternately, so that a short sample shows both."""
     by_outcome: dict[bool, list[TrajectoryGroup]] = {True: [], False: []}
     for group in groups:
         by_outcome[bool(group.trajectories[0].success)].append(group)
@@ -155,13 +155,13 @@ def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Facts that help to show an episode, beside the episode."""
+    """Additional facts for the display of an episode."""
 
     decode: TokenText | None
     gates: GraOptions | None = None
     scores: Mapping[tuple[int, int, int], TurnScores] = field(default_factory=dict)
     entropies: Mapping[tuple[int, int], Sequence[float]] = field(default_factory=dict)
-    """By episode and turn of the group, where credit read them."""
+    """Entropies by episode and turn of the group, if credit used them."""
     ordinal: int = 0
     is_dropped: bool = False
 
@@ -187,7 +187,7 @@ def _group(record: GroupRecord, known: _Known) -> dict[str, Any]:
 
 
 def _entropies(record: GroupRecord) -> dict[tuple[int, int], Sequence[float]]:
-    """Return the entropies that credit read, by episode and turn; none if it read none."""
+    """Return the entropies that credit used, by episode and turn; empty if it used none."""
     flat = record.columns.get("token_entropy")
     found: dict[tuple[int, int], Sequence[float]] = {}
     if flat is None:
@@ -204,7 +204,7 @@ def _entropies(record: GroupRecord) -> dict[tuple[int, int], Sequence[float]]:
 
 
 def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[object]]]:
-    """Return each turn of some episodes in short: advantage, validity, and the number of its state among theirs."""
+    """Return a short form of each turn: advantage, validity, and the index of its state among the members' states."""
     numbers: dict[str | None, int] = {}
     return [
         [
@@ -237,7 +237,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known,
     return {
         "task": trajectory.task.id,
         "data": _cut(json.dumps(dict(trajectory.task.data), indent=1, default=str)),
-        "seed": str(trajectory.seed),  # wider than the numbers of a browser
+        "seed": str(trajectory.seed),  # larger than the integers of JavaScript
         "hash": trajectory.task.content_hash[:8],
         "status": trajectory.status.value,
         "success": trajectory.success,
@@ -274,7 +274,7 @@ def _of_tokens(turn: Turn, credit: TurnCredit | None, known: _Known, place: int,
 
 
 def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, object]:
-    """Return the note of a turn that begins a context: with what it begins, and whose it is."""
+    """Return a note for a turn that begins a context: its first messages and its agent."""
     prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
     return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
 
@@ -310,7 +310,7 @@ def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
 
 
 def action_text(action: Message) -> str:
-    """Return the text of an action, or its calls where it has no text, as a scripted policy's may."""
+    """Return the text of an action, or its calls if it has no text, as with scripted policies."""
     calls = (call for call in action.calls if isinstance(call, ToolCall))
     return _cut(action.text or "\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
 
@@ -328,7 +328,7 @@ def _reply(message: Message) -> dict[str, object]:
 
 
 def cut_text(text: str, longest: int) -> str:
-    """Return a text, cut after so many characters with the cut marked."""
+    """Return a text, cut after ``longest`` characters with a note."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]}\n[{len(text) - longest:,} characters more]"
@@ -339,7 +339,7 @@ def _cut(text: str) -> str:
 
 
 def _scale(sections: Sequence[dict[str, object]]) -> float:
-    """The size of an advantage that gets the full colour: all but the largest twentieth fit below it."""
+    """Return the absolute advantage that gets the full colour: the 95 % quantile."""
     sizes = sorted(abs(advantage) for advantage, *_ in _cells(sections) if advantage)
     return float(sizes[int(len(sizes) * 0.95)]) if sizes else 1.0
 
@@ -351,20 +351,20 @@ def _cells(sections: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
                 yield from member["cells"]
 
 
-# --------------- pictures of a message for a report: small, so that whole episodes of screenshots have room in one file
+# --------------- images of a message for a report: small, so that episodes of screenshots fit into one file
 
 LONGEST_IMAGE = 100_000
-"""Characters of a picture that is taken as it is, where Pillow is not installed to make it smaller."""
+"""Longest image, in base64 characters, that is included unchanged if Pillow is not installed to shrink it."""
 WIDTH = 560
-"""Pixels of a picture in a report, which is enough to read a page's larger print."""
+"""Width of an image in a report in pixels, which is enough to read a page's larger print."""
 _QUALITY = 55
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 def images_of(message: Message) -> list[dict[str, Any]]:
-    """A message's pictures, each with ``type`` and ``data`` (base64) and its ``size`` before it was made smaller.
+    """Return a message's images, each with ``type``, ``data`` (base64) and its original ``size``.
 
-    What is no PNG is left out, and what is too long to be shown.
+    Images that are not PNG or are too long are left out.
     """
     if isinstance(message.content, str):
         return []
@@ -379,21 +379,21 @@ def _shown(png_base64: str) -> dict[str, object] | None:
         return None
     if not png.startswith(_PNG_MAGIC) or len(png) < 24:
         return None
-    size = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]  # the header's width and height
+    size = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]  # width and height in the PNG header
     if (webp := _smaller(png)) is not None:
         return {"type": "image/webp", "data": base64.b64encode(webp).decode(), "size": size}
     return {"type": "image/png", "data": png_base64, "size": size} if len(png_base64) <= LONGEST_IMAGE else None
 
 
 def _smaller(png: bytes) -> bytes | None:
-    """The picture as a small WebP, None if that cannot be."""
+    """Return the image as a small WebP, or None if the conversion fails."""
     try:
         from PIL import Image
     except ModuleNotFoundError:
         return None
     try:
         image = Image.open(io.BytesIO(png)).convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError):  # a broken file; Pillow raises SyntaxError for some
+    except (OSError, SyntaxError, Image.DecompressionBombError):  # a corrupt image; Pillow raises SyntaxError for some
         return None
     if image.width > WIDTH:
         image = image.resize((WIDTH, max(1, round(image.height * WIDTH / image.width))), Image.Resampling.LANCZOS)

@@ -1,4 +1,4 @@
-"""Episodes as lines of text, for a terminal: the same tasks in each evaluation of a run."""
+"""Episodes as lines of text for a terminal: the same tasks in each evaluation of a run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ROLES = {"user": "env", "tool": "tool", "system": "env", "assistant": "agent"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One message of an episode: who speaks, and the text on one line."""
+    """One message of an episode: speaker and text on one line."""
 
     speaker: str
     text: str
     reward: str = ""
-    """Of the turn that ends with this line, and its advantage where it was trained; empty on other lines."""
+    """Reward of the turn that ends with this line, with its advantage if it was trained on; empty on other lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """One episode, of an evaluation or of a training step."""
+    """One episode of an evaluation or of a training step."""
 
     played_in: str
     task: str
@@ -36,7 +36,7 @@ class Transcript:
 
 
 def sample_transcripts(run: RunFolder, num_tasks: int) -> list[list[Transcript]]:
-    """Return the first tasks of a run's evaluations, each with its episode in every evaluation, in order of time.
+    """Return the first tasks of a run's evaluations, each with its episodes in all evaluations, in order of time.
 
     Raises:
         CorruptDataError: an evaluation's episodes cannot be read.
@@ -77,10 +77,12 @@ def last_step_transcripts(run: RunFolder, num_groups: int) -> list[list[Transcri
 
 
 def transcript(trajectory: Trajectory, played_in: str = "", credit: Sequence[TurnCredit] = ()) -> Transcript:
-    """Return an episode as lines.
+    """Return an episode as lines of text.
 
     Args:
-        credit: of its turns, if it was trained.
+        trajectory: the episode.
+        played_in: label of the evaluation or step.
+        credit: credit of its turns, if it was trained on.
     """
     lines = [Line(ROLES[message.role], _one_line(message.text)) for message in trajectory.observation]
     for number, turn in enumerate(trajectory.turns):

@@ -325,7 +325,7 @@ def test_corrupt_files_are_named(run_dir: Path, name: str, content: bytes, said:
 
 
 def test_folders_that_are_no_run(tmp_path: Path) -> None:
-    with pytest.raises(CorruptDataError, match="is no run: it has neither"):
+    with pytest.raises(CorruptDataError, match="is not a run: it has neither"):
         write_report(tmp_path)
     with pytest.raises(UsageError, match="no folder"):
         write_report(tmp_path / "nowhere")

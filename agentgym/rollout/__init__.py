@@ -1,1 +1,1 @@
-"""Episodes: sessions, the loop, groups, their order and their record."""
+"""Rollouts: token sessions, the episode loop, groups, their plan and their record."""

@@ -1,4 +1,4 @@
-"""Agents, which decide in an episode: a model behind an engine, or a script.
+"""Agents, which choose the actions of an episode: a model behind an engine, or a script.
 
 An agent serves one episode. The loop passes it the observations and asks it for decisions.
 """
@@ -48,9 +48,9 @@ class Decision:
     num_thinking_tokens: int = 0
     begins_segment: bool = False
     is_summary: bool = False
-    """True for a summary of a full context, which the environment does not see."""
+    """True if the action is a summary of a full context, which the environment does not see."""
     hint: str = ""
-    """Help that was shown at the end of the prompt, without being in ``prompt_ids``."""
+    """Hint at the end of the prompt; ``prompt_ids`` do not contain it."""
     render_s: float = 0.0
     generate_s: float = 0.0
 
@@ -69,12 +69,12 @@ class Decision:
         )
         if not self.is_summary:
             return turn
-        # summaries are compared with summaries written in the same state, not with the actions taken in it
+        # credit compares summaries with summaries written in the same state, not with actions taken in it
         return replace(turn, kind="summary", state_key=f"summary in {state_key}", is_void=not self.action.text.strip())
 
 
 class Agent(Protocol):
-    """The interface of what decides in one episode."""
+    """The interface of an agent, which serves one episode."""
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         """Take the first observation of the episode."""
@@ -89,50 +89,50 @@ class Agent(Protocol):
         ...
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
-        """Take the answer to the last action, or to ``played`` if that replaced it. Summaries have no answer."""
+        """Take the reply to the last action, or to ``played`` if that replaced it. Summaries get no reply."""
         ...
 
     async def end(self) -> None:
-        """Free what the episode needed; called however it ended."""
+        """Free the episode's resources. Always called, even after a failure."""
         ...
 
 
 @runtime_checkable
 class GuidedAgent(Agent, Protocol):
-    """An agent that can go on from another episode, and be helped."""
+    """An agent that can continue another episode and take hints."""
 
     def repeat(self, turn: Turn) -> None:
-        """Take a turn of another episode as its own, in place of :meth:`decide`."""
+        """Adopt a turn of another episode instead of calling :meth:`decide`."""
         ...
 
     def show(self, action: Message) -> None:
-        """End the prompt of the next decision, and of no other, with a hint at an action."""
+        """Append a hint at an action to the prompt of the next decision only."""
         ...
 
 
 MakeAgent = Callable[[Env, int], Agent]
-"""Makes the agent of one episode from its environment and the sampling seed."""
+"""A function that makes the agent of one episode from its environment and the sampling seed."""
 
 
 @runtime_checkable
 class EpisodePlayer(Protocol):
-    """A maker of agents that plays whole episodes itself: programs that hold their own conversation with the policy.
+    """A maker of agents that runs whole episodes itself, for programs with their own conversation with the policy.
 
     The rollout calls it in place of :func:`~agentgym.rollout.loop.run_episode`.
     """
 
     async def play_episode(self, env: Env, request: RolloutRequest) -> Trajectory:
-        """Play one episode; failures of the infrastructure set its status, as in ``run_episode``."""
+        """Run one episode. Infrastructure failures set its status, as in ``run_episode``."""
         ...
 
 
 class ModelAgent:
-    """A policy behind an engine: renders prompts, samples, parses, and keeps the token buffer.
+    """The agent of a policy behind an engine. It renders prompts, samples, parses, and holds the token buffer.
 
     Args:
         sampling: ``max_new_tokens`` limits an action; summaries have their own limit (``context``).
         context: which history goes into each prompt.
-        max_turns: the environment's limit, for contexts that say how many turns are left.
+        max_turns: the environment's turn limit, for contexts that state the number of turns left.
     """
 
     def __init__(
@@ -160,11 +160,18 @@ class ModelAgent:
         self._hint: Message | None = None
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
+        """Start the context with the first observation."""
         started = time.perf_counter()
         self._context = open_context(self._config, self._renderer, tools, observation, self._room)
         self._render_s = time.perf_counter() - started
 
     async def decide(self) -> Decision | None:
+        """Sample and parse the next action, or return None if the context is full.
+
+        Raises:
+            PromptTooLongError: the first prompt leaves no room for a completion.
+            EngineError: the engine failed.
+        """
         context = self._context
         if context.max_new_tokens < 1:
             if not self._num_decisions:
@@ -202,6 +209,7 @@ class ModelAgent:
         return decision
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
+        """Append the replies to the context."""
         started = time.perf_counter()
         try:
             self._context.add_replies(replies, played)
@@ -211,14 +219,16 @@ class ModelAgent:
         self._render_s = time.perf_counter() - started
 
     def repeat(self, turn: Turn) -> None:
+        """Append a turn of another episode to the context with its tokens."""
         self._context.add_completion(turn.completion)
         self._num_decisions += 1
 
     def show(self, action: Message) -> None:
+        """Append a hint at an action to the next prompt only."""
         self._hint = action
 
     def _prompt(self) -> tuple[str, tuple[int, ...]]:
-        """Return the hint and the prompt that ends with it; no hint where there is none, or no room for it."""
+        """Return the hint and the prompt with it. The hint is empty if there is none or no room for it."""
         context, action = self._context, self._hint
         self._hint = None
         if action is not None and not context.is_summarising:
@@ -228,13 +238,14 @@ class ModelAgent:
         return "", context.prompt_ids
 
     def _blame(self, action: str, error: Exception) -> None:
-        """Raise :class:`PolicyFaultError` if the action alone cannot be rendered, whatever was answered."""
+        """Raise :class:`PolicyFaultError` if the action itself cannot be rendered, independent of the replies."""
         try:
             self._renderer.prompt_ids((Message("user", "?"), Message("assistant", action), Message("user", "?")), ())
         except Exception:
-            raise PolicyFaultError(f"what the policy said cannot be rendered: {error}") from error
+            raise PolicyFaultError(f"the policy's message cannot be rendered: {error}") from error
 
     async def end(self) -> None:
+        """Release the episode's sessions in the engine."""
         await self._engine.release(self._session_id)
 
     def _num_thinking(self, completion: Completion, is_open: bool) -> int:
@@ -242,37 +253,42 @@ class ModelAgent:
 
 
 class ScriptedAgent:
-    """A function from the last observation to an action, without tokens."""
+    """An agent that applies a function to the last observation and has no tokens."""
 
     def __init__(self, choose: Callable[[Observation], Message]) -> None:
         self._choose = choose
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
+        """Store the first observation."""
         self._observation = observation
 
     async def decide(self) -> Decision | None:
+        """Return the action that the function chooses."""
         return Decision(action=self._choose(self._observation))
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
+        """Store the replies as the last observation."""
         self._observation = replies
 
     async def end(self) -> None:
+        """Do nothing."""
         pass
 
 
 NOT_TO_IMITATE = -1
-"""Policy version of tokens that a demonstration shows and nobody should imitate."""
+"""Policy version of demonstrated tokens that must not be imitated."""
 
 
 class DemonstrationAgent:
-    """A script written in a model's tokens: the demonstrations of supervised fine-tuning.
+    """A scripted agent with a model's tokens, for demonstrations in supervised fine-tuning.
 
     When the context asks for a summary, it writes :func:`~agentgym.rollout.memory.scripted_summary`.
 
     Args:
-        choose: the next action. Where it has ``was_random`` and that is True, the action's tokens have the policy
-            version :data:`NOT_TO_IMITATE`, all others version 0.
-        max_new_tokens, context, max_turns: those of the trained policy, so that its segments begin at the same turns.
+        choose: chooses the next action. If it has an attribute ``was_random`` that is True, the action's tokens get the
+            policy version :data:`NOT_TO_IMITATE`; all others get version 0.
+        max_new_tokens, context, max_turns: the settings of the trained policy, so that segments begin at the same
+            turns.
     """
 
     def __init__(
@@ -290,10 +306,12 @@ class DemonstrationAgent:
         self._room = Room(window=context.window(max_context_tokens), completion=max_new_tokens, max_turns=max_turns)
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
+        """Start the context with the first observation."""
         self._observation, self._tools = observation, tools
         self._context = open_context(self._config, self._renderer, tools, observation, self._room)
 
     async def decide(self) -> Decision | None:
+        """Return the chosen action with its tokens, or None if the context is full."""
         context = self._context
         is_summary = context.is_summarising
         token_ids = self._summary_ids() if is_summary else self._action_ids(self._choose(self._observation))
@@ -316,10 +334,12 @@ class DemonstrationAgent:
         )
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
+        """Append the replies to the context."""
         self._observation = replies
         self._context.add_replies(replies, played)
 
     async def end(self) -> None:
+        """Do nothing."""
         pass
 
     def _action_ids(self, action: Message) -> tuple[int, ...]:

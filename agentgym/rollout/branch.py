@@ -1,7 +1,8 @@
-"""Episodes that branch: they begin at a turn of another episode of their group.
+"""Branching episodes, which begin at a turn of another episode of their group.
 
-A branch copies the turns before it, token by token, and samples from there. Its environment returns to the turn by a
-snapshot where it has native ones, else by replay of the actions, which must be answered as they were.
+A branch copies the earlier turns with their tokens and samples from there. Its environment returns to the turn through
+a native snapshot if it has one, else by replaying the actions. The replies to replayed actions must equal the recorded
+ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from agentgym.types import Observation, Trajectory, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The start of an episode of a group, and its help.
+    """The start of an episode of a group, and its hints.
 
     Example (from the third turn of the group's first episode, the next turn with a hint):
         >>> Start(parent=0, turn=2, num_hints=1).is_branch
@@ -24,20 +25,20 @@ class Start:
     """
 
     parent: int = -1
-    """Position among the group's trajectories; -1 for the start of the task."""
+    """Index of the parent among the group's trajectories; -1 for the start of the task."""
     turn: int = 0
-    """The first turn that is played anew."""
+    """First turn that is not copied."""
     num_hints: int = 0
-    """Turns from there on whose prompts end with what the environment's oracle would do."""
+    """Number of turns from there whose prompts end with the oracle's next action."""
     reflects: bool = False
-    """The policy reads the parent's episode first. If it names a turn and gives advice, the episode begins there, and
-    the advice ends the first prompt."""
+    """True if the policy reads the parent's episode first. If it names a turn and gives advice, the episode begins at
+    this turn, and the advice ends the first prompt."""
     advice: str = ""
-    """A hint for the first turn, in words."""
+    """Advice for the first turn, as text."""
 
     @property
     def is_branch(self) -> bool:
-        """True if it is not the start of the task."""
+        """True if the episode does not begin at the start of the task."""
         return self.parent >= 0 and self.turn > 0
 
 
@@ -46,25 +47,26 @@ START = Start()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """The turns that an episode copies, and how its environment returns to the end of them."""
+    """The turns that an episode copies, and the snapshot to which its environment returns."""
 
     parent: int
     observation: Observation
     """The environment's first observation."""
     turns: tuple[tuple[Turn, bool], ...]
-    """Each with whether it begins a segment."""
+    """Copied turns, each with True if it begins a segment."""
     snapshot: Snapshot | None = None
-    """A native one; without it the actions are replayed."""
+    """Native snapshot after the copied turns; if None, the actions are replayed."""
 
 
 def branch_from(
     start: Start, trajectories: Sequence[Trajectory], snapshots: Sequence[Mapping[int, Snapshot]] = ()
 ) -> Branch | None:
-    """Return what an episode copies; None if it begins at the start of its task.
+    """Return the branch of an episode, or None if it begins at the start of its task.
 
     Args:
-        trajectories: those of the group so far.
-        snapshots: of each of them, the native snapshots before its own turns, by turn.
+        start: start of the episode.
+        trajectories: trajectories of the group so far.
+        snapshots: for each trajectory, native snapshots before its own turns, by turn.
 
     Raises:
         ConfigError: there is no such episode or turn, or the episode failed.

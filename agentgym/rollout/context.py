@@ -47,16 +47,16 @@ class ContextConfig:
     num_turns: Natural = 2
     """``window``: past turns in a prompt; fewer if they do not fit."""
     turns_left: bool = False
-    """Add to every observation how many turns are left; the environment must have a limit."""
+    """Add the number of turns left to every observation. The environment must have a turn limit."""
     example_turns: Natural = 0
-    """``full``: begin prompts with so many turns of a worked example: the oracle's, on a training task. A model that
-    knows no tool-call format may act by it, and can then be trained by RL alone."""
+    """``full``: begin prompts with so many turns of a worked example, played by the oracle on a training task. A model
+    that knows no tool-call format can imitate it, and can then be trained with RL only."""
     examples: tuple[Message, ...] = ()
-    """The messages of the worked example; filled in when a run or an evaluation starts."""
+    """Messages of the worked example, which are filled in when a run or an evaluation starts."""
     window_tokens: Natural = 0
-    """Longest segment; 0 takes the engine's limit (``model.max_context_tokens``)."""
+    """Longest segment in tokens; 0 takes the engine's limit (``model.max_context_tokens``)."""
     summary_tokens: Count = 128
-    """``summarise``: longest summary. Every segment keeps room for it."""
+    """``summarise``: longest summary in tokens. Every segment reserves space for it."""
     max_summaries: Natural = 7
     """``summarise``: summaries per episode (SUPO's S). After the last one a full window ends the episode."""
     instruction: str = "Your context is full. Summarise what you need to go on with the task."
@@ -73,7 +73,7 @@ class ContextConfig:
         """Return a copy with values replaced, by name.
 
         Raises:
-            ConfigError: an unknown name, or an invalid value.
+            ConfigError: a name is unknown or a value invalid.
 
         Example:
             >>> ContextConfig().changed({"policy": "window", "num_turns": 4}).num_turns
@@ -98,22 +98,24 @@ class ContextConfig:
         return min(self.window_tokens or max_context_tokens, max_context_tokens)
 
     def check_room(self, max_context_tokens: int, max_new_tokens: int) -> None:
-        """Reject a window that has no room for prompts.
+        """Raise an error for a window without room for prompts.
 
         Raises:
-            ConfigError: naming the numbers.
+            ConfigError: there is no room; the message gives the numbers.
         """
         window = self.window(max_context_tokens)
         if self.policy == "summarise" and self.summary_tokens + max_new_tokens >= window:
             raise ConfigError(
                 f"a turn of {max_new_tokens} tokens (sampling.max_new_tokens) and a summary of {self.summary_tokens} "
-                f"(context.summary_tokens) leave nothing of a window of {window}: make them smaller, or "
-                "context.window_tokens and model.max_context_tokens larger"
+                f"(context.summary_tokens) leave nothing of a window of {window}: lower them, or "
+                "raise context.window_tokens and model.max_context_tokens"
             )
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """Text that prompts add to the environment's; a tokenizer trained from scratch must know it, too."""
+        """Texts that prompts contain in addition to the environment's; a tokenizer trained from scratch must cover
+        them, too.
+        """
         windowed = (TURNS_TAKEN.format(number=2) + "\n", NOW + "\n") if self.policy == "window" else ()
         summary = (SUMMARY + "\n", NOW + "\n", self.instruction) if self.policy == "summarise" else ()
         return (*windowed, *summary, *((TURNS_LEFT.format(number=3),) if self.turns_left else ()))
@@ -123,15 +125,13 @@ FULL = ContextConfig()
 
 
 def check_turns_left(config: ContextConfig, env: Env) -> None:
-    """Refuse to tell how many turns are left where nothing limits them.
+    """Raise an error if the number of turns left is requested and the environment has no turn limit.
 
     Raises:
-        ConfigError: naming the environment.
+        ConfigError: there is no turn limit; the message names the environment.
     """
     if config.turns_left and env.max_turns is None:
-        raise ConfigError(
-            f"context.turns_left: {env.env_id} has no limit of turns; give it one, env.kwargs.max_turns=N"
-        )
+        raise ConfigError(f"context.turns_left: {env.env_id} has no turn limit; set env.kwargs.max_turns=N")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,18 +139,18 @@ class Room:
     """The limits of an episode's tokens and turns."""
 
     window: int
-    """Longest prompt plus completion in tokens."""
+    """Most tokens of prompt and completion together."""
     completion: int
     """Longest action in tokens."""
     max_turns: int | None = None
-    """The environment's limit."""
+    """The environment's turn limit."""
 
 
 class Context:
-    """The whole history: the prompt of every decision of one episode."""
+    """The context of one episode: its prompts contain the whole history."""
 
     is_summarising = False
-    """True if the next completion is a summary and not an action."""
+    """True if the next completion is a summary instead of an action."""
 
     def __init__(
         self, config: ContextConfig, renderer: ChatRenderer, tools: Sequence[ToolSpec], first: Observation, room: Room
@@ -189,7 +189,7 @@ class Context:
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest next completion."""
+        """Most tokens of the next completion."""
         return min(self._room.completion, self.num_free_tokens)
 
     def add_completion(self, completion: Completion) -> Message:
@@ -230,7 +230,7 @@ class Context:
 
 
 class WindowContext(Context):
-    """The last turns as text; every prompt is built from scratch."""
+    """A context with the last turns as text, whose prompts are built from scratch."""
 
     def _show(self, noted: Observation) -> None:
         num_turns = min(self._config.num_turns, len(self.past))
@@ -241,10 +241,10 @@ class WindowContext(Context):
 
 
 class SummaryContext(Context):
-    """Everything until the window is full, then a summary.
+    """A context with the whole history until the window is full, and then with a summary.
 
-    Before every action there is room for the action, the question and a summary. So a summary is always possible after
-    the action, however long the environment's answer is.
+    Before every action it reserves space for the action, the request for a summary, and the summary. A summary is
+    therefore always possible, even after a long reply.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ def open_context(
 
 
 def _as_said(message: Message, renderer: ChatRenderer, tools: Sequence[ToolSpec]) -> Message:
-    """Return a message of an example; an action as the model would have said it."""
+    """Return a message of an example, with an action in the model's own format."""
     if message.role != "assistant":
         return message
     return renderer.read_text(renderer.action_text(message, tools, is_open=False), tools, is_open=False)
@@ -299,13 +299,13 @@ def _said(message: Message) -> str:
     return message.text.rpartition("</think>")[2].strip()
 
 
-# -------- A worked example in the prompt: the first turns of an episode of the oracle's, for models that know no format
+# -------- A worked example in the prompt: the first turns of an oracle's episode, for models without a tool-call format
 
 _MAX_TASKS = 50
 
 
 def worked_example(env: Env, num_turns: int) -> tuple[Message, ...]:
-    """Play the oracle on the first training task that takes at least ``num_turns`` turns, and return what was said.
+    """Play the oracle on the first training task that takes at least ``num_turns`` turns, and return the messages.
 
     The result ends with an action, so that a task can follow.
 

@@ -1,4 +1,4 @@
-"""Sub-agents: episodes within an episode, played by the same policy in contexts of their own."""
+"""Sub-agents: episodes within an episode, in which the same policy acts with separate contexts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Delegation:
     """The sub-agents of one episode, and their segments.
 
     Args:
-        play: plays the episode of one sub-agent (:func:`~agentgym.rollout.loop.run_episode`).
-        request: the episode that asks.
+        play: runs the episode of one sub-agent (:func:`~agentgym.rollout.loop.run_episode`).
+        request: request of the calling episode.
     """
 
     def __init__(self, play: Callable[[Env, RolloutRequest], Awaitable[Trajectory]], request: RolloutRequest) -> None:
@@ -29,7 +29,7 @@ class Delegation:
         self._num_invocations = self._num_running = 0
         self.segments: list[Segment] = []
         self.clock: asyncio.Timeout | None = None
-        """Time-out of the running step; it stands still while a sub-agent plays."""
+        """Time-out of the running step, which is paused while a sub-agent runs."""
 
     async def __call__(self, agent: str, env: Env, task: Task) -> None:
         invocation = self._num_invocations

@@ -1,4 +1,4 @@
-"""Prompts that do not fit a model's context: refused with the numbers, before a run or where one is met."""
+"""Errors for prompts that do not fit a model's context, before a run or at an episode's first prompt."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_tokens: int) -> None:
-    """Refuse an environment whose tools alone leave no room for a turn. The environment need not be reset.
+    """Raise an error if an environment's tools alone leave no room for a turn. The environment need not be reset.
 
     Args:
-        window: longest prompt plus completion in tokens.
-        max_new_tokens: longest completion.
+        window: most tokens of prompt and completion together.
+        max_new_tokens: most tokens of a completion.
 
     Raises:
-        ConfigError: with the numbers, and what would fit.
+        ConfigError: there is no room; the message gives the numbers and what would fit.
     """
     said = (Message("user", "?"),)
     num_tokens = len(renderer.prompt_ids(said, env.tools))

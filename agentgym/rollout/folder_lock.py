@@ -22,15 +22,15 @@ _LOOK_S: Final = 0.2
 
 @contextmanager
 def locked(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold a folder, which is made if needed. The operating system frees it when the process ends, however it ends.
+    """Lock a folder, which is created if it is missing. The operating system frees the lock when the process ends.
 
-    A folder that holds nothing else at the end is removed again.
+    A folder that contains nothing else at the end is removed.
 
     Args:
-        wait_s: how long another process may take to free it.
+        wait_s: seconds to wait until another process frees the lock.
 
     Raises:
-        UsageError: another process holds it; the message says which.
+        UsageError: another process holds the lock; the message names it.
     """
     file = _opened(folder, time.monotonic() + wait_s)
     with file:
@@ -40,14 +40,14 @@ def locked(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(FileNotFoundError):  # the folder was deleted; whoever writes to it next says so
+            with suppress(FileNotFoundError):  # the folder was deleted; the next write to it reports that
                 if [path.name for path in folder.iterdir()] == [LOCK_NAME]:
                     (folder / LOCK_NAME).unlink()
                     folder.rmdir()
 
 
 def _opened(folder: Path, give_up: float) -> TextIO:
-    """Return the file of the lock, which this process holds."""
+    """Return the lock file, locked by this process."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115  (returned open)
@@ -61,10 +61,12 @@ def _opened(folder: Path, give_up: float) -> TextIO:
                         continue
                     file.seek(0)
                     holder = file.read(200).strip() or "another process"
-                raise UsageError(f"{folder} is being written by {holder}; wait for its end, or stop it first") from None
+                raise UsageError(
+                    f"{folder} is being written by {holder}; wait until it ends, or stop it first"
+                ) from None
             warnings.warn(f"{folder} cannot be locked ({error.strerror}): start nothing else there", stacklevel=4)
             return file
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK_NAME).stat()):
                 return file
-        file.close()  # its holder removed it just now, so nobody else would see this lock
+        file.close()  # its holder has just removed the file, so other processes would not see this lock

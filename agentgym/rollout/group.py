@@ -1,9 +1,9 @@
 """Groups: G episodes of one task from one start state, many groups at a time.
 
-A member whose infrastructure failed is played again on a fresh environment, with the same seeds, up to a limit. Credit
-and training leave out members that still fail. A failed member stops neither its siblings nor the run, but a failure
-rate above the limit stops the run with the reason. A member that a complete group does not need is cancelled; it is no
-failure, and ``TrajectoryGroup.cut`` records it.
+A member whose infrastructure failed runs again in a new environment with the same seeds, up to a limit. Credit and
+training leave out members that still fail. A failed member stops neither its siblings nor the run, but a failure rate
+above the limit stops the run with the reason. When a group is complete, its other members are cancelled. They do not
+count as failures, and ``TrajectoryGroup.cut`` records them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
 ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
-"""Chooses where the next episodes of a group begin, by those played so far and the number that are left."""
+"""A function that chooses the starts of a group's next episodes from the finished ones and the number left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,13 @@ class GroupConfig:
 
     group_size: Count = 8
     min_valid: int = 2
-    """Members that must be evidence about the policy; a group with fewer is dropped and counted."""
+    """Fewest valid members; a group with fewer is dropped and counted."""
     num_envs: Count = 64
-    """Episodes played at the same time."""
+    """Number of episodes that run at the same time."""
     max_retries: Natural = 2
-    """Times an episode is repeated after the infrastructure failed."""
+    """Most retries of an episode after infrastructure failures."""
     max_failure_rate: Fraction = 0.5
-    """Share of episodes that failed after all retries, above which the run stops."""
+    """Share of episodes that failed after all retries above which the run stops."""
     limits: EpisodeLimits = EpisodeLimits()
 
     def __post_init__(self) -> None:
@@ -60,16 +60,16 @@ class GroupConfig:
 
 
 class GroupPlayer:
-    """Plays groups, each on its own, as fast as the pool and the limit of episodes allow.
+    """A runner of groups, limited by the pool and the number of episodes in flight.
 
     Args:
         seed: sampling seeds derive from (seed, ordinal, member).
-        quorum: how many members are started and how many complete a group; by default ``group_size`` of each.
-        in_flight: lets episodes start, older groups first; by default the pool alone limits them.
+        quorum: numbers of members that are started and that complete a group; by default ``group_size`` for both.
+        in_flight: limit of episodes in flight, older groups first; by default only the pool limits them.
         on_episode: called with the request and the trajectory of each finished episode; for each player of a game.
-        opponent: plays against the policy in games of several players; without one the policy plays all of them.
+        opponent: the opponent's agents in games of several players; without it the policy plays all players.
         env_name: name of the environment in a run that mixes several.
-        reflect: lets the policy read a failed episode, for branches that ask for it.
+        reflect: lets the policy read a failed episode, for branches that use reflection.
     """
 
     def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -106,7 +106,7 @@ class GroupPlayer:
         extend: Callable[[float], int] | None = None,
         branch: ChooseStarts | None = None,
     ) -> TrajectoryGroup:
-        """Play episodes of a task until the group is complete.
+        """Run episodes of a task until the group is complete.
 
         Args:
             ordinal: position of the task in the run's task order.
@@ -142,7 +142,7 @@ class GroupPlayer:
         return group
 
     async def _play_waves(self, request: RolloutRequest, size: int, branch: ChooseStarts) -> TrajectoryGroup:
-        """Play episodes wave by wave, each from where ``branch`` says, until the group has ``size`` or it says none."""
+        """Run episodes in waves from the starts that ``branch`` returns, until there are ``size`` or no more starts."""
         group = TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(), env_name=self._env_name)
         played: list[_Member] = []
         while (num_left := size - len(played)) and (starts := branch(group.trajectories, num_left)[:num_left]):
@@ -166,7 +166,7 @@ class GroupPlayer:
         return group
 
     async def _reflected(self, start: Start, group: TrajectoryGroup, seed: int) -> tuple[Start, int]:
-        """Return where an episode begins after the policy has thought about its parent, and the tokens that took."""
+        """Return the start of an episode after a reflection on its parent, and the tokens of the reflection."""
         if not start.reflects or self._reflect is None:
             return start, 0
         found = await self._reflect(group.trajectories[start.parent], seed)
@@ -181,7 +181,7 @@ class GroupPlayer:
         starts: Sequence[Start],
         copied: Sequence[Branch | None] = (),
     ) -> list[_Member]:
-        """Return the members from number ``first`` on. Those whose branches are known can be branched from."""
+        """Return the members from index ``first``. Members with known branches can be branched from."""
         members = []
         for at, start in enumerate(starts):
             seed = derive_seed(self._seed, request.ordinal, first + at)
@@ -195,7 +195,7 @@ class GroupPlayer:
     async def _play_members(
         self, request: RolloutRequest, members: Sequence[_Member], quorum: Quorum
     ) -> TrajectoryGroup:
-        """Play members until the quorum is complete."""
+        """Run members until the quorum is complete."""
         jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
         counting = await first_valid(jobs, is_evidence, quorum.num_needed)
         cut = [
@@ -248,11 +248,11 @@ class _Member:
         self._turns: list[Turn] | None = None
 
     def keep_snapshots(self) -> None:
-        """Keep snapshots, so that others can branch from it."""
+        """Keep snapshots, so that other episodes can branch from this one."""
         self.request = replace(self.request, on_snapshot=self.snapshots.__setitem__)
 
     def begin(self, num_retries: int, on_turn: Callable[[Turn], None]) -> RolloutRequest:
-        """Return the request of an attempt, which notes its turns."""
+        """Return the request of an attempt, which records its turns."""
         turns = self._turns = []
         self.snapshots.clear()
 
@@ -263,7 +263,7 @@ class _Member:
         return replace(self.request, num_retries=num_retries, on_turn=note)
 
     def as_cut(self, finished: tuple[Trajectory, ...] | None) -> CutMember:
-        """Return the record of a member that the group did not need."""
+        """Return the record of a cancelled member."""
         reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
         turns = self._turns or []
         return CutMember(
@@ -306,11 +306,11 @@ async def run_groups(
 
 
 def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:
-    """Stop a run whose infrastructure fails too often, or whose first prompts are all too long.
+    """Raise an error if the infrastructure fails too often, or if all first prompts are too long.
 
     Raises:
-        RunStoppedError: more than ``max_failure_rate`` of the episodes failed, or none had room for a turn; with the
-            most frequent reason.
+        RunStoppedError: more than ``max_failure_rate`` of the episodes failed, or none had room for a turn. The message
+            gives the most frequent reason.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     if trajectories and all(t.status is Status.TRUNCATED_TOKENS and not t.turns for t in trajectories):
@@ -326,7 +326,7 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> No
 
 
 def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
-    """Return a sentence about the failed episodes of some groups, and what to do; empty if there are none."""
+    """Return a sentence about failed episodes and their remedy; empty if there are none."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     failed = [t for t in trajectories if not t.status.is_evidence]
     if not failed:
@@ -338,7 +338,7 @@ def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
 
 
 def _how_to_find(share: float) -> str:
-    """Return how to look for a fault that fails this share of the episodes: most often a few times in the check."""
+    """Return the check command that finds a fault of this rate, with enough episodes to see it a few times."""
     num_episodes = max(20, math.ceil(5 / share / 10) * 10)
     return f"agentgym check ENV --episodes {num_episodes} looks for faults of an environment"
 

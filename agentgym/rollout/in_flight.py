@@ -1,7 +1,7 @@
-"""The limit of episodes in flight: a fixed number, or one that adapts to the engine's load.
+"""The limit of episodes in flight, fixed or adapted to the engine's load.
 
-More episodes at a time fill the engine's batches and hide the waiting for environments, until the engine is full.
-Beyond that they wait for each other, hold memory (key-value caches, sandboxes) and grow stale.
+More concurrent episodes fill the engine's batches and hide the latency of environments until the engine is saturated.
+Further episodes only queue for the engine, hold memory (key-value caches, sandboxes) and become stale.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from agentgym.errors import ConfigError
 from agentgym.types import Turn
 
 MAX_CACHE_USE = 0.85
-"""Share of the engine's cache above which no more episodes start."""
+"""Share of the engine's key-value cache in use, 0 to 1, above which the limit no longer grows."""
 Priority = tuple[int, int]
-"""(ordinal, member): the smaller goes first, so that old groups finish before new ones start."""
+"""(ordinal, member) of an episode. The smallest starts first, so that old groups finish before new ones start."""
 
 
 class InFlight:
-    """Lets episodes start by priority, at most ``limit`` at a time.
+    """A semaphore for episodes, ordered by priority.
 
     Args:
-        limit: episodes at a time; ``adaptive`` replaces it.
-        clock: returns seconds, for ``adaptive``.
-        health: returns how the engine does, for ``adaptive``; None where it does not tell.
+        limit: most episodes at a time; ignored if ``adaptive`` is given.
+        adaptive: rule that adapts the limit to the engine's load; None for a fixed limit.
+        clock: function that returns seconds, for ``adaptive``.
+        health: function that returns the engine's load, for ``adaptive``; None if the engine does not report it.
     """
 
     def __init__(
@@ -48,17 +49,17 @@ class InFlight:
 
     @property
     def limit(self) -> int:
-        """The current limit."""
+        """Current limit of episodes in flight."""
         return self._limit
 
     @property
     def num_waiting(self) -> int:
-        """Episodes that wait for a slot."""
+        """Number of episodes that wait for a slot."""
         return sum(not admitted.done() for *_, admitted in self._waiting)
 
     @asynccontextmanager
     async def slot(self, priority: Priority) -> AsyncIterator[None]:
-        """Wait for a slot for one episode, and hold it."""
+        """Wait for a slot and hold it during the ``with`` block."""
         await self._enter(priority)
         try:
             yield
@@ -67,7 +68,7 @@ class InFlight:
             self._admit()
 
     def observe(self, turn: Turn) -> None:
-        """Adapt the limit to the seconds that the engine took for a turn."""
+        """Adapt the limit to the engine's time for a turn."""
         if self._adaptive is None or not turn.completion.token_ids:
             return
         is_full = self.num_playing >= self._limit
@@ -83,7 +84,7 @@ class InFlight:
         self._admit()
 
     def begin_window(self) -> None:
-        """Start a new window of turns, after the engine was idle for other reasons."""
+        """Start a new window of turns after a pause, for example for a training step."""
         if self._adaptive is not None:
             self._adaptive.begin_window(self._clock())
 
@@ -95,7 +96,8 @@ class InFlight:
         try:
             await admitted
         except asyncio.CancelledError:
-            if admitted.done() and not admitted.cancelled():  # both in one iteration of the event loop
+            # both lines run in one iteration of the event loop, so the count is never exceeded
+            if admitted.done() and not admitted.cancelled():
                 self.num_playing -= 1
             self._admit()
             raise
@@ -103,7 +105,7 @@ class InFlight:
     def _admit(self) -> None:
         while self._waiting and self.num_playing < self._limit:
             _, _, admitted = heapq.heappop(self._waiting)
-            if not admitted.done():  # else it was cancelled
+            if not admitted.done():  # a cancelled waiter is skipped
                 admitted.set_result(None)
                 self.num_playing += 1
 
@@ -112,30 +114,31 @@ class InFlight:
 class _Window:
     tokens_per_s: float
     s_per_token: float
-    """Mean seconds per sampled token, with queueing and prefill."""
+    """Mean seconds per sampled token, including queueing and prefill."""
 
 
 class AdaptiveLimit:
-    """Additive increase, multiplicative decrease of the episodes in flight, driven by the engine's load.
+    """Additive increase and multiplicative decrease (AIMD) of the limit of episodes in flight.
 
-    Completions are counted in windows of ``window_turns``. A window is *congested* if both conditions hold:
+    The rule works on windows of ``window_turns`` completions. A window is *congested* if both conditions hold:
 
-    * A token took more than ``max_slowdown`` times as long as in the fastest recent window: requests queue, or
-      batches are so large that every tick is slow.
-    * Since the last increase, tokens per second rose by less than half of what the increase would bring if the engine
-      had room.
+    * A token took more than ``max_slowdown`` times as long as in the fastest recent window. Requests then queue, or
+      batches are so large that every decoding step is slow.
+    * Since the last increase, tokens per second rose by less than half of the gain that an unsaturated engine would
+      show.
 
-    Latency alone would stop at the first batch of two, throughput alone at any noise.
+    Latency alone would stop the increase at the first batch of two, and throughput alone at any noise.
 
-    An engine that tells its load (:class:`~agentgym.engine.EngineHealth`) is also asked at the end of each window. The
-    window is congested if since the last one the engine took requests' places in its cache away (``preempted``), or if
-    more requests wait than half of those that it computes. The limit holds while any request waits, or while the cache
-    is more than :data:`MAX_CACHE_USE` full: a conversation grows with every turn, and its keys and values with it.
+    If the engine reports its load (:class:`~agentgym.engine.EngineHealth`), the rule also reads it at the end of each
+    window. The window is congested if the engine has preempted requests since the last window, or if the number of
+    queued requests exceeds half of the running ones. The limit does not grow while any request is queued, or while more
+    than :data:`MAX_CACHE_USE` of the cache is in use, since conversations and their keys and values grow with every
+    turn.
 
-    Until the first congestion the limit doubles after each window in which it was reached; then it grows by ``step``. A
-    congested window multiplies it by ``decrease``, low enough to measure an engine with room again. Windows in which
-    the limit was not reached change nothing, unless they are congested by what the engine tells. Checkpoints do not
-    keep the limit: a resumed run finds it again.
+    Until the first congestion, the limit doubles after each window in which it was reached; after that it grows by
+    ``step``. A congested window multiplies it by ``decrease``, which is low enough to measure an unsaturated engine
+    again. A window in which the limit was not reached changes nothing, unless the reported load shows congestion.
+    Checkpoints do not store the limit; a resumed run finds it again.
 
     Example:
         >>> limit = AdaptiveLimit(first=8, most=64, window_turns=2)
@@ -169,7 +172,7 @@ class AdaptiveLimit:
         self._is_doubling = True
         self._fastest: deque[float] = deque(maxlen=num_remembered)
         self._before: tuple[int, _Window] | None = None
-        """The limit before the last increase, and its window."""
+        """Limit before the last increase and the window measured with it."""
         self._since: float | None = None
         self._clear()
 
@@ -188,15 +191,16 @@ class AdaptiveLimit:
         is_over: bool = False,
         health: EngineHealth | None = None,
     ) -> None:
-        """Count a completion.
+        """Add a completion to the current window, and adapt the limit at the window's end.
 
         Args:
-            now: seconds on any clock.
+            now: current time in seconds, on any monotonic clock.
+            num_tokens: sampled tokens of the completion.
             generate_s: seconds from the request to the completion.
             is_full: True if the limit of episodes in flight was reached.
-            is_over: True if more are in flight, since the limit was lowered. The engine's load is then still that of
-                before, and moves nothing.
-            health: the engine's load at this moment, if it tells.
+            is_over: True if more episodes than the limit are in flight, because the limit was lowered. The reported
+                load then still reflects the old limit and is ignored.
+            health: the engine's current load; None if the engine does not report it.
         """
         if self._since is None:
             self.begin_window(now)
@@ -216,7 +220,7 @@ class AdaptiveLimit:
             self.begin_window(now)
 
     def _is_pressed(self, health: EngineHealth | None) -> bool:
-        """Return True if the engine tells that it has more work than room."""
+        """Return True if the reported load shows congestion: preemptions, or a long queue."""
         if health is None:
             return False
         before, self._num_preempted = self._num_preempted, health.preempted

@@ -1,7 +1,7 @@
-"""The journal of a run: versions, machine and digests of its policy, a line for each time it was begun or resumed.
+"""The journal of a run: versions, machine and digests of its policy, one line per start or resumption.
 
-``journal.jsonl`` holds what ``config.json`` does not: a configuration says what was asked for, the journal what there
-was. Where a run is resumed with something else, both lines are there. An error that ends the run is a line too.
+``config.json`` holds the settings of a run; ``journal.jsonl`` holds the software, machine and files that it used. If a
+run is resumed with others, the journal contains both lines. An error that ends the run is also a line.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _OWN_FILE = re.compile(r"(\S.*\.py)(?::[^\s:]+)?")
 _LARGE = 2 << 30
 _END = 64 << 20
 _NOT_A_DIFFERENCE = ("at", "processor")
-"""What differs from run to run and changes no result."""
+"""Facts that differ between runs without changing results."""
 
 
 def made_with(**facts: object) -> dict[str, Any]:
-    """Return what a run is made with here and now.
+    """Return the versions and facts that a run uses now.
 
     Args:
-        facts: of the run itself, such as digests of its tasks and its policy.
+        facts: facts about the run itself, such as digests of its tasks and its policy.
 
     Example:
         >>> sorted(made_with(tasks="ab12"))[:4]
@@ -58,7 +58,7 @@ def made_with(**facts: object) -> dict[str, Any]:
 
 
 def note(folder: Path, **facts: object) -> list[str]:
-    """Append a line to the journal of a run's folder; return how it differs from the line before.
+    """Append a line to the journal of a run's folder. Return its differences from the previous line.
 
     Raises:
         CorruptDataError: the journal cannot be read.
@@ -73,7 +73,7 @@ def note_stop(folder: Path, error: BaseException, **where: object) -> None:
     """Append the error that ends a run to its journal.
 
     Args:
-        where: the place in the run, such as its phase and the number of whole steps.
+        where: the position in the run, such as its phase and the number of finished steps.
     """
     text = str(error) if isinstance(error, AgentGymError) else f"{type(error).__name__}: {error}"
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -81,7 +81,7 @@ def note_stop(folder: Path, error: BaseException, **where: object) -> None:
 
 
 def last_stop(folder: Path) -> dict[str, Any]:
-    """Return the line of the error that ended a run: ``stopped`` is its text. Empty if the run was resumed since.
+    """Return the line of the error that ended a run, with its text under ``stopped``; empty if the run was resumed.
 
     Raises:
         CorruptDataError: the journal cannot be read.
@@ -91,10 +91,10 @@ def last_stop(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's journal, one for each time it was begun; none where there is no journal.
+    """Return the lines of a run's journal, one per start or resumption; none if there is no journal.
 
     Raises:
-        CorruptDataError: a line is no object.
+        CorruptDataError: a line is not a JSON object.
     """
     return [line for line in _lines(folder) if "stopped" not in line]
 
@@ -102,12 +102,12 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def _lines(folder: Path) -> list[dict[str, Any]]:
     lines = read_json_lines(folder / JOURNAL)
     if not all(isinstance(line, dict) for line in lines):
-        raise CorruptDataError(f"{folder / JOURNAL} is no journal: its lines are objects")
+        raise CorruptDataError(f"{folder / JOURNAL} is not a journal: expected one JSON object per line")
     return lines
 
 
 def differences(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
-    """Return what differs between two lines, each as ``name: this, that``.
+    """Return the differences between two lines, each as ``name: this, that``.
 
     Example:
         >>> differences({"at": "1", "packages": {"torch": "2.13.0"}}, {"at": "2", "packages": {"torch": "2.11.0"}})
@@ -119,10 +119,10 @@ def differences(one: Mapping[str, object], other: Mapping[str, object]) -> list[
 
 
 def model_facts(folder: Path) -> dict[str, str]:
-    """Return digests of a model's folder: its weights, its tokenizer, and how conversations are rendered.
+    """Return digests of a model's folder: weights, tokenizer, and rendering settings.
 
-    The first 128 bits of SHA-256 over the names, sizes and contents of the files. Of files above 2 GiB the first and
-    the last 64 MiB stand for the contents.
+    The first 128 bits of SHA-256 over the names, sizes and contents of the files. For files above 2 GiB, only the first
+    and the last 64 MiB are read.
     """
     return {
         "weights": _digest(sorted([*folder.glob("*.safetensors"), *folder.glob("*.gguf"), *folder.glob("*.bin")])),
@@ -133,7 +133,7 @@ def model_facts(folder: Path) -> dict[str, str]:
 
 
 def own_files(config: object) -> dict[str, str]:
-    """Return the digests of the files of a user's own that a configuration names, ``file.py`` or ``file.py:name``.
+    """Return the digests of users' files that a configuration names as ``file.py`` or ``file.py:name``.
 
     Args:
         config: mappings and lists of values, as ``config.json`` holds them.
@@ -171,7 +171,7 @@ def _digest(paths: Sequence[Path]) -> str:
 
 
 def _content_digest(path: Path) -> bytes:
-    """Return SHA-256 of a file, or of both ends of a large one: all of a large model would be read for a minute."""
+    """Return SHA-256 of a file, or of both ends of a large one, since reading a large model takes a minute."""
     size = path.stat().st_size
     with open(path, "rb") as source:
         if size <= _LARGE:
@@ -198,7 +198,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def _commit() -> str:
-    """Return the commit of a checkout that agentgym runs from, marked if files were changed; empty elsewhere."""
+    """Return the commit of agentgym's checkout, marked if files were changed; empty if it is not a checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists() or not (root / "pyproject.toml").is_file():
         return ""

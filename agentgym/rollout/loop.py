@@ -1,6 +1,6 @@
 """One episode, from reset to its last turn.
 
-A failure of the infrastructure ends the episode with a status that carries no reward. A mistake of the policy is data.
+An infrastructure failure ends the episode with a status without a reward. A mistake of the policy is data.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from agentgym.types import Message, Observation, RewardPart, Segment, Status, Ta
 
 T = TypeVar("T")
 _PASSING = (InfrastructureError, ToolError, PolicyFaultError, PromptTooLongError)
-"""What ends an episode in another way than a failed environment. A :class:`UsageError` in the middle of one does not
-end the run: only resets may say that the user has to put something right."""
+"""Errors that keep their class. Any other error counts as a failed environment. That includes a :class:`UsageError` in
+the middle of an episode: only an error of a reset may ask the user to correct something."""
 _REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
 
 
 async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
-    """Play one episode.
+    """Run one episode.
 
     Failures of the environment, a tool or the engine do not raise: they set the trajectory's ``status``.
     """
@@ -88,11 +88,11 @@ class _SoFar:
     """An episode while it is played."""
 
     doing: str = "reset"
-    """What would have failed if something did now."""
+    """Operation in progress, which an error is attributed to."""
     observation: Observation = ()
     task_type: str = ""
     turns: list[tuple[Turn, bool]] = field(default_factory=list)
-    """Each with whether it begins a segment."""
+    """Turns so far, each with True if it begins a segment."""
     status: Status = Status.ABORTED
     success: bool | None = None
     error: str | None = None
@@ -103,7 +103,7 @@ class _SoFar:
 
 
 async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Delegation | None, so_far: _SoFar) -> None:
-    """Play until the episode ends, and note all of it; failures raise."""
+    """Run the episode to its end and record it in ``so_far``; failures raise errors."""
     branch = request.branch
     so_far.observation = await (
         reset_env(env, request.task, request.limits) if branch is None else _return(env, request, branch)
@@ -140,7 +140,7 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A turn with what the environment answered, and how the episode ended if it did."""
+    """A turn with the environment's reply, and the episode's end if it has ended."""
 
     turn: Turn
     ended: Status | None = None
@@ -158,10 +158,10 @@ async def reset_env(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
 
 
 async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observation:
-    """Bring the environment to the turn at which a branch begins, and return what it said first.
+    """Bring the environment to the turn at which a branch begins, and return the episode's first observation.
 
     Raises:
-        ReplayMismatchError: it answered a replayed action otherwise than before.
+        ReplayMismatchError: the reply to a replayed action differs from the recorded one.
     """
     if branch.snapshot is not None:
         with boundary(EnvError, f"{env.env_id} restore"):
@@ -176,8 +176,8 @@ async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observat
             is_same = outcome.ended is None and replace(outcome.turn, latency=turn.latency) == turn
         if not is_same:
             raise ReplayMismatchError(
-                f"{env.env_id}: a branch replayed turn {turn.index + 1}, and the environment answered otherwise than "
-                "before; is all randomness drawn from self.np_random?"
+                f"{env.env_id}: a branch replayed turn {turn.index + 1}, and the environment's reply differs from "
+                "the recorded one; is all randomness drawn from self.np_random?"
             )
     return branch.observation
 
@@ -185,7 +185,7 @@ async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observat
 def _repeated(agent: Agent, branch: Branch) -> list[tuple[Turn, bool]]:
     """Let the agent take the turns that a branch copies, and return them."""
     if not isinstance(agent, GuidedAgent):
-        raise UsageError("episodes branch where a model plays; this policy cannot go on from another episode")
+        raise UsageError("branching needs a model's policy; this policy cannot continue another episode")
     for turn, _ in branch.turns:
         agent.repeat(turn)
         if turn.kind != "summary":
@@ -194,7 +194,7 @@ def _repeated(agent: Agent, branch: Branch) -> list[tuple[Turn, bool]]:
 
 
 async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns: int) -> None:
-    """Before a turn, take a snapshot and show a hint, where they are asked for."""
+    """Take a snapshot and show a hint before a turn, if the request asks for them."""
     if request.on_snapshot is not None:
         with boundary(EnvError, f"{env.env_id} snapshot", _PASSING):
             snapshot = await env.asnapshot()
@@ -210,13 +210,13 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
 
 
 async def _end(agent: Agent) -> None:
-    """Free what the agent holds; an engine that cannot be told any more does not undo the episode."""
+    """Free the agent's resources. If the engine fails to release its sessions, the episode stays valid."""
     with contextlib.suppress(Exception):
         await agent.end()
 
 
 def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
-    """Let the policy play the sub-agents of an environment that asks some."""
+    """Set up the sub-agents of an environment that calls some."""
     if not isinstance(env, AsksAgents):
         return None
     delegation = Delegation(run_episode, request)
@@ -225,7 +225,7 @@ def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
 
 
 async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegation | None) -> Outcome:
-    """Step an environment by a turn, within its time limit, and return the turn with the answer."""
+    """Step an environment by a turn, within its time limit, and return the turn with the reply."""
     started = time.perf_counter()
     replies: Observation = ()
     info = _REFUSED
@@ -240,7 +240,7 @@ async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Dele
                 stepped = await _limited(env, taken, limits.step_timeout_s, f"turn {turn.index + 1}")
             replies, _, terminated, truncated, info = checked_step(stepped, f"{env.env_id} turn {turn.index + 1}")
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
-    except ToolError as error:  # the environment ends the episode because of what the policy did
+    except ToolError as error:  # the environment ends the episode because of a mistake of the policy
         refusal, ended = str(error), Status.POLICY_ERROR
     turn = replace(
         turn,
@@ -255,9 +255,9 @@ async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Dele
 
 
 async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T:
-    """Await an environment that must not hold up the event loop.
+    """Await work of an environment that must not block the event loop.
 
-    One that hung in it is not let in again: further steps of its class run in threads, where hangs overlap.
+    If an environment hangs in the loop, later steps of its class run in threads, where hangs do not block others.
     """
     limited = Limited(work, limit_s, f"{env.env_id} {what}")
     try:
@@ -266,31 +266,36 @@ async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T
         if limited.hung is None:
             raise
         type(env).is_blocking = True
-        raise limited.hung from None  # also where asyncio's limit has passed meanwhile, which cannot say the line
+        # even if asyncio's limit has passed meanwhile, since its error cannot name the line
+        raise limited.hung from None
 
 
 def _is_void(action: Message, env: Env) -> bool:
-    """Return True for a turn that neither calls a tool nor says anything that counts."""
+    """Return True for a turn that neither calls a tool nor gives an answer."""
     if action.calls:
         return False
     return not action.text.strip() or (bool(env.tools) and not env.takes_words)
 
 
 def state_key_of(env: Env) -> str:
-    """Return the environment's key of its state; a failure raises :class:`EnvError`."""
+    """Return the environment's state key.
+
+    Raises:
+        EnvError: computing the key failed.
+    """
     with boundary(EnvError, f"{env.env_id} state_key", _PASSING):
         return checked_key(env.state_key())
 
 
 def status_of(error: InfrastructureError) -> Status:
-    """Return the status of an episode that this failure ended."""
+    """Return the status of an episode that an infrastructure failure ended."""
     if isinstance(error, EnvTimeoutError):
         return Status.TIMEOUT
     return Status.ABORTED if isinstance(error, EngineError) else Status.ENV_ERROR
 
 
 def as_segments(turns: Sequence[tuple[Turn, bool]]) -> tuple[Segment, ...]:
-    """Return an episode's turns as segments; each turn comes with whether it begins one."""
+    """Group an episode's turns into segments; each turn comes with True if it begins one."""
     segments: list[list[Turn]] = []
     for turn, begins_segment in turns:
         if begins_segment or not segments:
@@ -299,9 +304,9 @@ def as_segments(turns: Sequence[tuple[Turn, bool]]) -> tuple[Segment, ...]:
     return tuple(Segment(tuple(segment)) for segment in segments)
 
 
-# -------------------------------- what an environment returned, checked and in the types that credit and records expect
-# Environments may be wrong, or hostile: a number that is numpy's, a key that cannot be hashed or a message of another
-# type would otherwise fail much later, and end the run instead of one episode.
+# -------------------------------- checks and conversions of an environment's return values for credit and records
+# Environments may be faulty or hostile: a numpy number, an unhashable key or a message of another type would otherwise
+# fail much later, and end the run instead of one episode.
 
 
 def checked_step(stepped: TypedStep, where: str) -> TypedStep:

@@ -1,8 +1,8 @@
 """A game of several players, played by one policy or by a policy and its opponent.
 
-Every player has an ordinary episode (:func:`~agentgym.rollout.loop.run_episode`) in an environment of its own, a seat
-at the shared game. A seat's ``reset`` and ``step`` return when it is the player's turn, or the game is over. So each
-player has its own conversation, token buffer, limits and reward.
+Every player has an ordinary episode (:func:`~agentgym.rollout.loop.run_episode`) in its own environment, a *seat* of
+the shared game. A seat's ``reset`` and ``step`` return when it is the player's turn or the game is over. Each player
+therefore has its own conversation, token buffer, limits and reward.
 
 If the infrastructure fails for one player, the game fails for all of them, since its result is unknown.
 """
@@ -45,16 +45,14 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
                 raise UsageError(f"{env.env_id} has several players; a harness plays environments of one player")
             return await _play_game(env, request)
         if request.opponent is not None:
-            raise UsageError(
-                f"{env.env_id} is played by one player, so nobody can play against it; is opponent=self set?"
-            )
+            raise UsageError(f"{env.env_id} has one player and takes no opponent; did you mean to set opponent=self?")
         play = player.play_episode if isinstance(player, EpisodePlayer) else run_episode
         return (await play(env, request),)
 
 
 @contextmanager
 def _limited_turns(env: Env, max_turns: int | None) -> Iterator[None]:
-    """Let an episode have fewer turns than the environment allows."""
+    """Lower the environment's turn limit during the ``with`` block."""
     own = env.max_turns
     if max_turns is not None:
         env.max_turns = max_turns if own is None else min(own, max_turns)
@@ -83,7 +81,7 @@ async def _play_game(env: GameEnv, request: RolloutRequest) -> tuple[Trajectory,
     try:
         played = await asyncio.gather(*playing)
     finally:
-        for job in playing:  # one that raised must not leave the others running
+        for job in playing:  # if one task raises, the others must not continue
             job.cancel()
     return tuple(played[player] for player in of_policy)
 
@@ -129,7 +127,8 @@ class _Match:
     async def leave(self, player: int, trajectory: Trajectory) -> Trajectory:
         """End the game for the others after a player's episode, and return its trajectory with the final reward."""
         if not trajectory.status.is_evidence:
-            if self.is_over and self._failure is None and not trajectory.turns:  # won or lost before its first move
+            # the game was over before the player's first move
+            if self.is_over and self._failure is None and not trajectory.turns:
                 won = self.env.success_of(player)
                 return replace(trajectory, status=Status.COMPLETED, error=None, success=won)
             self._failure = self._failure or trajectory.error or str(trajectory.status)
@@ -137,7 +136,7 @@ class _Match:
             return trajectory
         if self.is_over:
             return trajectory
-        self.env.forfeit(player)  # its context is full, or the environment ended its episode
+        self.env.forfeit(player)  # the player's context is full, or the environment ended its episode
         self.is_over = True
         await self._tell()
         return _with_parts(trajectory, self.env.parts_of(player))
@@ -200,7 +199,7 @@ class _Seat(Env):
 
 
 def _with_parts(trajectory: Trajectory, parts: tuple[RewardPart, ...]) -> Trajectory:
-    """Add reward parts to the last turn; a trajectory without turns stays as it is."""
+    """Add reward parts to the last turn; a trajectory without turns does not change."""
     if not trajectory.turns:
         return trajectory
     *before, segment = trajectory.segments

@@ -1,4 +1,4 @@
-"""Text that replaces earlier turns in a prompt: the last turns, or a summary."""
+"""Text that replaces earlier turns in a prompt: the last turns or a summary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exchange:
 def remembered(first: Observation, past: Sequence[Exchange], num_turns: int, now: Observation) -> Observation:
     """Return a prompt with the task, the last ``num_turns`` turns and the current observation.
 
-    The first observation is the task and always shown, so the first turn adds its action alone.
+    The first observation is the task and always shown, so the first turn adds only its action.
 
     Example:
         >>> def seen(text):

@@ -1,7 +1,7 @@
-"""The order in which a run plays its environments: which one each group is of, and which of its tasks.
+"""Mixtures of environments: the assignment of a run's groups to environments and positions in their task orders.
 
-The shares of a step's groups follow the environments' weights. Groups are assigned a step at a time, so that shares may
-depend on what earlier steps showed and all ranks agree on them.
+The shares of a step's groups follow the environments' weights. Groups are assigned one step at a time, so that shares
+may depend on earlier results and all ranks agree on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WeightsAt = Callable[[int], Sequence[float]]
 """Returns the weight of each environment at a step."""
 
 FAST, SLOW = 0.5, 0.9
-"""How much of their last value the two averages of success keep at each step."""
+"""Decay per step of the fast and the slow moving average of success."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class MixtureConfig:
 
     by: Literal["weight", "progress"] = "weight"
     """``weight``: by the environments' weights alone. ``progress``: weights are multiplied by learning progress, the
-    distance between a fast and a slow average of success, so that what is solved or hopeless gets fewer groups."""
+    distance between a fast and a slow average of success, so that solved and hopeless environments get fewer groups."""
     floor: PositiveFraction = 0.2
-    """With ``progress``, the share of groups that still goes by weight, so that no environment is forgotten."""
+    """With ``progress``, the share of groups that still follows the weights, so that no environment is neglected."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "mixture.")
@@ -40,21 +40,21 @@ class MixtureState:
     num_steps: int = 0
     """Steps whose groups are assigned."""
     counts: tuple[int, ...] = ()
-    """Groups that each environment was assigned."""
+    """Number of groups assigned to each environment."""
     debts: tuple[float, ...] = ()
-    """Groups that each environment is behind its share."""
+    """Number of groups by which each environment is behind its share."""
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Assigned groups that were not trained yet, by ordinal: the environment, and the position in its task order."""
+    """Environment and position in its task order of each assigned group that has not been trained, by ordinal."""
     fast: tuple[float | None, ...] = ()
     slow: tuple[float | None, ...] = ()
-    """Averages of success, None before an environment's first group."""
+    """Slow averages of success; None before an environment's first group."""
 
 
 class Mixture:
-    """Assigns each group of a run an environment, and a position in that environment's task order.
+    """An assignment of a run's groups to environments and positions in their task orders.
 
-    Within a step environments alternate, and after any number of groups with constant shares each environment has had
-    its share to within one group (for two environments; to within a few for many).
+    Within a step, environments alternate. With constant shares, the number of groups of each environment never differs
+    from its share by more than one group for two environments, and by more than a few for many.
 
     Source of ``progress``: Matiisen et al., "Teacher-Student Curriculum Learning" (arXiv 1707.00183), which samples
     tasks in proportion to the absolute slope of their learning curve. Here the slope is the difference of two
@@ -114,7 +114,7 @@ class Mixture:
         if self._config.by == "weight":
             return by_weight
         progress = [
-            # an environment that was not played yet is taken to be learning, or it would never be
+            # an environment without results counts as learning, or it would never be chosen
             weight * (1.0 if fast is None or slow is None else abs(fast - slow))
             for weight, fast, slow in zip(weights, self._fast, self._slow, strict=True)
         ]
@@ -124,10 +124,10 @@ class Mixture:
         return [floor * even + (1 - floor) * own / sum(progress) for even, own in zip(by_weight, progress, strict=True)]
 
     def observe(self, successes: Iterable[tuple[int, float]]) -> None:
-        """Take in the mean success of the groups of one step.
+        """Update the averages with the mean success of the groups of one step.
 
         Args:
-            successes: (environment, success) of each group that has valid members.
+            successes: (environment, success) of each group with valid members.
         """
         by_env: dict[int, list[float]] = {}
         for env, success in successes:
@@ -138,7 +138,7 @@ class Mixture:
             self._slow[env] = _moved(self._slow[env], mean, SLOW)
 
     def forget(self, ordinals: Iterable[int]) -> None:
-        """Drop the places of groups that were taken for training."""
+        """Forget groups that have been taken for training."""
         for ordinal in ordinals:
             self._places.pop(ordinal, None)
 

@@ -1,7 +1,7 @@
 """The plan of every group of a run: its environment, its task, its number of episodes and their length.
 
-Groups are planned a step at a time, as :mod:`agentgym.rollout.mixture` assigns environments, so that strategies may
-depend on what earlier steps showed, all ranks agree, and a resumed run plans what the first one would have.
+Groups are planned one step at a time, as :mod:`agentgym.rollout.mixture` assigns environments. Strategies may therefore
+depend on earlier results, all ranks agree, and a resumed run makes the same plans.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class GroupPlan:
     """Index into the environment's training tasks."""
     num_episodes: int
     max_turns: int | None
-    """Most turns of an episode, beside the environment's own limit."""
+    """Most turns of an episode, in addition to the environment's limit."""
     num_hinted: int = 0
     """Episodes with hints."""
     num_hints: int = 0
-    """Turns of these with a hint."""
+    """Number of their turns with a hint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ class PlanState:
     num_steps: int = 0
     """Steps whose groups are planned."""
     plans: Mapping[int, GroupPlan] = field(default_factory=dict)
-    """Planned groups that were not trained yet, by ordinal."""
+    """Plans of groups that have not been trained, by ordinal."""
     history: tuple[Mapping[int, Sequence[tuple[int, ...]]], ...] = ()
-    """The results of each environment's tasks."""
+    """Results of each environment's tasks."""
     successes: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
-    """The successes of each environment that can be trained again."""
+    """Successes of each environment that can be replayed."""
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
@@ -68,10 +68,10 @@ class PlanState:
 
 
 class EnvPlanner:
-    """Plans the groups of one environment by its strategies.
+    """A planner of the groups of one environment, which applies its strategies.
 
     Args:
-        group_size: episodes of a group where the budget does not say otherwise.
+        group_size: episodes of a group, unless the budget changes it.
         seed: random numbers of a step derive from (seed, step).
         probed: a visit of each task from before the run, none if there were no such visits.
         at: returns the strategies and the group size of a step, which differ in scheduled numbers alone; by default
@@ -101,7 +101,7 @@ class EnvPlanner:
         return self._tasks[index]
 
     def plan(self, env: int, positions: Sequence[int], step: int) -> list[GroupPlan]:
-        """Plan the groups at ``positions`` of the environment's order, all of one step."""
+        """Plan the groups at ``positions`` of the environment's order, all of which belong to one step."""
         if not positions:
             return []
         config, group_size = self._at(step)
@@ -121,7 +121,9 @@ class EnvPlanner:
         ]
 
     def branch(self, ordinal: int, step: int = 0) -> ChooseStarts | None:
-        """Return what chooses the starts of a group's episodes; None if all begin at the start of the task at once."""
+        """Return the function that chooses the starts of a group's episodes, or None if all begin at once at the task's
+        start.
+        """
         if not self._config.branches:
             return None
         config, group_size = self._at(step)
@@ -143,7 +145,7 @@ class EnvPlanner:
         return choose
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
-        """Return the earlier episode that takes the place of one of a group's, if one does."""
+        """Return the earlier episode that replaces a member of a group, or None."""
         if not self._config.replays:
             return None
         config, _ = self._at(step)
@@ -168,7 +170,7 @@ class EnvPlanner:
         return choose_swap(group, self.successes, task, choose)
 
     def store(self, group: TrajectoryGroup, task: int, step: int) -> None:
-        """Note the successes of a group that was played, if any are to be trained again."""
+        """Store the successes of a finished group, if successes are replayed."""
         if self._config.replays:
             won = [Place(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
             self.successes.add(task, won, self._at(step)[0].replay.keep)
@@ -204,7 +206,7 @@ class EnvPlanner:
         return sizes
 
     def extend(self, step: int) -> Callable[[float], int] | None:
-        """Return how many episodes a finished group gets beside, by its success rate; None if none ever does."""
+        """Return the function from a finished group's success rate to its number of additional episodes, or None."""
         return partial(self._added, *self._at(step)) if self._config.extends_groups else None
 
     def _added(self, config: StrategyConfig, group_size: int, rate: float) -> int:
@@ -213,7 +215,7 @@ class EnvPlanner:
 
 
 class GroupPlanner:
-    """Plans the groups of a run, step by step.
+    """A planner of the groups of a run, which plans one step at a time.
 
     Args:
         state: the state to resume from.
@@ -254,10 +256,10 @@ class GroupPlanner:
         return self._plans[ordinal]
 
     def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> list[Swap]:
-        """Take in the groups of a step, whose plans are not needed any more.
+        """Record the results of a step's groups and drop their plans.
 
         Returns:
-            The earlier episodes that are trained again in this step.
+            The earlier episodes that are replayed in this step.
         """
         # a rank that does not play has planned nothing
         known = [(group, self._plans.pop(group.ordinal)) for group in groups if group.ordinal in self._plans]
@@ -273,7 +275,7 @@ class GroupPlanner:
         return [swap for swap in swaps if swap is not None]
 
     def metrics(self) -> dict[str, float]:
-        """Return how many different tasks were played so far, and the mean limit of turns that a horizon set last."""
+        """Return the number of different tasks so far."""
         limit = {"turn_limit": fmean(self._limits)} if self._limits else {}
         return {"num_tasks_played": float(sum(len(env.history) for env in self._envs)), **limit}
 
@@ -289,11 +291,11 @@ class GroupPlanner:
         self._num_steps += 1
 
 
-# ------------------------------------- the order in which a run takes its tasks: a function of the seed and the ordinal
+# ------------------------------------- the task order of a run, which depends on the seed and the ordinal only
 
 
 class TaskSchedule:
-    """Every task once per epoch, in an order that depends on the seed and the epoch.
+    """The task order of a run: every task once per epoch, in an order that depends on seed and epoch.
 
     Example:
         >>> from agentgym.env.tasks import SeededTasks

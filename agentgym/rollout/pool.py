@@ -1,4 +1,4 @@
-"""A bounded number of environments, kept for reuse."""
+"""Pools of a limited number of environments that are reused."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PATIENCE_S = 10.0
 
 
 class Pool(Protocol):
-    """Plays tasks in environments of this process, or of others."""
+    """A pool of environments in this process or in others."""
 
     async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
-        """Call :func:`~agentgym.rollout.match.play_task` with one of the environments.
+        """Run a task with :func:`~agentgym.rollout.match.play_task` in one of the environments.
 
         Raises:
             InfrastructureError: the environment could not be made, a game could not start, or a worker died.
@@ -46,7 +46,7 @@ class EnvPool:
         self._idle: list[Env] = []
 
     async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
-        """See :meth:`Pool.play`."""
+        """Run a task in a lent environment; see :meth:`Pool.play`."""
         async with self.lend() as loan:
             played = await play_task(loan.env, request)
             loan.has_failed = not is_evidence(played)
@@ -80,7 +80,7 @@ class EnvPool:
 
 
 class Loan:
-    """An environment out of the pool."""
+    """An environment that is lent from the pool."""
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -93,7 +93,7 @@ def is_evidence(played: Sequence[Trajectory]) -> bool:
 
 
 async def _has_ended(env: Env) -> bool:
-    """Let an environment free what its episode needed; return False if that fails. The episode stays valid."""
+    """Let an environment free its episode's resources. Return False if that fails; the episode stays valid."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             await env.aend_episode()
@@ -103,7 +103,7 @@ async def _has_ended(env: Env) -> bool:
 
 
 async def _close(env: Env) -> None:
-    # A failed environment may fail to close, too. Its first failure is already recorded.
+    # A failed environment may also fail to close. Its first failure is already recorded.
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_PATIENCE_S):
             await env.aclose()

@@ -1,6 +1,6 @@
-"""The pulse of a run: what it does between two rows of its metrics, written to a small file every second.
+"""The pulse of a run: its current activity, written to a small file every second.
 
-``agentgym view --live`` and the terminal show it. Nothing in it decides anything, so it is replaced each time.
+``agentgym view --live`` and the terminal show it. It has no effect on the run, so each beat replaces the last one.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class Beat:
     doing: str
     """``playing``, ``training`` or ``not playing``."""
     done: int
-    """Episodes that ended since the process began."""
+    """Number of finished episodes since the process began."""
     playing: int
     limit: int
-    """The most episodes that are played at a time."""
+    """Limit of episodes in flight."""
     waiting: int
-    """Episodes that wait for a place."""
+    """Number of episodes that wait for a slot."""
     failures: dict[str, int] = field(default_factory=dict)
     """Episodes that failed after all retries, by status."""
     retries: int = 0
-    """Attempts that were repeated because the infrastructure failed."""
+    """Number of retries after infrastructure failures."""
     last_failure: str = ""
     engine: dict[str, Any] | None = None
-    """Fields of :class:`~agentgym.engine.EngineHealth`; None where the engine does not tell."""
+    """Fields of :class:`~agentgym.engine.EngineHealth`; None if the engine does not report them."""
 
     total: int | None = None
-    """Episodes there are to play; None where that is not fixed."""
+    """Total number of episodes; None if it is not fixed."""
 
     @property
     def health(self) -> EngineHealth | None:
-        """Return what the engine says of itself."""
+        """Return the load that the engine reports."""
         return None if self.engine is None else EngineHealth(**self.engine)
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """Return what is wrong, for a line of a terminal.
+        """Return problems, for a line of a terminal.
 
         Example:
             >>> Beat(at_s=0.0, doing="playing", done=9, playing=4, limit=4, waiting=0, failures={"timeout": 2}).alarms
@@ -72,7 +72,7 @@ class Beat:
 
     @property
     def load(self) -> tuple[str, ...]:
-        """Return what is going on, for a line of a terminal."""
+        """Return the current activity, for a line of a terminal."""
         queued = 0 if self.health is None else self.health.queued
         return (
             f"playing {self.playing}",
@@ -82,13 +82,13 @@ class Beat:
 
 
 class Pulse:
-    """Counts episodes as they end and writes :class:`Beat` to a run's folder.
+    """A counter of episodes that writes a :class:`Beat` to a run's folder every second.
 
     Args:
-        in_flight: the limit of episodes.
-        engine: that is asked for its health, if it tells.
+        in_flight: limit of episodes in flight.
+        engine: the engine whose load is included, if it reports it.
         on_beat: called with each beat.
-        total: episodes there are to play.
+        total: total number of episodes; None if it is not fixed.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Pulse:
         self._task: asyncio.Task[None] | None = None
 
     def count(self, request: RolloutRequest, trajectory: Trajectory) -> None:
-        """Count an episode that has ended."""
+        """Count a finished episode."""
         self._done += 1
         self._retries += trajectory.num_retries
         if not trajectory.status.is_evidence:
@@ -115,7 +115,7 @@ class Pulse:
             self._last_failure = cut_output(trajectory.error or "")[:_LONGEST_FAULT]
 
     def beat(self, doing: str) -> Beat:
-        """Write the state now, and return it."""
+        """Write the current state and return it."""
         health = self._engine.health() if isinstance(self._engine, ReportsHealth) else None
         beat = Beat(
             at_s=round(time.time(), 1),
@@ -135,12 +135,12 @@ class Pulse:
         return beat
 
     def start(self) -> None:
-        """Begin to beat in the running event loop; a second call does nothing."""
+        """Start writing in the running event loop; a second call does nothing."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="pulse")
 
     async def stop(self) -> None:
-        """Stop, and remove the file: a run that has ended has no pulse."""
+        """Stop and remove the file, since a finished run has no pulse."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -154,10 +154,10 @@ class Pulse:
 
 
 def read_pulse(run_dir: Path) -> Beat | None:
-    """Return the last beat of a run; None if it has none, or one that is not whole."""
+    """Return the last beat of a run, or None if there is none or it is incomplete."""
     path = run_dir / PULSE_FILE
     try:
         values = read_json(path.read_text(encoding="utf-8"))
         return Beat(**values)
-    except (OSError, ValueError, TypeError):  # of another version, or removed meanwhile
+    except (OSError, ValueError, TypeError):  # the file is from another version, or was removed meanwhile
         return None

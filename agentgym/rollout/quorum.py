@@ -1,4 +1,4 @@
-"""The quorum of a group: how many members are started, and how many complete it."""
+"""The quorum of a group: the number of members that are started and the number that complete it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of every rollout, from which all later stages can be repeated.
+"""Records of rollouts, from which all later stages can be repeated.
 
 One gzip file of JSON lines per training step, one line per group, written atomically. A record is enough to recompute
 credit, to repeat the training step without environments, and to render the report.
@@ -28,7 +28,7 @@ class GroupRecord:
     credit: tuple[tuple[TurnCredit, ...], ...] = ()
     """One tuple per trajectory, one entry per turn; empty for a trajectory (or group) that was not trained."""
     dropped: str | None = None
-    """Why the group was not trained, None if it was."""
+    """Reason why the group was not trained; None if it was."""
     columns: dict[str, list[Any]] = field(default_factory=dict)
     """Model outputs that credit used (entropies, answer probabilities, values), over the turns, tokens or
     trajectories of the valid members in order."""
@@ -46,7 +46,7 @@ def recorded_steps(run_dir: Path) -> tuple[int, ...]:
 
 
 def write_records(path: Path, records: Iterable[GroupRecord]) -> None:
-    """Write a step's records; the file appears only when all of it is on disk."""
+    """Write a step's records. The file appears only when it is complete on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as out:
@@ -68,7 +68,7 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
 
     if not path.is_file():
         raise CorruptDataError(f"no record at {path}")
-    if path.stat().st_size == 0:  # gzip would read it as no records
+    if path.stat().st_size == 0:  # gzip reads an empty file as no records
         raise CorruptDataError(f"{path} is empty; it was cut short or changed")
     records: list[GroupRecord] = []
     try:
@@ -122,7 +122,7 @@ def rewrite_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file, replacing an older one only when all of it is on disk."""
+    """Write a file. It replaces an older one only when it is complete on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
@@ -130,7 +130,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, an empty one if there is no such file.
+    """Return the object in a JSON file, or an empty one if there is no such file.
 
     Raises:
         CorruptDataError: it is not JSON, or not an object.
@@ -147,7 +147,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _dumped(record: GroupRecord) -> bytes:
-    # pydantic's own JSON writer turns infinities into null, and rejects lone surrogates
+    # pydantic's JSON writer turns infinities into null and rejects lone surrogates
     text = strict_json(_adapter().dump_python(record), keeps_non_finite=True, separators=(",", ":"))
     return text.encode() + b"\n"
 

@@ -1,7 +1,7 @@
 """Recompute credit from a run's records: read them as batches, and configure the requested estimators.
 
-An estimator takes over the run's own ``credit`` settings as far as they go with it, so that what differs is the
-estimator; where they do not go together it has its defaults, and a note says so.
+An estimator uses the run's own ``credit`` settings as far as they apply, so that only the estimator differs. If they do
+not fit together, it uses its defaults, and a note says so.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class RecreditPlan:
 
     configs: Mapping[str, CreditConfig]
     own: CreditConfig | None
-    """The run's own settings; None if it has none, or if records do not hold what they need."""
+    """The run's own settings; None if it has none, or if records lack data that they need."""
     notes: tuple[str, ...]
     env_name: str = ""
-    """The environment whose groups are credited, of a run that mixes several."""
+    """Environment whose groups are credited, in a run that mixes several."""
 
 
 # ------------------------------------------------------------------------------------------------------- records
@@ -64,10 +64,10 @@ def select_steps(run_dir: Path, first: int | None, last: int | None) -> tuple[in
 
 
 def check_env_name(run_dir: Path, name: str) -> None:
-    """Check that a name is that of an environment of a mixture; a run on one environment has none.
+    """Check that a name is an environment of the run's mixture, or empty for a run on one environment.
 
     Raises:
-        UsageError: naming the environments.
+        UsageError: the name is wrong; the message names the environments.
     """
     names = [str(env.get("name")) for env in read_json_object(run_dir / "config.json").get("envs", ())]
     if name and not names:
@@ -79,13 +79,13 @@ def check_env_name(run_dir: Path, name: str) -> None:
 def read_batches(
     run_dir: Path, steps: Sequence[int], configs: Mapping[str, CreditConfig], env_name: str = ""
 ) -> Iterator[RecordedBatch]:
-    """Yield the records of the steps; also of all earlier steps if a configuration has a memory.
+    """Yield the records of the steps, and of all earlier steps if an estimator has a memory.
 
     Args:
         env_name: the environment of a mixture whose groups are wanted.
 
     Raises:
-        CorruptDataError: a record cannot be read, or its credit is not that of its episodes.
+        CorruptDataError: a record cannot be read, or its credit does not match its episodes.
     """
     if any(has_memory(config) for config in configs.values()):
         steps = [step for step in recorded_steps(run_dir) if step <= max(steps)]
@@ -126,10 +126,10 @@ def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, obje
     """Return the section ``credit`` of the run's ``config.json``; None if there is no such file or section.
 
     Args:
-        env_name: the environment of a mixture, whose own values are put over the run's.
+        env_name: the environment of a mixture, whose own values override the run's.
 
     Raises:
-        CorruptDataError: the file is not JSON, or what it holds are no settings.
+        CorruptDataError: the file is not JSON or does not contain settings.
     """
     path = run_dir / "config.json"
     config = read_json_object(path)
@@ -154,14 +154,15 @@ def plan_recredit(
     """Return configurations of the named estimators.
 
     Args:
-        settings: the run's own, as :func:`read_credit_settings` gives them.
-        overrides: ``credit.key=value``, as ``agentgym train`` takes them; each goes to the estimators that read it.
+        estimators: names of estimators.
+        settings: the run's own settings, from :func:`read_credit_settings`.
+        overrides: ``credit.key=value``, as for ``agentgym train``; each applies to the estimators that read it.
         held: columns on record beside the episodes, as :func:`read_held_columns` gives them.
 
     Raises:
-        UnknownNameError: no such estimator or key; the message names near ones.
-        ConfigError: an estimator needs what records do not hold, or a value that cannot be.
-        CorruptDataError: the settings are none.
+        UnknownNameError: there is no such estimator or key; the message names similar ones.
+        ConfigError: an estimator needs data that records do not hold, or a value is invalid.
+        CorruptDataError: ``settings`` cannot be read as settings.
 
     Example:
         >>> plan = plan_recredit(["gigpo", "rloo"], {"estimator": "gigpo", "gamma": 0.9})
@@ -177,7 +178,8 @@ def plan_recredit(
         notes.append("the run has no settings of credit on record: every estimator has its defaults")
     own = _own_config(settings, notes, held)
     for name in names:
-        _ = ESTIMATORS[name]  # loads a file; the run's own are loaded already, so their short names are known
+        # this loads a user's file; those of the run are loaded already, so their short names are known
+        _ = ESTIMATORS[name]
     known: list[Setting] = [((key,), value) for key, value in (settings or {}).items() if key in KEYS]
     configs = {name: _config_for(name, known, asked, notes) for name in names}
     for setting in asked:
@@ -188,7 +190,7 @@ def plan_recredit(
 
 
 def possible_estimators(held: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the estimators whose defaults need only what records hold.
+    """Return the estimators whose defaults need only data that records hold.
 
     Args:
         held: columns on record beside the episodes.
@@ -231,7 +233,7 @@ def _own_config(settings: Mapping[str, object] | None, notes: list[str], held: C
 
 
 def _config_for(name: str, known: Sequence[Setting], asked: Sequence[Setting], notes: list[str]) -> CreditConfig:
-    """Return the run's settings with another estimator; its defaults, with a note, if the two do not go together."""
+    """Return the run's settings with another estimator. If the two do not fit, note it and return its defaults."""
     defaults = CreditConfig()
     notes += [
         f"{name} does not read the run's credit.{path[0]}"
@@ -255,7 +257,7 @@ def _parse(override: str) -> Setting:
     path, value = read_pair(override)
     keys = tuple(path.removeprefix("credit.").split("."))
     if keys[0] == "estimator":
-        raise ConfigError("estimators are named by --estimator, not by --set")
+        raise ConfigError("name estimators with --estimator, not with --set")
     if keys[0] not in KEYS:
         known = [f"credit.{key}" for key in KEYS if key != "estimator"]
         raise unknown_name("key", path, known, "--set takes the keys of credit alone")
@@ -266,7 +268,7 @@ def _parse(override: str) -> Setting:
 
 
 def _reads(name: str, setting: Setting) -> bool:
-    """Return True if an estimator reads a setting: a flat key by the rule of CreditConfig, options if they are its."""
+    """Return True if an estimator reads a setting: a flat key by CreditConfig's rule, or one of its options."""
     path, value = setting
     if path[0] != "options":
         return path[0] not in FLAT_KEYS or ESTIMATORS[name].reads(path[0])
@@ -278,10 +280,10 @@ def _reads(name: str, setting: Setting) -> bool:
 
 
 def _config(name: str, settings: Sequence[Setting]) -> CreditConfig:
-    """Build an estimator's configuration, with the shaper that it needs to read anything.
+    """Build an estimator's configuration, with the shaper that it needs.
 
     Raises:
-        ConfigError: naming the first wrong key and what was expected.
+        ConfigError: a key is wrong; the message names the first one and what was expected.
     """
     tree: dict[str, Any] = {}
     for path, value in settings:

@@ -1,7 +1,7 @@
-"""The policy reads its failed episode, names the turn that went wrong, and advises itself for another try.
+"""Reflection: the policy reads its failed episode, names the turn that went wrong, and gives itself advice for a retry.
 
-Source: "Reflect-then-Retry Reinforcement Learning" (R3L). The advice is a hint of the retry's first turn, which is left
-out of what is trained.
+Source: "Reflect-then-Retry Reinforcement Learning" (R3L). The advice is a hint in the first prompt of the retry, which
+training omits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUESTION = (
     'else: {{"turn": NUMBER, "advice": "one sentence"}}'
 )
 LONGEST_ADVICE = 400
-"""Characters of an advice that are shown."""
+"""Most characters of the advice that the prompt shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +32,24 @@ class Reflection:
     """A policy's verdict on a failed episode."""
 
     num_tokens: int
-    """Tokens sampled for it."""
+    """Tokens sampled for the reflection."""
     turn: int = 0
-    """The turn to begin again with, counted from 0; 0 where the policy named none."""
+    """Turn at which to begin the retry, counted from 0; 0 if the policy named none."""
     advice: str = ""
 
 
 Reflect = Callable[[Trajectory, int], Awaitable[Reflection]]
-"""Makes a reflection on an episode with a sampling seed."""
+"""A function that reflects on an episode with a sampling seed."""
 
 
 def reflect_with(engine: Engine, renderer: ChatRenderer, sampling: SamplingParams) -> Reflect:
-    """Return what asks the policy behind an engine."""
+    """Return the function that lets the policy behind an engine reflect on an episode."""
 
     async def reflect(trajectory: Trajectory, seed: int) -> Reflection:
         plain = replace(sampling, seed=seed, max_thinking_tokens=0, stop_token_ids=renderer.turn_end_ids)
         room = engine.max_context_tokens - plain.max_new_tokens
         max_chars = 4 * room
-        while True:  # shorter transcripts until one fits
+        while True:  # try shorter transcripts until one fits
             told = QUESTION.format(episode=transcript(trajectory, max_chars))
             prompt_ids = renderer.prompt_ids((Message("user", told),), ())
             if len(prompt_ids) <= room:
@@ -59,7 +59,7 @@ def reflect_with(engine: Engine, renderer: ChatRenderer, sampling: SamplingParam
                 return Reflection(0)
         try:
             completion = await engine.generate(prompt_ids, plain)
-        except EngineError:  # the retry itself will meet the same engine, and say so
+        except EngineError:  # the retry will use the same engine and report its failure
             return Reflection(0)
         said = renderer.read(completion.token_ids, ()).text
         return read_reflection(said, len(trajectory.turns), len(completion.token_ids))
@@ -68,7 +68,7 @@ def reflect_with(engine: Engine, renderer: ChatRenderer, sampling: SamplingParam
 
 
 def read_reflection(text: str, num_turns: int, num_tokens: int) -> Reflection:
-    """Return what an answer says, nothing if it names no turn of the episode or gives no advice.
+    """Parse an answer. The reflection is empty if the answer names no turn of the episode or gives no advice.
 
     Example:
         >>> read_reflection('{"turn": 3, "advice": "Open it first."}', 5, 20)

@@ -1,6 +1,6 @@
-"""The successes of a run that can be trained again, as places in its records.
+"""Success replay: references to earlier successes in a run's records, which can be trained on again.
 
-The episodes themselves stay in the records, so that the store is small, and a checkpoint holds all of it.
+The episodes themselves stay in the records, so the store is small and fits into a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from agentgym.types import Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of an episode in the records of a run."""
+    """The position of an episode in the records of a run."""
 
     step: int
     ordinal: int
-    """Of its group."""
+    """Ordinal of its group."""
     member: int
-    """Position among the group's trajectories."""
+    """Index among the group's trajectories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A member of a group, and the earlier episode that takes its place."""
+    """A member of a group and the earlier episode that replaces it."""
 
     ordinal: int
     member: int
@@ -48,12 +48,12 @@ class SuccessStore:
         self._places = dict(places or {})
 
     def add(self, task: int, places: Sequence[Place], keep: int) -> None:
-        """Note successes of a task, and forget the oldest of more than ``keep``."""
+        """Add successes of a task and keep the last ``keep`` of them."""
         if places:
             self._places[task] = (*self.places(task), *places)[-keep:]
 
     def places(self, task: int) -> tuple[Place, ...]:
-        """Return the places of a task's successes."""
+        """Return the positions of a task's successes."""
         return self._places.get(task, ())
 
     def to_dict(self) -> dict[int, list[tuple[int, int, int]]]:
@@ -67,10 +67,10 @@ class SuccessStore:
 
 
 def swapped(groups: Sequence[TrajectoryGroup], swaps: Sequence[Swap], run_dir: Path) -> list[TrajectoryGroup]:
-    """Return the groups with some members replaced by earlier episodes out of the run's records.
+    """Return the groups with some members replaced by earlier episodes from the run's records.
 
     Raises:
-        CorruptDataError: a record is missing or was changed.
+        CorruptDataError: a record is missing or has been changed.
     """
     read: dict[int, dict[int, TrajectoryGroup]] = {}
     by_ordinal: dict[int, list[Swap]] = {}
@@ -97,16 +97,16 @@ def _found(recorded: Mapping[int, TrajectoryGroup], place: Place, group: Traject
             f"{task.id}, which is to be trained again; the record was changed"
         )
     stored = of.trajectories[place.member]
-    # a branch is trained whole: its parent is not there
+    # a branch is trained completely, since its parent is not in the group
     return replace(stored, task=task, replayed_step=place.step, parent=-1, branch_turn=0)
 
 
 Choose = Callable[[Sequence[bool | None], int], tuple[int, int] | None]
-"""From each member's success and the number of stored successes to the member that one takes the place of."""
+"""A function from each member's success and the number of stored successes to (member, stored success), or None."""
 
 
 def choose_swap(group: TrajectoryGroup, store: SuccessStore, task: int, choose: Choose) -> Swap | None:
-    """Return the swap of a group, None if it stays as it is."""
+    """Return the swap of a group, or None if no member is replaced."""
     successes = [member.success if member.status.is_evidence else None for member in group.trajectories]
     places = store.places(task)
     chosen = choose(successes, len(places))

@@ -1,6 +1,6 @@
-"""The request to play one episode, which every layer of a rollout takes.
+"""The request for one episode, which every layer of a rollout takes.
 
-Playing an episode, layer by layer::
+The layers that run an episode::
 
     GroupStream.take    start the groups of the next training steps, in the order of their ordinals
     GroupPlayer.play    make one request per group member, and repeat it if the infrastructure fails
@@ -37,9 +37,9 @@ class EpisodeLimits:
             raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
 
     def of(self, env: Env) -> EpisodeLimits:
-        """Return the limits for an environment: one that limits its own steps gets the time for that.
+        """Return the limits for an environment, extended by the environment's own limit of a step.
 
-        Else its policy could use up the time, and the episode would count as a failure of the infrastructure.
+        Otherwise a policy could use up the time, and the episode would count as an infrastructure failure.
         """
         return replace(self, step_timeout_s=max(self.step_timeout_s, env.longest_step_s))
 
@@ -50,32 +50,32 @@ def ignore_turn(turn: Turn) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRequest:
-    """One task to play, by whom, with which seed and within which limits."""
+    """The task of an episode, with its agents, seed and limits."""
 
     task: Task
     make_agent: MakeAgent
-    """Makes the agents of the policy: one per episode, player and sub-agent."""
+    """Maker of the policy's agents: one per episode, player and sub-agent."""
     opponent: MakeAgent | None = None
-    """Plays every seat of a game but one, which the seed draws; None if the policy plays them all."""
+    """Maker of the agents of all players but one, which the seed draws; None if the policy plays all."""
     ordinal: int = 0
     """Position of the task in the run's task order."""
     member: int = 0
-    """Position of the episode in its group."""
+    """Index of the episode in its group."""
     seed: int = 0
     """Seed of the policy's sampling."""
     limits: EpisodeLimits = EpisodeLimits()
     max_turns: int | None = None
-    """Most turns, beside the environment's own limit; None for that alone."""
+    """Most turns, in addition to the environment's limit; None for no further limit."""
     branch: Branch | None = None
-    """The turns that the episode copies; None if it begins at the start of its task."""
+    """Turns that the episode copies; None if it begins at the start of its task."""
     num_hints: int = 0
-    """Turns, from the first that is played, whose prompts end with what the environment's oracle would do."""
+    """Number of turns, from the first own one, whose prompts end with the oracle's next action."""
     advice: str = ""
-    """A hint in words, for the first turn that is played."""
+    """Advice for the first own turn, as text."""
     num_retries: int = 0
-    """Earlier attempts, all failed."""
+    """Number of earlier attempts, all of which failed."""
     on_snapshot: Callable[[int, Snapshot], None] | None = None
-    """Called before each turn with its index and a native snapshot, where the environment has them."""
+    """Called before each turn with its index and a native snapshot, if the environment has them."""
     on_turn: Callable[[Turn], None] = ignore_turn
     """Called after each turn."""
 

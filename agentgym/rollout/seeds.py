@@ -6,7 +6,7 @@ import hashlib
 
 
 def derive_seed(*parts: int | str) -> int:
-    """Return a 63-bit seed that depends on its parts alone, the same in every process.
+    """Return a 63-bit seed that depends only on its parts and is the same in every process.
 
     Example:
         >>> derive_seed(0, "policy", 3) == derive_seed(0, "policy", 3) != derive_seed(0, "policy", 4)

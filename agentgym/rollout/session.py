@@ -1,7 +1,7 @@
 """The tokens of one episode: an append-only buffer per segment.
 
-Sampled ids are appended as they were sampled, and the environment's messages as the suffix they add. The buffer never
-changes otherwise. A new segment begins where the chat template changes earlier messages, another action was played, or
+Sampled ids are appended unchanged, and the environment's messages as the suffix that they add. Nothing else changes the
+buffer. A new segment begins if the chat template changes earlier messages, another action replaced the sampled one, or
 the context is shortened.
 """
 

@@ -16,7 +16,7 @@ from agentgym.errors import ConfigError
 from agentgym.types import TrajectoryGroup
 
 PlayGroup = Callable[[int], Awaitable[TrajectoryGroup]]
-"""Plays the group of an ordinal."""
+"""A function that runs the group of an ordinal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class StreamState:
     """
 
     next_ordinal: int = 0
-    """The first ordinal that was never started."""
+    """First ordinal that has not been started."""
     pending: tuple[int, ...] = ()
-    """Ordinals that were started and not taken, in order; a resumed run plays them again from the start."""
+    """Ordinals that were started and not taken, in order. A resumed run starts them again."""
 
     @property
     def num_taken(self) -> int:
@@ -40,18 +40,18 @@ class StreamState:
 
 
 class GroupStream:
-    """Plays groups ahead of training, and returns them one training step at a time.
+    """A runner of groups ahead of training, which returns them one training step at a time.
 
     At version v, after v steps, at most ``(v + 1 + max_staleness) * groups_per_step`` groups have been started. A step
-    takes the finished groups, the oldest first, and waits only for groups without which others would grow too old. So
-    no token of a group is older than ``max_staleness`` versions when it is trained. A long episode is overtaken but
-    never dropped.
+    takes the finished groups, the oldest first, and waits only for those that would otherwise become too old. When a
+    group is trained, no token is therefore older than ``max_staleness`` versions. Later groups may overtake a long
+    episode, but it is never dropped.
 
     The bound is that of AReaL ("AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language
-    Reasoning", eq. 3). Taking the oldest group in time makes it hold for every group, not only on average.
+    Reasoning", eq. 3). Because the oldest groups are taken in time, it holds for every group, not only on average.
 
     Args:
-        play: plays one group as an asyncio task; :meth:`take` raises its exceptions.
+        play: runs one group in an asyncio task; :meth:`take` raises its exceptions.
         num_groups: number of groups in the whole run.
         state: the state to resume from.
     """
@@ -109,7 +109,7 @@ class GroupStream:
     async def arrivals(self, version: int) -> AsyncIterator[tuple[TrajectoryGroup, ...]]:
         """Yield the groups of this version's step as they finish.
 
-        For training that begins before the last group of a step is in. It needs ``max_staleness`` 0.
+        Training can then begin before the last group of a step is finished. Needs ``max_staleness`` 0.
 
         Raises:
             Exception: raised by playing a group.
@@ -127,7 +127,7 @@ class GroupStream:
             yield tuple(self._hand_out(ordinal) for ordinal in done)
 
     def _keeps_bound(self, chosen: Sequence[int], version: int) -> bool:
-        """Return True if all groups that are left can be taken before they are too old.
+        """Return True if all remaining groups can be taken before they become too old.
 
         Until version d there are d - version steps after this one. Groups that are due by then and do not fit into
         these steps must be among the chosen.

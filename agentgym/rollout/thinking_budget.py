@@ -1,4 +1,4 @@
-"""Completions with a token budget for thinking and another one for the answer."""
+"""Completions with separate token budgets for thinking and for the answer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def generate_in_budget(
 ) -> Completion:
     """Sample a completion of at most ``max_thinking_tokens`` of thinking and ``max_new_tokens`` after it.
 
-    A completion that is still thinking when its budget is spent ends there, as one that the token limit cut: the turn
-    has no call, and the policy learns from that. Without a thinking budget both share ``max_new_tokens``.
+    A completion that is still thinking when the budget is spent ends there, as at the token limit. The turn then has no
+    call, and the policy learns from that. Without a thinking budget, thinking and answer share ``max_new_tokens``.
     """
     budget = sampling.max_thinking_tokens
     plain = replace(sampling, max_thinking_tokens=0)

@@ -1,7 +1,7 @@
-"""The trainer's scores of sampled tokens, beside the record of a step: log-probabilities and entropies.
+"""The trainer's log-probabilities and entropies of sampled tokens, stored beside the record of a step.
 
-One gzip file of JSON lines per training step, one line per trained turn. They come from the pass that trains the
-tokens, so they cost nothing; an engine's log-probabilities are in the record itself.
+One gzip file of JSON lines per training step, one line per trained turn. They come from the forward pass of training,
+so they cost nothing extra. The engine's log-probabilities are in the record itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError
 
 Key = tuple[int, int, int]
-"""Ordinal of the group, position of the episode among the group's trajectories, position of the turn."""
+"""Ordinal of the group, index of the trajectory in the group, index of the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +29,13 @@ class TurnScores:
     member: int
     turn: int
     logprobs: tuple[float | None, ...]
-    """Of the policy before the step's first update, at the temperature of sampling."""
+    """Log-probabilities of the policy before the step's first update, at the sampling temperature."""
     entropies: tuple[float | None, ...]
-    """In nats, of the distribution that the token was trained against."""
+    """Entropies in nats of the distribution that the token was trained with."""
 
     @property
     def key(self) -> Key:
-        """Return what names the turn in its step."""
+        """Return the key of the turn in its step."""
         return self.ordinal, self.member, self.turn
 
 
@@ -45,7 +45,7 @@ def scores_path(run_dir: Path, step: int) -> Path:
 
 
 def write_scores(path: Path, scores: Iterable[TurnScores]) -> None:
-    """Write a step's scores; the file appears only when all of it is on disk."""
+    """Write a step's scores. The file appears only when it is complete on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as out:
@@ -55,7 +55,7 @@ def write_scores(path: Path, scores: Iterable[TurnScores]) -> None:
 
 
 def read_scores(run_dir: Path, step: int) -> dict[Key, TurnScores]:
-    """Read a step's scores; none if it has no file, as steps of earlier versions have.
+    """Read a step's scores; empty if there is no file, as for steps of earlier versions.
 
     Raises:
         CorruptDataError: the file cannot be read.

@@ -1,7 +1,7 @@
 """An episode as text for a model to read, and the model's answer about it.
 
-Each message of the episode is JSON on a line of its own, so none can pass for another. An answer is read only if it is
-JSON as a whole, so text of the episode that a model repeats is none.
+Each message of the episode is JSON on its own line, so a message cannot imitate another one. An answer counts only if
+all of it is JSON, so text of the episode that a model repeats is not taken for an answer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from agentgym.types import Message, ToolCall, Trajectory, Turn
 
 
 def transcript(trajectory: Trajectory, max_chars: int) -> str:
-    """Return an episode as lines of JSON, without what the agent thought.
+    """Return an episode as lines of JSON, without the agent's thinking.
 
-    Of an episode that is too long, turns in the middle are left out, and a line says how many.
+    If the episode is too long, turns in the middle are left out, and a line gives their number.
 
     Example:
         >>> from agentgym.types import Status, Task
@@ -34,7 +34,7 @@ def transcript(trajectory: Trajectory, max_chars: int) -> str:
     room = max_chars - sum(map(len, first)) - len(end)
     sizes = [sum(map(len, lines)) for lines in turns]
     num_left_out = 0
-    while len(turns) > 1 and sum(sizes) > room:  # the middle goes first: the goal and the end say most
+    while len(turns) > 1 and sum(sizes) > room:  # drop the middle first, since the goal and the end matter most
         middle = len(turns) // 2
         num_left_out += 1
         del turns[middle], sizes[middle]
@@ -44,10 +44,10 @@ def transcript(trajectory: Trajectory, max_chars: int) -> str:
 
 
 def read_answer_object(text: str) -> Mapping[str, object]:
-    """Return the JSON object that an answer is, after the model's thinking and without a fence around it.
+    """Return the JSON object in an answer, which may follow thinking and may be inside a code fence.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the answer is not one JSON object.
 
     Example:
         >>> read_answer_object('<think>Well.</think>```json\\n{"turn": 3}\\n```')

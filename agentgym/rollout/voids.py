@@ -1,4 +1,4 @@
-"""Failures of the infrastructure by what the policy had just done: none should go with any kind of action."""
+"""Infrastructure failures by kind of action, which should not be correlated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALARM_PROBABILITY: Final = 0.01
 
 
 def kind_of_action(action: Message) -> str:
-    """Return what an action is by kind: the names of the tools that it calls, in order and each once, or ``words``.
+    """Return the kind of an action: the distinct names of its tools, in order, or ``words``.
 
     Example:
         >>> kind_of_action(Message("assistant", "", (ToolCall("python"), ToolCall("bash"), ToolCall("python"))))
@@ -26,11 +26,11 @@ def kind_of_action(action: Message) -> str:
 
 
 def suspicious_kinds(trajectories: Sequence[Trajectory]) -> tuple[tuple[str, str], ...]:
-    """Return environment and kind of action where failures of the infrastructure go with what the policy does.
+    """Return (environment, kind of action) pairs for which infrastructure failures depend on the policy's actions.
 
-    A policy that can make its environment fail undoes its bad episodes, and looks better than it is. A kind is
-    suspicious if as many of an environment's failures as were seen, or more, would follow it with a probability below
-    1 % (hypergeometric test), were all its turns as likely to fail.
+    A policy that can make its environment fail can void its bad episodes and appear better than it is. A kind is
+    suspicious if, under equal failure probability of all turns, at least so many failures would follow it with a
+    probability below 1 % (hypergeometric test).
     """
     voids = voids_of(trajectories)
     uses = Counter((t.env_id, kind_of_action(turn.action)) for t in trajectories for turn in t.turns)
@@ -50,12 +50,12 @@ def suspicious_kinds(trajectories: Sequence[Trajectory]) -> tuple[tuple[str, str
 
 
 def voids_of(trajectories: Sequence[Trajectory]) -> Counter[tuple[str, str]]:
-    """Count the failures of the infrastructure by environment and kind of action."""
+    """Count infrastructure failures by environment and kind of action."""
     return Counter((t.env_id, kind) for t in trajectories for kind in t.voids)
 
 
 def _tail(num_voids: int, *, num_of_kind: int, num_failed: int, num_turns: int) -> float:
-    """Return the probability that at least ``num_voids`` of ``num_failed`` turns drawn without choice are of a kind."""
+    """Return the probability that at least ``num_voids`` of ``num_failed`` randomly drawn turns are of a kind."""
     ways = sum(
         math.comb(num_of_kind, hits) * math.comb(num_turns - num_of_kind, num_failed - hits)
         for hits in range(num_voids, min(num_of_kind, num_failed) + 1)

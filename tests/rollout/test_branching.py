@@ -188,7 +188,7 @@ def test_a_hint_without_room_is_left_out() -> None:
 def test_only_policies_of_tokens_branch() -> None:
     whole = play(Corridor(), DrawingEngine(("move: right",)).agents())
     script = ScriptedAgent(lambda _: Message("assistant", "move: right"))
-    with pytest.raises(UsageError, match="cannot go on from another episode"):
+    with pytest.raises(UsageError, match="cannot continue another episode"):
         play(Corridor(), lambda *_: script, branch=branch_from(Start(parent=0, turn=1), [whole]))
 
 

@@ -255,7 +255,7 @@ def test_turns_left_need_a_limit() -> None:
     class Endless(LongCounter):
         max_turns = None  # type: ignore[assignment]
 
-    with pytest.raises(ConfigError, match="Endless has no limit of turns"):
+    with pytest.raises(ConfigError, match="Endless has no turn limit"):
         check_turns_left(ContextConfig(turns_left=True), Endless())
 
 

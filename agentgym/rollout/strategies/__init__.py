@@ -1,6 +1,7 @@
-"""Rollout strategies: which tasks a step plays, with how many episodes each, and how long an episode may be.
+"""Rollout strategies: the tasks of a step, their numbers of episodes, and the length, start, hints and replay of
+episodes.
 
-Three families, one file per strategy: task sources, budgets and horizons (:mod:`.component`). ``strategy.tasks``,
-``strategy.budget`` and ``strategy.horizon`` of a training configuration name one each; ``agentgym list --strategies``
-prints them all.
+There are six families: task sources, budgets, horizons, branchings, guidance and replays (:mod:`.component`).
+``strategy.tasks``, ``strategy.budget``, ``strategy.horizon``, ``strategy.branching``, ``strategy.guidance`` and
+``strategy.replay`` of a training configuration each name one. ``agentgym list --strategies`` prints all.
 """

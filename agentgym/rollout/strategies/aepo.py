@@ -1,9 +1,9 @@
-"""Branches as ARPO's, with a budget by the entropies of a first episode and a penalty on branching at every turn.
+"""Branching like ARPO's, with a budget from the entropies of a first episode and a penalty on repeated branching.
 
-Source: "Agentic Entropy-Balanced Policy Optimization" (AEPO). One episode is played first. Where its first turn was
-more uncertain than those after a tool's answer, more of the group begins at the start; else more branches. An episode
-that has just branched is less likely to branch again. The form of that penalty is agentgym's: ``penalty`` times the
-number of branchings in a row.
+Source: "Agentic Entropy-Balanced Policy Optimization" (AEPO). One episode runs first. If its first turn was more
+uncertain than the turns after a tool's answer, more of the group begins at the start; otherwise more episodes branch.
+An episode that has just branched is less likely to branch again. The form of this penalty is agentgym's own:
+``penalty`` times the number of consecutive branchings.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from agentgym.types import Trajectory, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyOptions(Options):
-    """Settings of branches where the entropy of a turn's first tokens rose."""
+    """Settings of branching at turns whose first tokens have a higher entropy."""
 
     probability: Fraction = 0.5
-    """Probability of a branch where the entropy has not changed."""
+    """Probability of a branch if the entropy has not changed."""
     weight: float = 0.2
-    """Added to the probability for an entropy that rose by 1."""
+    """Added probability per unit of normalised entropy increase."""
     num_tokens: Count = 20
-    """Tokens at the beginning of a turn whose entropies are summed."""
+    """Number of tokens at the start of a turn whose entropies are summed."""
     log_vocabulary: Positive = 11.93
-    """Entropies are divided by it: the logarithm of the vocabulary's size, of Qwen's by default."""
+    """Divisor of entropies: the natural logarithm of the vocabulary size; by default Qwen's."""
 
     def entropy_of(self, turn: Turn) -> float:
-        """Return the entropy of a turn's first tokens, summed and divided by the logarithm of the vocabulary's size."""
+        """Return the entropy of a turn's first tokens, summed and divided by ``log_vocabulary``."""
         return -sum(turn.completion.logprobs[: self.num_tokens]) / self.log_vocabulary
 
     def chance(self, trajectory: Trajectory, turn: int) -> float:
-        """Return ``probability + weight * change of entropy`` since the turn that the episode branched at."""
+        """Return ``probability + weight * change of entropy`` since the turn at which the episode branched."""
         first, now = (self.entropy_of(trajectory.turns[at]) for at in (trajectory.branch_turn, turn))
         return self.probability + self.weight * (now - first)
 
@@ -51,9 +51,9 @@ class AepoOptions(EntropyOptions):
 
     kind: str = "aepo"
     beta: float = 0.2
-    """Strength with which the entropies of the first episode move the budget."""
+    """Strength with which the entropies of the first episode change the budget."""
     penalty: Fraction = 0.2
-    """Share of the probability that each branching in a row takes away."""
+    """Share of the probability that each consecutive branching removes."""
 
 
 @branching(
@@ -71,7 +71,7 @@ def aepo(
     rng: np.random.Generator,
     options: AepoOptions,
 ) -> list[Start]:
-    """Return one start, then those that the first episode asks for, then branches, then starts again.
+    """Return one start, then the starts that the first episode suggests, then branches, then further starts.
 
     Example:
         >>> aepo((), 0, 4, 4, np.random.default_rng(0), AepoOptions()) == [START]
@@ -96,9 +96,10 @@ def aepo(
 
 
 def roots_of(first: Trajectory, group_size: int, options: AepoOptions) -> int:
-    """Return how many episodes begin at the start: ``k sigma(beta (H of the first turn - mean H of the others))``.
+    """Return the number of episodes that begin at the start: ``k sigma(beta (H of the first turn - mean H of the
+    others))``.
 
-    At least 1; the half of the group where the first episode failed or has one turn.
+    It is at least 1, and half of the group if the first episode failed or has one turn.
     """
     if not first.status.is_evidence or len(first.turns) < 2:
         return max(1, group_size // 2)
@@ -127,9 +128,9 @@ class ArpoOptions(EntropyOptions):
 
     kind: str = "arpo"
     initial: Annotated[float, Range(above=0, below=1)] = 0.5
-    """Share of the group that begins at the start of the task."""
+    """Share of the group that begins at the start of the task, between 0 and 1."""
     beam: Annotated[int, Range(at_least=2)] = 2
-    """An episode branches at most ``beam - 1`` times at a turn."""
+    """An episode branches at most ``beam - 1`` times per turn."""
 
 
 @branching(
@@ -147,7 +148,7 @@ def arpo(
     rng: np.random.Generator,
     options: ArpoOptions,
 ) -> list[Start]:
-    """Return branches off the episodes that were not seen before, then starts at the beginning.
+    """Return branches of the new episodes, then starts at the beginning.
 
     Example:
         >>> arpo((), 0, 4, 4, np.random.default_rng(0), ArpoOptions()) == [START, START]

@@ -1,6 +1,6 @@
-"""The families of rollout strategies: a registry and a decorator each.
+"""The families of rollout strategies, each with a registry and a decorator.
 
-A strategy is a function whose parameters say what it reads, as a component of credit is. A new one is one file::
+A strategy is a function whose parameters name the data it reads, like a component of credit. A new one is one file::
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class UnseenOptions(Options):
@@ -41,59 +41,56 @@ FAMILIES = {
 
 
 def task_source(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a task source: a function to the tasks of a step's groups, as indices into the training tasks.
+    """Register a task source, which returns the tasks of a step's groups as indices into the training tasks.
 
-    It may take ``num_tasks``, ``positions`` (of the groups in the order of the environment's groups; as many tasks are
-    wanted), ``order`` (position -> index in the run's shuffled order), ``history``
-    (:class:`~agentgym.rollout.strategies.history.TaskHistory`), ``step``, ``rng`` (a numpy generator of the step's own)
-    and its options.
+    It may take ``num_tasks``, ``positions`` (positions of the groups in the environment's order; one task per position
+    is required), ``order`` (position -> index in the run's shuffled order), ``history``
+    (:class:`~agentgym.rollout.strategies.history.TaskHistory`), ``step``, ``rng`` (a numpy generator for the step) and
+    its options.
 
     Args:
-        name: its name in ``strategy.tasks`` and in ``agentgym list --strategies``.
+        name: name in ``strategy.tasks`` and in ``agentgym list --strategies``.
         facts: ``paper``, ``status``, ``limits``, ``test``, ``options``.
     """
     return _decorator("task source", name, facts)
 
 
 def budget(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a budget: a function to the number of episodes of groups.
+    """Register a budget, which returns the numbers of episodes of groups.
 
-    One that takes ``rates`` (success rate per group's task, None where it is unknown) decides before a step and returns
-    a size per group. One that takes ``rate`` (success of a finished group) decides then, and returns how many episodes
-    more the group gets. Both may take ``group_size`` and options.
+    A budget that takes ``rates`` (success rate of each group's task, None if unknown) decides before a step and returns
+    one size per group. A budget that takes ``rate`` (success rate of a finished group) decides after the group and
+    returns the number of additional episodes. Both may take ``group_size`` and options.
     """
     return _decorator("budget", name, facts)
 
 
 def horizon(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a horizon: a function to the most turns of an episode, None for the environment's own.
-
-    It may take ``step``, ``visits`` (of the task, oldest first) and its options.
-    """
+    """Register a horizon, which returns the most turns of an episode at ``step``; None for the environment's limit."""
     return _decorator("horizon", name, facts)
 
 
 def branching(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a branching: a function to the starts of a group's next episodes, called until the group is complete.
+    """Register a branching, which returns the starts of a group's next episodes and is called until the group is
+    complete.
 
-    It may take ``played`` (the trajectories of the group so far, failed ones included), ``num_seen`` (how many of them
-    it has seen before), ``num_left`` (episodes left to play), ``group_size``, ``rng`` and its options. It returns
-    :class:`~agentgym.rollout.branch.Start` for some of the episodes left, or nothing to leave the rest out.
+    It may take ``played`` (the trajectories of the group so far, failed ones included), ``num_seen`` (number of them in
+    earlier calls), ``num_left`` (number of remaining episodes), ``group_size``, ``rng`` and its options. It returns a
+    :class:`~agentgym.rollout.branch.Start` for some of the remaining episodes, or an empty list to drop the rest.
     """
     return _decorator("branching", name, facts)
 
 
 def guidance(name: str, **facts: object) -> Callable[[F], F]:
-    """Register guidance: a function to ``(episodes with hints, turns with a hint in each)`` of a group.
+    """Register guidance, which returns ``(episodes with hints, turns with a hint in each)`` of a group.
 
-    It may take ``rate`` (unaided success of the task so far, None where it is unknown), ``group_size`` and options.
+    It may take ``rate`` (success rate of the task without hints so far, None if unknown), ``group_size`` and options.
     """
     return _decorator("guidance", name, facts)
 
 
 def replay(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a replay: a function to ``(member, stored)``, or None: the member of a group that a stored success takes
-    the place of.
+    """Register a replay, which returns ``(member, stored)`` to replace a group's member by a stored success, or None.
 
     It may take ``successes`` (of each member, None if it failed with the infrastructure), ``num_stored`` (stored
     successes of the task, the oldest first), ``ages`` (of each of these, in steps), ``step``, ``baseline`` (the median

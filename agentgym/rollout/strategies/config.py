@@ -1,4 +1,4 @@
-"""The rollout strategies of a run, or of one environment of a mixture."""
+"""Configuration of the rollout strategies of a run, or of one environment of a mixture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentgym.rollout.strategies.defaults import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyConfig:
-    """One strategy of each family, by its ``kind`` and settings.
+    """One strategy of each family, given by its ``kind`` and settings.
 
     Example:
         >>> from agentgym.rollout.strategies.knapsack import KnapsackOptions
@@ -29,32 +29,36 @@ class StrategyConfig:
     """
 
     tasks: Annotated[Any, ByKind(TASK_SOURCES)] = OrderOptions()
-    """The tasks that a step plays."""
+    """Source of a step's tasks."""
     budget: Annotated[Any, ByKind(BUDGETS)] = EvenOptions()
-    """The number of episodes of each group."""
+    """Number of episodes of each group."""
     horizon: Annotated[Any, ByKind(HORIZONS)] = FixedOptions()
-    """The most turns of an episode."""
+    """Most turns of an episode."""
     branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
-    """The starts of a group's episodes."""
+    """Starts of a group's episodes."""
     guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
-    """The hints that episodes get."""
+    """Hints for episodes."""
     replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
-    """The earlier episodes that are trained again."""
+    """Replay of earlier episodes."""
 
     probe: int = 0
-    """Episodes of every training task before RL. Tasks that were always or never solved are left out, and the others'
-    results begin the history. 0 for none."""
+    """Episodes per training task before RL; 0 for none. Tasks that were always or never solved are left out, and the
+    results of the others begin the history."""
 
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
         for options in (self.tasks, self.budget, self.horizon, self.branching, self.guidance, self.replay):
             if why := options.idle():
-                raise ConfigError(f"strategy: {options.kind} can change nothing ({why})")
+                raise ConfigError(f"strategy: {options.kind} has no effect ({why}); change its settings or remove it")
         if self.branches and self.guides:
-            raise ConfigError("strategy.guidance gives hints to episodes that begin at the start: leave branching out")
+            raise ConfigError(
+                "strategy.guidance gives hints only to episodes that begin at the start: remove strategy.branching"
+            )
         if self.branches and self.extends_groups:
-            raise ConfigError(f"{self.budget.kind} extends groups, and {self.branching.kind} fills them: choose one")
+            raise ConfigError(
+                f"{self.budget.kind} and {self.branching.kind} both decide how many episodes a group gets: choose one"
+            )
 
     @property
     def task_source(self) -> Component:
@@ -88,7 +92,7 @@ class StrategyConfig:
 
     @property
     def branches(self) -> bool:
-        """True if episodes begin elsewhere than at the start of their task."""
+        """True if episodes may branch from others."""
         return not isinstance(self.branching, AtOnceOptions)
 
     @property
@@ -98,28 +102,28 @@ class StrategyConfig:
 
     @property
     def replays(self) -> bool:
-        """True if earlier episodes are trained again."""
+        """True if earlier episodes are replayed."""
         return not isinstance(self.replay, FreshOptions)
 
     @property
     def needs_oracle(self) -> bool:
-        """True if episodes get hints, which the environment's oracle gives."""
+        """True if episodes get hints from the environment's oracle."""
         return self.guides or bool(getattr(self.branching, "num_hints", 0))
 
     @property
     def reflects(self) -> bool:
-        """True if the policy reads its failures before it tries again."""
+        """True if the policy reflects on its failures before retries."""
         return getattr(self.branching, "pivot", "") == "reflect"
 
     @property
     def off_policy(self) -> str:
-        """The strategies that train tokens as if they had been sampled from another prompt or policy; empty if none."""
+        """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
         helps = self.needs_oracle or self.reflects
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property
     def extends_groups(self) -> bool:
-        """True if the budget adds episodes to groups that are done."""
+        """True if the budget adds episodes to finished groups."""
         return self.budget_rule.reads("rate")
 
     @property
@@ -129,5 +133,5 @@ class StrategyConfig:
 
     @property
     def least(self) -> int | None:
-        """The smallest group that the budget may ask for; None if that is the configured size."""
+        """Smallest group size that the budget may return; None if it is the configured size."""
         return getattr(self.budget, "low", None)

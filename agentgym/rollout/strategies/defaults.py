@@ -1,4 +1,4 @@
-"""The strategies of a run that names none."""
+"""The default strategies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OrderOptions(Options):
 
 @task_source("order", paper="every task once per epoch", status="reproduced", options=OrderOptions)
 def order(positions: Sequence[int], order: Callable[[int], int]) -> list[int]:
-    """Return the tasks of the positions."""
+    """Return the tasks of the run's shuffled order."""
     return [order(position) for position in positions]
 
 
@@ -51,11 +51,11 @@ class FixedOptions(Options):
 
 @horizon("fixed", paper="the environment's own limit", status="reproduced", options=FixedOptions)
 def fixed() -> int | None:
-    """Return no limit beside the environment's own."""
+    """Return no limit in addition to the environment's."""
     return None
 
 
-# ------------------------------------------- all episodes of a group begin at the start of their task, at the same time
+# ------------------------------------------- all episodes of a group begin at the start of their task at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class AtOnceOptions(Options):
 
 @branching("at_once", paper="independent episodes", status="reproduced", options=AtOnceOptions)
 def at_once(num_left: int) -> Sequence[Start]:
-    """Return the starts of all episodes.
+    """Return the starts of all episodes, at the start of their task.
 
     Example:
         >>> at_once(2) == [START, START]
@@ -88,7 +88,7 @@ class UnaidedOptions(Options):
 
 @guidance("unaided", paper="no hints", status="reproduced", options=UnaidedOptions)
 def unaided() -> tuple[int, int]:
-    """Return that no episode gets hints.
+    """Return 0 episodes with hints.
 
     Example:
         >>> unaided()
@@ -109,7 +109,7 @@ class FreshOptions(Options):
 
 @replay("fresh", paper="no replay", status="reproduced", options=FreshOptions)
 def fresh() -> tuple[int, int] | None:
-    """Return that no member is replaced.
+    """Return None, so that no member is replaced.
 
     Example:
         >>> fresh() is None

@@ -1,7 +1,7 @@
-"""Hints for tasks that fail, fewer the more often they succeed.
+"""Fading hints: tasks that fail get hints, fewer the more often they succeed.
 
-Part of each group gets hints of the environment's oracle in its first turns. What is sampled with a hint is trained
-without it, and corrected as off-policy. Sources: "Scaf-GRPO: Scaffolded Group Relative Policy Optimization for
+A part of each group gets hints from the environment's oracle in its first turns. Tokens sampled with a hint are trained
+without it, with an off-policy correction. Sources: "Scaf-GRPO: Scaffolded Group Relative Policy Optimization for
 Enhancing LLM Reasoning" (hints only where the policy fails), "GHPO: Adaptive Guidance for Stable and Efficient LLM
 Reinforcement Learning" (strength by difficulty). Both show parts of a reference solution; here it is the next action.
 """
@@ -25,9 +25,9 @@ class FadingOptions(Options):
     share: Annotated[float, Range(above=0, below=1)] = 0.5
     """Share of a group's episodes with hints."""
     most: Count = 4
-    """Turns with a hint at success 0."""
+    """Number of turns with a hint at success rate 0."""
     target: PositiveFraction = 0.5
-    """Success of a task from which on it gets no hints; between, their number falls in proportion."""
+    """Success rate from which a task gets no hints. Below it, the number of hints falls linearly."""
 
 
 @guidance(
@@ -38,7 +38,7 @@ class FadingOptions(Options):
     test="tests/rollout/test_branching.py::test_hints_fade_as_success_rises",
 )
 def fading(rate: float | None, group_size: int, options: FadingOptions) -> tuple[int, int]:
-    """Return how many episodes get hints, and in how many turns.
+    """Return the number of episodes with hints and the number of their turns with a hint.
 
     Example:
         >>> [fading(rate, 8, FadingOptions()) for rate in (None, 0.0, 0.25, 0.5)]

@@ -1,4 +1,4 @@
-"""The results of tasks that were played, which task sources and budgets read. It survives a restart."""
+"""The history of tasks' results, which task sources and budgets read. Checkpoints store it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One group of a task."""
+    """The result of one group of a task."""
 
     step: int
-    """The training step that took the group."""
+    """Training step that used the group."""
     num_episodes: int
-    """Episodes that were evidence about the policy."""
+    """Number of valid episodes."""
     num_successes: int
     num_cut: int = 0
     """Episodes that the limit of turns ended although they were getting somewhere, where a horizon asks for them."""
@@ -23,7 +23,7 @@ class Visit:
 class TaskHistory:
     """The visits of every task of an environment, oldest first, by index into the training tasks.
 
-    Failed episodes are no evidence and are not counted.
+    Failed episodes do not count.
 
     Example:
         >>> history = TaskHistory()
@@ -36,16 +36,16 @@ class TaskHistory:
         self._visits = dict(visits or {})
 
     def add(self, task: int, visit: Visit) -> None:
-        """Note a group of a task; one without evidence says nothing."""
+        """Add a group of a task; a group without valid episodes is ignored."""
         if visit.num_episodes:
             self._visits[task] = (*self._visits.get(task, ()), visit)
 
     def visits(self, task: int) -> tuple[Visit, ...]:
-        """Return the visits of a task, none if it was never played."""
+        """Return the visits of a task; empty if there are none."""
         return self._visits.get(task, ())
 
     def rate(self, task: int) -> float | None:
-        """Return the success rate of a task's last visit, None if it was never played."""
+        """Return the success rate of a task's last visit, or None if there is none."""
         visits = self.visits(task)
         return visits[-1].num_successes / visits[-1].num_episodes if visits else None
 

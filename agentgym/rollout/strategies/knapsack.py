@@ -1,11 +1,11 @@
-"""A step's episodes go to the tasks where they are most likely to give a gradient.
+"""Knapsack budgets: a step's episodes go to the tasks in which they are most likely to give a gradient.
 
-Source: "Knapsack RL: Unlocking Exploration of LLMs via Optimizing Budget Allocation". N episodes of a task with success
-rate p are worth ``(1 - p^N - (1 - p)^N) p (1 - p)^2``: the probability that the group has both successes and failures,
-times the expected size of the step. The sum over a step's tasks is maximised at a fixed number of episodes. The value
-is strictly concave in N, so taking the largest marginal gain again and again is exact (the paper uses dynamic
-programming). Tasks that always fail or always succeed are worth nothing at any N and get the least; what is left over
-goes to those that always failed.
+Source: "Knapsack RL: Unlocking Exploration of LLMs via Optimizing Budget Allocation". The value of N episodes of a task
+with success rate p is ``(1 - p^N - (1 - p)^N) p (1 - p)^2``: the probability that the group has both successes and
+failures, times the expected size of the gradient step. The sum over a step's tasks is maximised at a fixed number of
+episodes. The value is strictly concave in N, so taking the largest marginal gain again and again is exact (the paper
+uses dynamic programming). Tasks that always fail or always succeed have value 0 at any N and get the fewest episodes.
+Remaining episodes go to tasks that always failed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class KnapsackOptions(Options):
     test="tests/rollout/test_strategies.py::test_knapsack_golden_numbers",
 )
 def knapsack(rates: Sequence[float | None], group_size: int, options: KnapsackOptions) -> list[int]:
-    """Return a size per group; together they have as many episodes as even groups would.
+    """Return one size per group, with the same total as groups of equal size.
 
-    Groups of tasks that were never played keep the configured size.
+    Groups of tasks without results keep the configured size.
 
     Example:
         >>> knapsack([0.1, 0.5, 0.9], 8, KnapsackOptions())
@@ -70,7 +70,7 @@ def knapsack(rates: Sequence[float | None], group_size: int, options: KnapsackOp
 
 
 def value(size: int, rate: float) -> float:
-    """Return what a group of ``size`` episodes is worth at a success rate."""
+    """Return the value of a group of ``size`` episodes at a success rate."""
     return (1 - rate**size - (1 - rate) ** size) * rate * (1 - rate) ** 2
 
 
@@ -79,7 +79,7 @@ def _gain(size: int, rate: float | None) -> float:
 
 
 def _with_rest(sizes: list[int], left: int, takers: Sequence[int], high: int) -> list[int]:
-    """Share what is left over among the takers in turn, up to the bound; what no group may take is not played."""
+    """Distribute remaining episodes among the takers in turn, up to ``high``; the rest is dropped."""
     sizes = list(sizes)
     while left and (open_ := [at for at in takers if sizes[at] < high]):
         for at in open_[:left]:
@@ -113,7 +113,7 @@ class DarsOptions(Options):
     test="tests/rollout/test_strategies.py::test_dars_golden_numbers",
 )
 def dars(rate: float, group_size: int, options: DarsOptions) -> int:
-    """Return how many episodes are added to a group with this success rate.
+    """Return the number of episodes to add to a group with this success rate.
 
     Example:
         >>> [dars(rate, 8, DarsOptions()) for rate in (0.0, 0.125, 0.25, 0.5)]

@@ -1,10 +1,10 @@
-"""Failed episodes are tried again from the turn at which they went wrong.
+"""Retries: failed episodes run again from the turn at which they went wrong.
 
-Source: "Reflect-then-Retry Reinforcement Learning" (R3L). Half of a group begins at the start; each failure is then
-retried from a pivot, and the modulator ``r3l_pivot`` leaves what both share out of the loss. With ``pivot=reflect``
-the model reads its failure, names the pivot and advises itself, as in the paper. Without, the pivot follows from the
-record, and the environment's oracle may give hints (``num_hints``). Advice and hints are left out of what is trained.
-The paper also trains the model to reflect, by supervised learning; this does not.
+Source: "Reflect-then-Retry Reinforcement Learning" (R3L). Half of a group begins at the start. Each failure is then
+retried from a turn, the pivot, and the modulator ``r3l_pivot`` excludes the common turns from the loss. With
+``pivot=reflect``, the model reads its failure, names the pivot and gives itself advice, as in the paper. Otherwise the
+pivot is computed from the episode, and the environment's oracle may give hints (``num_hints``). Training omits advice
+and hints. Unlike the paper, agentgym does not train the model to reflect with supervised learning.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class RetryOptions(Options):
     initial: Annotated[float, Range(above=0, below=1)] = 0.5
     """Share of the group that begins at the start of the task."""
     pivot: Literal["fault", "random", "reflect"] = "fault"
-    """``fault``: the first turn that was refused or void, or to whose state a later turn came back; the middle of an
-    episode without one. ``random``: any turn but the first. ``reflect``: the one that the model names; ``fault`` where
-    it names none."""
+    """``fault``: the first turn that was invalid or void, or to whose state a later turn returned; the middle of an
+    episode without such a turn. ``random``: any turn but the first. ``reflect``: the turn that the model names, or
+    ``fault`` if it names none."""
     num_hints: Natural = 0
-    """Turns of a retry, from the pivot on, with a hint of the environment's oracle."""
+    """Number of turns of a retry, from the pivot, with a hint from the environment's oracle."""
 
     def check_together(self) -> None:
         self.check(
@@ -53,7 +53,7 @@ class RetryOptions(Options):
 def retry(
     played: Sequence[Trajectory], num_left: int, group_size: int, rng: np.random.Generator, options: RetryOptions
 ) -> list[Start]:
-    """Return a retry of each failure, then starts at the beginning.
+    """Return one retry per failure, then starts at the beginning.
 
     Example:
         >>> retry((), 4, 4, np.random.default_rng(0), RetryOptions()) == [START, START]
@@ -75,7 +75,7 @@ def retry(
 
 
 def pivot_of(trajectory: Trajectory, rng: np.random.Generator, options: RetryOptions) -> int:
-    """Return the turn to begin a retry with, at least 1."""
+    """Return the turn at which a retry begins, at least 1."""
     turns = trajectory.turns
     if options.pivot == "random":
         return int(rng.integers(1, len(turns)))
@@ -84,6 +84,6 @@ def pivot_of(trajectory: Trajectory, rng: np.random.Generator, options: RetryOpt
         if not turn.is_valid or turn.is_void:
             return max(1, at)
         if turn.state_key is not None and turn.state_key in first_of:
-            return max(1, first_of[turn.state_key])  # what was done there led back to it
+            return max(1, first_of[turn.state_key])  # the action in this state led back to it
         first_of[turn.state_key] = at
     return max(1, len(turns) // 2)

@@ -1,8 +1,8 @@
-"""A stored success takes the place of one episode where a whole group failed.
+"""Success replay: a stored success replaces one episode of a group in which all failed.
 
-Source: ARPO for GUI agents ("ARPO: End-to-End Policy Optimization for GUI Agents with Experience Replay"): of each task
-the last successes are kept; a group without one gets a stored one, so that it teaches something. Its tokens keep the
-log-probabilities with which they were sampled, and the loss corrects for what has changed since.
+Source: ARPO for GUI agents ("ARPO: End-to-End Policy Optimization for GUI Agents with Experience Replay"): the last
+successes of each task are stored. A group without a success gets a stored one, so that it has a gradient. Its tokens
+keep their sampling log-probabilities, and the loss corrects for the changed policy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SuccessOptions(Options):
 
     kind: str = "success"
     keep: Count = 8
-    """Successes that are kept of a task, the latest."""
+    """Number of successes stored per task, the latest ones."""
 
 
 @replay(
@@ -35,7 +35,7 @@ class SuccessOptions(Options):
 def success(
     successes: Sequence[bool | None], num_stored: int, rng: np.random.Generator, options: SuccessOptions
 ) -> tuple[int, int] | None:
-    """Return which member is replaced by which stored success; None where a member succeeded, or nothing is stored.
+    """Return (member to replace, stored success), or None if a member succeeded or nothing is stored.
 
     Example:
         >>> draw = np.random.default_rng(0)

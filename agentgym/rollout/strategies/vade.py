@@ -1,10 +1,10 @@
-"""Tasks whose success is uncertain, by Thompson sampling of their difficulty.
+"""VADE: choose tasks with uncertain success by Thompson sampling.
 
 Source: "VADE: Variance-Aware Dynamic Sampling via Online Sample-Level Difficulty Estimation". Each task has a Beta
 posterior of its success rate, with the prior (1, 1). A step draws a rate p from every posterior and plays the tasks
 with the largest p (1 - p), the variance of their reward. A visit with k successes of G episodes moves the posterior to
 ``alpha = decay_visited * alpha + k`` and ``beta = decay_visited * beta + G - k``; every step moves all posteriors
-towards the prior, since the policy changes. The paper gives no decays; 0.9 and 0.99 are ours.
+towards the prior, since the policy changes. The paper gives no decays; the defaults 0.9 and 0.99 are agentgym's.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class VadeOptions(Options):
 
     kind: str = "vade"
     pool: Count = 512
-    """Tasks to choose among: the first of the run's order."""
+    """Number of tasks to choose from, the first in the run's order."""
     decay_visited: float = 0.9
-    """Kept of a posterior at a visit."""
+    """Factor on a posterior's parameters at a visit."""
     decay: float = 0.99
-    """Kept of a posterior's distance to the prior at every step."""
+    """Factor on a posterior's distance to the prior at every step."""
 
     def check_together(self) -> None:
         for name in ("decay_visited", "decay"):
@@ -58,7 +58,7 @@ def vade(
 ) -> list[int]:
     """Return the tasks whose drawn success rates have the largest variance.
 
-    A pool smaller than the step's groups is played several times over.
+    If the pool is smaller than the number of groups, its tasks repeat.
     """
     pool = [order(position) for position in range(min(options.pool, num_tasks))]
     parameters = np.array([posterior(history.visits(task), step, options) for task in pool])

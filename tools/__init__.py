@@ -1,1 +1,1 @@
-"""Tools for agents, each handed the sandbox or client it works with."""
+"""Tools for agents. The environment gives each tool the sandbox or client that it uses."""

@@ -7,11 +7,11 @@ from agentgym.tool import tool
 from agentgym.tools.in_sandbox import InSandbox
 
 MAX_LINES = 500
-"""Shown by one ``read_file``."""
+"""Most lines that one call of ``read_file`` shows."""
 
 
 class ReadFileTool(InSandbox):
-    """``read_file``: a file, or a range of its lines."""
+    """``read_file``: read a file or a range of its lines."""
 
     @tool
     def read_file(self, path: str, first_line: int = 1, num_lines: int = MAX_LINES) -> str:
@@ -35,7 +35,7 @@ class ReadFileTool(InSandbox):
 
 
 class WriteFileTool(InSandbox):
-    """``write_file``: a whole file, new or in place of an old one."""
+    """``write_file``: write a whole file, which may replace an old one."""
 
     @tool
     def write_file(self, path: str, content: str) -> str:
@@ -50,7 +50,7 @@ class WriteFileTool(InSandbox):
 
 
 class EditFileTool(InSandbox):
-    """``edit_file``: an exact text that occurs once is replaced."""
+    """``edit_file``: replace a text that occurs exactly once."""
 
     @tool
     def edit_file(self, path: str, old: str, new: str) -> str:
@@ -77,10 +77,10 @@ class EditFileTool(InSandbox):
 
 
 def read_text(tools: InSandbox, path: str) -> str:
-    """A text file of the sandbox.
+    """Return the content of a text file in the sandbox.
 
     Raises:
-        ToolError: ``not_text``, or what :meth:`~agentgym.sandbox.Sandbox.read` raises.
+        ToolError: of type ``not_text``, or an error of :meth:`~agentgym.sandbox.Sandbox.read`.
     """
     data = tools.sandbox.read(path)
     try:

@@ -1,4 +1,4 @@
-"""The base of tools that work in a sandbox: the sandbox they are handed, and the text of its results."""
+"""Base class of tools that run in a sandbox, and the text form of a sandbox's results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from agentgym.errors import ToolError
 from agentgym.sandbox import ExecResult, Sandbox
 
 SHOWN_WORKSPACE = "/workspace"
-"""What the workspace is called in texts, wherever it really lies: the same task reads the same on every rung."""
+"""Name of the workspace in texts for the model. It does not depend on the real path, so that a task reads the same in
+every sandbox."""
 
 MAX_SHOWN_BYTES = 6 * 1024
-"""Shown of each of stdout and stderr: beginning and end, the cut between them marked."""
+"""Most bytes shown of stdout and of stderr each: beginning and end, with a note about the cut between them."""
 
 _LIMITS = {
     "wall": ("timeout", "killed: still running after {timeout_s:g} s"),
@@ -20,25 +21,26 @@ _TURN_OVER = "killed: the calls of this turn have used up its time"
 
 
 class InSandbox:
-    """The part of a class that tools are mixed into: where they work, and how long a call may take."""
+    """Base class of tools that run in a sandbox: the sandbox and the time limit of a call."""
 
     sandbox: Sandbox
-    """Handed in by whoever uses the tools."""
+    """Sandbox, which the environment sets."""
     tool_timeout_s: float = 10.0
 
     def call_timeout_s(self) -> float:
-        """Return how long the next call may take, in seconds; less than ``tool_timeout_s`` where a turn has a limit."""
+        """Return the time limit of the next call in seconds; below ``tool_timeout_s`` if the turn's limit is close."""
         return self.tool_timeout_s
 
     def shown(self, text: str) -> str:
-        """A text with the workspace called by its shown name."""
+        """Return a text in which the workspace has its name for the model."""
         return text.replace(self.sandbox.workspace, SHOWN_WORKSPACE)
 
     def said_by(self, result: ExecResult) -> str:
-        """Return what a program did, as text for the model.
+        """Return a program's output and exit code as text for the model.
 
         Raises:
-            ToolError: a limit ended it (``timeout``, ``out_of_memory``); the message holds the output so far.
+            ToolError: a limit ended the program (``timeout``, ``out_of_memory``); the message contains the output so
+                far.
         """
         text = self.shown(output_text(result))
         if result.limit:
@@ -55,7 +57,7 @@ class InSandbox:
 
 
 def output_text(result: ExecResult) -> str:
-    """Both outputs, each cut in its middle, the second one under a heading.
+    """Return both outputs, each cut in its middle, with stderr under a heading.
 
     Example:
         >>> result = ExecResult(exit_code=1, stdout="42\\n", stderr="oops\\n", wall_s=0.1, cpu_s=0.1)
@@ -71,10 +73,10 @@ def output_text(result: ExecResult) -> str:
 
 
 def cut_middle(text: str, max_bytes: int = MAX_SHOWN_BYTES, *, more: bool = False) -> str:
-    """A text's beginning and end.
+    """Return the beginning and the end of a long text, with a note about the cut.
 
     Args:
-        more: there was more after this, which is gone.
+        more: True if output after the text has been dropped.
 
     Example:
         >>> cut_middle("a" * 20 + "z" * 20, 10)

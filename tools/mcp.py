@@ -1,7 +1,7 @@
 """Tools of MCP servers, mounted in an environment (extra ``mcp``).
 
-A server that cannot be started, dies or does not answer in time is a failure of the infrastructure. An error that a
-tool returns is data for the policy.
+If a server cannot be started, dies or does not answer in time, that is an infrastructure failure. An error that a tool
+returns is data for the policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOSE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """An MCP server, and what of it an environment mounts.
+    """An MCP server and the tools of it that an environment mounts.
 
     Example:
         >>> McpServer(command=("uvx", "mcp-server-time"), only=("convert_time",)).place
@@ -36,30 +36,30 @@ class McpServer:
     """
 
     command: tuple[str, ...] = ()
-    """Command that speaks MCP over its standard input and output; started once for each environment instance."""
+    """Command of a server that uses standard input and output. Each environment instance starts one."""
     url: str = ""
-    """Address of a server that speaks streamable HTTP, in place of a command."""
+    """Address of a server with streamable HTTP, instead of a command."""
     only: tuple[str, ...] = ()
     """Names of the tools to mount; empty for all."""
     timeout_s: float = 30.0
-    """Seconds that a call may take."""
+    """Time limit of a call in seconds."""
     start_timeout_s: float = 60.0
     shown: Callable[[str, str], str] | None = None
-    """Changes what the policy sees of a result, by the tool's name and its text: leave out times and ids that differ
-    from run to run, so that episodes can be replayed."""
+    """Function of a tool's name and its result text that returns the text for the policy. Use it to remove times and
+    ids that differ between runs, so that episodes can be replayed."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
-            raise UsageError("an MCP server is a command or a url: give one of them")
+            raise UsageError("an MCP server needs either a command or a url: give one of them")
 
     @property
     def place(self) -> str:
-        """The command or the address."""
+        """Command or address, for messages."""
         return self.url or " ".join(self.command)
 
 
 class McpConnection:
-    """A client of one MCP server, in a thread of its own."""
+    """A client of one MCP server, which runs in a separate thread."""
 
     def __init__(self, server: McpServer) -> None:
         require_extra(f"the MCP server {server.place}", "mcp", "mcp")
@@ -73,16 +73,16 @@ class McpConnection:
 
     @property
     def is_open(self) -> bool:
-        """True while the server answers."""
+        """True while the server is connected."""
         return self._running is not None and not self._running.done() and self._client is not None
 
     def open(self) -> None:
-        """Start the server and list its tools; one that runs is left as it is.
+        """Start the server and list its tools. A running server is left unchanged.
 
         Raises:
-            EnvError: it cannot be started.
+            EnvError: the server cannot be started.
             EnvTimeoutError: it does not answer in time.
-            UsageError: it has no tool of a name in ``only``.
+            UsageError: the server lacks a tool named in ``only``.
         """
         if self.is_open:
             return
@@ -97,12 +97,12 @@ class McpConnection:
             ) from None
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> object:
-        """Call a tool, and return its texts and images.
+        """Call a tool and return its texts and images.
 
         Raises:
-            ToolError: the tool says that it failed, or refuses the arguments.
+            ToolError: the tool reports a failure or rejects the arguments.
             EnvTimeoutError: it does not answer in time.
-            EnvError: the server has died, or breaks the protocol.
+            EnvError: the server has died or violates the protocol.
         """
         if not self.is_open:
             raise EnvError(f"the MCP server {self.server.place} is not running")
@@ -123,7 +123,7 @@ class McpConnection:
     # ---------------------------------------------------------------------------------------------------- private
 
     async def _serve(self, ready: Future[tuple[ToolSpec, ...]]) -> None:
-        """Hold the connection: it must be left in the task that entered it."""
+        """Hold the connection open in one task, since it must be closed in the task that opened it."""
         from mcp.client.client import Client
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -146,7 +146,7 @@ class McpConnection:
             self._client = None
 
     def _last_words(self) -> str:
-        """Return the last line that the server wrote to its standard error."""
+        """Return the last line of the server's standard error."""
         self._log.flush()
         self._log.seek(0)
         lines = self._log.read().split("\n")
@@ -183,7 +183,7 @@ class McpConnection:
             if error.error.code == mcp_types.REQUEST_TIMEOUT:
                 raise EnvTimeoutError(f"{self.server.place}: {name}: {error.error.message}") from error
             if error.error.code == mcp_types.CONNECTION_CLOSED and self._stop is not None:
-                self._client = None  # it has died: the next episode starts another
+                self._client = None  # the server has died; the next episode starts another one
                 self._stop.set()
             raise EnvError(f"{self.server.place}: {name}: {error.error.message}{self._last_words()}") from error
         except TimeoutError as error:
@@ -203,7 +203,7 @@ def _part(content: Any) -> str | ImagePart:
 
 
 def _first(error: BaseException) -> str:
-    """Return the cause in a group of errors."""
+    """Return the first cause in a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
@@ -211,20 +211,20 @@ def _first(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class McpTool(Tool):
-    """A tool of an MCP server; its schema is the server's."""
+    """A tool of an MCP server, with the server's schema."""
 
     parameters: JsonSchema = field(default_factory=dict)
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """The tool as the server describes it."""
+        """Name, description and schema from the server."""
         return ToolSpec(self.name, self.description, self.parameters, self.is_parallel_safe, self.timeout_s)
 
     def arguments(self, call: ToolCall) -> dict[str, Any]:
-        """The call's arguments, if they fit the server's schema.
+        """Return the call's arguments after checking them against the server's schema.
 
         Raises:
-            ToolError: type ``invalid_arguments``, if they do not.
+            ToolError: of type ``invalid_arguments``, if they do not fit.
         """
         import jsonschema
 
@@ -236,16 +236,16 @@ class McpTool(Tool):
 
 
 class McpToolEnv(ToolEnv):
-    """An environment with tools of MCP servers beside its own ``@tool`` methods.
+    """An environment with tools of MCP servers in addition to its own ``@tool`` methods.
 
-    Subclasses set :attr:`servers`. The servers of an instance are started when it is made, and again before the next
-    episode if they have died. Episodes are replayable as far as the servers' answers are
-    (:attr:`McpServer.shown`), and state in a server is not reset with the episode.
+    Subclasses set :attr:`servers`. An instance starts its servers when it is made, and restarts dead ones before the
+    next episode. Episodes can be replayed only if the servers' answers can (:attr:`McpServer.shown`). A reset of the
+    episode does not reset state in a server.
 
     Raises:
         EnvError: a server cannot be started.
         UsageError: two tools have the same name.
-        MissingExtraError: the package ``mcp`` is missing.
+        MissingExtraError: the package ``mcp`` is not installed.
     """
 
     servers: ClassVar[Sequence[McpServer]] = ()
@@ -262,23 +262,23 @@ class McpToolEnv(ToolEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; start servers that have died."""
+        """Begin an episode, after restarting dead servers."""
         self._mount()
         return super().reset(seed=seed, options=options)
 
     async def areset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, object]]:
-        """:meth:`reset` as a coroutine."""
+        """Begin an episode, as :meth:`reset` does."""
         await asyncio.to_thread(self._mount)
         return await super().areset(seed=seed, options=options)
 
     def start(self, task: Task) -> str | Observation:
-        """Set the world up for a task and say the first thing."""
+        """Set up the state for a task and return the first observation."""
         raise NotImplementedError(f"{type(self).__name__} must implement start(task)")
 
     def stop(self) -> None:
-        """End the servers' processes; subclasses that override it call this."""
+        """End the servers' processes. Subclasses that override this method must call it."""
         for connection in self._connections:
             connection.close()
 

@@ -1,4 +1,4 @@
-"""The tool ``python``: an interpreter inside the sandbox, with or without a memory."""
+"""The tool ``python``: an interpreter inside the sandbox, with or without a persistent session."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from agentgym.tool import tool
 from agentgym.tools.in_sandbox import InSandbox
 
 SESSION_FILE = ".python_session"
-"""In the workspace: what a session of :class:`PythonTool` knows, see :mod:`agentgym.tools.inside.cell`."""
+"""File in the workspace that stores a session of :class:`PythonTool`; see :mod:`agentgym.tools.inside.cell`."""
 
 _INSIDE = "agentgym.tools.inside"
 
 
 class _Interpreter(InSandbox):
     def run_cell(self, code: str, session_file: str) -> str:
-        """Run Python; gives what it printed, the value of a last expression, or its traceback.
+        """Run Python code. Return its output, the value of a last expression, or its traceback.
 
         Raises:
-            ToolError: ``timeout``, ``out_of_memory`` or ``crashed``: the interpreter was ended.
+            ToolError: of type ``timeout``, ``out_of_memory`` or ``crashed``, if the interpreter did not finish.
         """
         program = f"{program_of(_INSIDE, 'cell')}sys.exit(module.run_cell({code!r}, {session_file!r}))"
         result = self.sandbox.run_python(program, timeout_s=self.call_timeout_s())
         said = self.said_by(result)
         if result.exit_code < 0:
             raise ToolError(f"the interpreter crashed; variables are as they were before this call\n{said}", "crashed")
-        return said.removesuffix("\n[exit code 1]") if result.stderr else said  # a traceback says it
+        return said.removesuffix("\n[exit code 1]") if result.stderr else said  # the traceback reports the exit code 1
 
 
 class PythonTool(_Interpreter):
-    """``python`` that remembers variables, functions and imports from call to call.
+    """``python`` with a session: variables, functions and imports persist between calls.
 
     Example:
         >>> from agentgym.sandboxes.process import ProcessSandbox
@@ -52,7 +52,7 @@ class PythonTool(_Interpreter):
 
 
 class PythonOnceTool(_Interpreter):
-    """``python`` that begins anew with each call."""
+    """``python`` without a session: each call starts a new interpreter."""
 
     @tool
     def python(self, code: str) -> str:
@@ -64,7 +64,7 @@ class PythonOnceTool(_Interpreter):
         return self.run_cell(code, "")
 
 
-# -------------------- modules of this package as one piece of Python text, to be run where the package is not installed
+# -------------------- modules of this package as one Python text, which runs where the package is not installed
 
 _BOOT = """import sys
 path = sys.path[:]
@@ -79,9 +79,9 @@ sys.path[:] = path
 
 @functools.cache
 def program_of(package: str, *names: str) -> str:
-    """Return text that makes the modules ``package.name``, in this order, and leaves the last one as ``module``.
+    """Return Python text that creates the modules ``package.name`` in order and binds the last one to ``module``.
 
-    What they import is never taken from the folder that the text runs in, which may hold untrusted files.
+    Their imports never come from the working directory, which may hold untrusted files.
 
     Example:
         >>> text = program_of("agentgym.tools.inside", "cell")

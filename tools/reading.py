@@ -1,4 +1,4 @@
-"""Texts under a budget of tokens: cut with the cut marked, in pages, and looked through."""
+"""Texts under a token budget: shortened with a mark, split into pages, and searched."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from functools import lru_cache
 from agentgym.errors import ConfigError
 
 CUT = " […]"
-"""Stands where a text was cut."""
+"""Mark at the end of a shortened text."""
 PLACE_CHARS = 160
-"""Shown around a place where a text was found."""
+"""Characters shown around a match."""
 
 _WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]")
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text has, without a tokenizer: the larger of two usual estimates.
+    """Estimate the number of tokens of a text without a tokenizer: the larger of two usual estimates.
 
-    Four characters make a token in English prose; words and signs count singly where they are short, and a character
-    outside ASCII counts as one token, as in scripts that tokenizers know little of.
+    The first estimate is one token per four characters, as in English prose. The second counts each word and sign as a
+    token, and each character outside ASCII, as in scripts that tokenizers cover poorly.
 
     Example:
         >>> estimated_tokens("A demon of the night."), estimated_tokens("a b c d"), estimated_tokens("北京")
@@ -34,16 +34,16 @@ def estimated_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Longest answers, in characters and hits.
+    """Limits of answers in tokens.
 
     Attributes:
-        result_tokens: one answer of ``search`` or ``find``, shared evenly by the results.
-        page_tokens: one page of a document.
-        count_tokens: what counts them; hand in a tokenizer's for exact budgets, for example
-            ``lambda text: len(tokenizer.encode(text))``.
+        result_tokens: tokens of an answer of ``search`` or ``find``, shared evenly by the results.
+        page_tokens: tokens of one page of a document.
+        count_tokens: function that counts tokens. Pass a tokenizer's for exact budgets, for example ``lambda text:
+            len(tokenizer.encode(text))``.
 
     Raises:
-        ConfigError: a budget is too small to say anything.
+        ConfigError: a budget is below 16 tokens.
     """
 
     result_tokens: int = 600
@@ -56,7 +56,7 @@ class Budget:
 
 
 def cut_to_tokens(text: str, max_tokens: int, budget: Budget) -> str:
-    """A text's beginning within so many tokens, cut at a word where there is one, the cut marked.
+    """Return the beginning of a text within ``max_tokens``, cut at a word boundary if possible, with a mark.
 
     Example:
         >>> cut_to_tokens("one two three four five six seven eight", 6, Budget())
@@ -64,7 +64,7 @@ def cut_to_tokens(text: str, max_tokens: int, budget: Budget) -> str:
     """
     if budget.count_tokens(text) <= max_tokens:
         return text
-    least, most = 0, len(text)  # characters: the first always fit, the last never do
+    least, most = 0, len(text)  # bisection over characters: ``fits`` always fits, ``too_long`` never does
     while most - least > 1:
         middle = (least + most) // 2
         if budget.count_tokens(text[:middle] + CUT) <= max_tokens:
@@ -75,11 +75,11 @@ def cut_to_tokens(text: str, max_tokens: int, budget: Budget) -> str:
     return text[: at_word if at_word > least // 2 else least].rstrip() + CUT
 
 
-@lru_cache(maxsize=256)  # a group's episodes open the same pages
+@lru_cache(maxsize=256)  # cached, since a group's episodes open the same pages
 def pages_of(text: str, budget: Budget) -> tuple[str, ...]:
-    """A text in pages, each within the budget, that end at a word; one empty page if there is no text.
+    """Split a text into pages within the budget that end at a word; an empty text has one empty page.
 
-    Nothing is lost: the pages joined are the text, white space at their edges apart.
+    Joined, the pages equal the text except for white space at their edges.
 
     Example:
         >>> pages_of("word " * 30, Budget(page_tokens=16))[1:]
@@ -97,7 +97,7 @@ def pages_of(text: str, budget: Budget) -> tuple[str, ...]:
 
 
 def _end_of_page(text: str, begin: int, budget: Budget) -> int:
-    reach = begin + 8 * budget.page_tokens  # tokens of more characters than that on average are rare
+    reach = begin + 8 * budget.page_tokens  # tokens are rarely longer than that on average
     least, most = begin + 1, min(len(text), reach) + 1
     while most - least > 1:
         middle = (least + most) // 2
@@ -107,7 +107,7 @@ def _end_of_page(text: str, begin: int, budget: Budget) -> int:
             most = middle
     if least >= len(text):
         return len(text)
-    for border in ("\n\n", "\n", ". ", " "):  # the best border in the page's second half
+    for border in ("\n\n", "\n", ". ", " "):  # the best boundary in the second half of the page
         at = text.rfind(border, begin + (least - begin) // 2, least)
         if at >= 0:
             return at + len(border)
@@ -115,7 +115,7 @@ def _end_of_page(text: str, begin: int, budget: Budget) -> int:
 
 
 def places_of(wanted: str, text: str) -> list[str]:
-    """Return the text around each place of a phrase, in lower or upper case and however its words are spaced.
+    """Return the text around each occurrence of a phrase, ignoring case and white space.
 
     Example:
         >>> places_of("DEMON of", "Lilu, a demon\\nof the night.")

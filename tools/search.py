@@ -1,7 +1,7 @@
-"""The tools ``search``, ``open`` and ``find``: ranked snippets, a document page by page, a text within it.
+"""The tools ``search`` (ranked snippets), ``open`` (a document page by page) and ``find`` (text in a page).
 
-Each answer keeps to a budget of tokens and marks what it cuts. Environments know no tokenizer, so tokens are estimated
-unless a counter is handed in; pages are the same for the same document and budget, whoever reads.
+Each answer respects a token budget and marks its cuts. Environments have no tokenizer, so tokens are estimated unless a
+counter is given. Pages depend only on the document and the budget.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from agentgym.tools.reading import Budget, cut_to_tokens, pages_of, places_of
 from agentgym.tools.retrieval.types import Document, Hit, Retriever, adocument, asearch
 
 MAX_RESULTS = 20
-"""Most that one search may ask for."""
+"""Most results of one search."""
 MAX_FIND_CHARS = 200
 MAX_PLACES = 5
-"""Shown by one ``find``."""
+"""Most matches that one ``find`` shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An agent's place: all the state that the tools have, for snapshots and state keys.
+    """The state of the tools, for snapshots and state keys.
 
     Attributes:
-        found: ids of all documents that its searches returned, sorted: two agents that found the same stand at the
-            same place, however they asked.
-        doc_id: the open document, empty if none is.
-        page: its open page, from 1.
+        found: sorted ids of all documents that searches returned. Two agents that found the same documents are in the
+            same state, whatever their queries.
+        doc_id: id of the open document; empty if none is open.
+        page: number of the open page, from 1.
 
     Example:
         >>> Reading().after_search(["b", "a"]).after_search(["a"]).found
@@ -41,30 +41,30 @@ class Reading:
     page: int = 0
 
     def after_search(self, doc_ids: Sequence[str]) -> Reading:
-        """With these documents found too."""
+        """Return the state after a search that returned these documents."""
         return replace(self, found=tuple(sorted({*self.found, *doc_ids})))
 
     def after_open(self, doc_id: str, page: int) -> Reading:
-        """With this page open."""
+        """Return the state after opening a page."""
         return replace(self, doc_id=doc_id, page=page)
 
 
 class SearchTools:
-    """The three tools, to be mixed into a :class:`~agentgym.env.tool_env.ToolEnv`.
+    """Mixin of the three tools for a :class:`~agentgym.env.tool_env.ToolEnv`.
 
     Attributes:
-        retriever: handed in; a local one answers inline, one behind a network is awaited.
-        budget: how long answers may be.
-        reading: where the agent stands; an environment sets it to ``Reading()`` at the start of an episode, and keeps
-            it in snapshots.
+        retriever: retriever that the environment sets. A local one is called directly, one behind a network is awaited.
+        budget: token limits of answers.
+        reading: state of the agent. The environment sets it to ``Reading()`` at the start of an episode and includes it
+            in snapshots.
     """
 
     retriever: Retriever
     budget: Budget = Budget()
     reading: Reading = Reading()
     search_only: bool = False
-    """The agent cannot open documents, so results show no ids."""
-    _opened: Document | None = None  # spares asking again for the next page; never another than reading.doc_id
+    """True if the agent cannot open documents, so that results show no ids."""
+    _opened: Document | None = None  # cached document for the next page; always that of reading.doc_id
 
     @tool
     async def search(self, query: str, k: int = 5) -> str:
@@ -126,7 +126,7 @@ class SearchTools:
 
 
 def results_text(hits: Sequence[Hit], budget: Budget, show_ids: bool = True) -> str:
-    """Return ranked results as text, each with its share of the budget.
+    """Format ranked results as text, each with an equal share of the budget.
 
     Example:
         >>> print(results_text([Hit("lilu", "Lilu (mythology)", "A demon of the night.", 3.2)], Budget()))
@@ -146,7 +146,7 @@ def results_text(hits: Sequence[Hit], budget: Budget, show_ids: bool = True) -> 
 
 
 def page_text(document: Document, page: int, pages: Sequence[str]) -> str:
-    """A page as text, under the document's title.
+    """Format a page as text under the document's title.
 
     Example:
         >>> print(page_text(Document("ur", "Ur", "A city."), 1, ["A city."]))

@@ -1,4 +1,4 @@
-"""The tool ``bash``: a shell line inside the sandbox."""
+"""The tool ``bash``: run a shell line inside the sandbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentgym.tools.in_sandbox import InSandbox
 
 
 class BashTool(InSandbox):
-    """``bash``: each call in a shell of its own, begun in the workspace; what it leaves running is killed."""
+    """``bash``: each call runs in a new shell in the workspace; processes that it leaves running are killed."""
 
     @tool
     def bash(self, command: str) -> str:

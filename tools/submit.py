@@ -1,4 +1,4 @@
-"""The tool ``submit``: hands the work, or an answer, over to be graded."""
+"""The tool ``submit``: hand in the work or an answer for grading."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from agentgym.tool import tool
 
 
 class HandsIn(Protocol):
-    """An environment that :class:`SubmitTool` is mixed into."""
+    """An environment with the mixin :class:`SubmitTool`."""
 
     def hand_in(self) -> str:
-        """Grade the work, end the episode, and say what came of it."""
+        """Grade the work, end the episode and return the message for the agent."""
         ...
 
 
 class TakesAnswers(Protocol):
-    """An environment that :class:`SubmitAnswerTool` is mixed into."""
+    """An environment with the mixin :class:`SubmitAnswerTool`."""
 
     def hand_in_answer(self, answer: str) -> str:
-        """Grade the answer, end the episode, and say what came of it."""
+        """Grade the answer, end the episode and return the message for the agent."""
         ...
 
 
 class SubmitTool:
-    """``submit`` without arguments: the files are the work."""
+    """``submit`` without arguments; the files in the workspace are the work."""
 
     @tool
     def submit(self: HandsIn) -> str:

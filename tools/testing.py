@@ -1,4 +1,4 @@
-"""The tool ``run_tests``: the tests that the agent may see, inside its own sandbox."""
+"""The tool ``run_tests``: run the visible tests in the agent's sandbox."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from agentgym.tools.in_sandbox import InSandbox
 
 
 class RunTestsTool(InSandbox):
-    """``run_tests``: a fixed command. What it shows is for the agent; no reward may rest on it."""
+    """``run_tests``: run a fixed command. Its output is for the agent; no reward may depend on it."""
 
     test_command: str
-    """Handed in, as the sandbox is."""
+    """Command that runs the visible tests, which the environment sets."""
 
     @tool
     def run_tests(self) -> str:

@@ -248,7 +248,7 @@ def test_a_server_that_is_silent_is_given_up() -> None:
 )
 def test_a_server_that_speaks_nonsense_is_no_ones_doing(reply: Reply) -> None:
     with serving(lambda seen: reply) as (url, seen):
-        ask_both_ways(RemoteRetriever(url, QUICK), EnvError, "does not answer as a search server does")
+        ask_both_ways(RemoteRetriever(url, QUICK), EnvError, "does not answer like a search server")
     assert len(seen) == 2  # nonsense is not asked for again
 
 

@@ -1,1 +1,1 @@
-"""Programs that tools run inside a sandbox: sent as text, so they need Python 3.9 and its standard library alone."""
+"""Programs that tools run inside a sandbox. They are sent as text and need only Python 3.9 and its standard library."""

@@ -1,9 +1,9 @@
-"""One cell of an interpreter inside a sandbox, with what earlier cells left.
+"""One cell of an interpreter session inside a sandbox.
 
-No process outlives a call in a sandbox, so what a session knows is a file in the workspace: the source of definitions
-and imports, and a pickle of the other values. It is part of snapshots, a cell that is killed leaves it as it was, and
-only the sandbox ever reads it. What can be neither pickled nor defined anew (an open file, a generator) is let go, and
-the output says so.
+No process outlives a call in a sandbox, so a file in the workspace stores the session: the source of definitions and
+imports, and a pickle of all other values. The file is part of snapshots, a killed cell does not change it, and only the
+sandbox reads it. Values that can be neither pickled nor defined again (an open file, a generator) are dropped, and the
+output says so.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SINGLE = (type(None), bool, int, float, str, bytes)
 
 
 def run_cell(code: str, session: str) -> int:
-    """Run a cell and give its exit code; without a session nothing is kept. A last expression's value is printed."""
+    """Run a cell and return its exit code. Print the value of a last expression. Without a session, store nothing."""
     main = sys.modules["__main__"].__dict__
-    for name in [name for name in main if name not in _OWN]:  # what this program left there
+    for name in [name for name in main if name not in _OWN]:  # remove what this program itself defined there
         del main[name]
     linecache.cache["<cell>"] = (len(code), None, code.splitlines(True), "<cell>")
     definitions = _load(session, main) if session else {}
@@ -68,10 +68,10 @@ def _run(tree: ast.Module, main: dict[str, object]) -> int:
 
 
 def _note_definitions(tree: ast.Module, code: str, main: dict[str, object], definitions: dict[str, str]) -> None:
-    """Keep in ``definitions`` the latest source that bound each name, where that can be run anew."""
+    """Store in ``definitions`` the latest source that binds each name, if it can be run again."""
     for node in tree.body:
         for name, source in _bound_by(node, ast.get_source_segment(code, node) or ""):
-            definitions.pop(name, None)  # to the end: it may use what was defined since
+            definitions.pop(name, None)  # move it to the end, since it may use later definitions
             if source:
                 definitions[name] = source
     for name in [name for name in definitions if name.isidentifier()]:
@@ -80,7 +80,9 @@ def _note_definitions(tree: ast.Module, code: str, main: dict[str, object], defi
 
 
 def _bound_by(node: ast.stmt, source: str) -> list[tuple[str, str]]:
-    """The names that a statement binds, each with the source to bind it anew, empty if only its value can be kept."""
+    """Return the names that a statement binds, each with the source that binds it; empty if only the value can be
+    stored.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         decorators = [f"@{ast.unparse(one)}" for one in node.decorator_list]
         return [(node.name, "\n".join([*decorators, source]))]
@@ -95,7 +97,7 @@ def _bound_by(node: ast.stmt, source: str) -> list[tuple[str, str]]:
 
 
 def _is_foreign(main: dict[str, object], name: str) -> bool:
-    """True for what an import or a decorator gave, such as ``from math import pi``."""
+    """Return True for a value from an import or a decorator, such as ``from math import pi``."""
     return name in main and not isinstance(main[name], (list, dict, set, bytearray))
 
 
@@ -121,7 +123,7 @@ def _load(session: str, main: dict[str, object]) -> dict[str, str]:
 
 
 def _define(definitions: dict[str, str], main: dict[str, object]) -> list[str]:
-    """Run definitions; those that failed, which may need values first."""
+    """Run definitions. Return those that failed, which may need values first."""
     failed = []
     for name, source in definitions.items():
         try:
@@ -132,7 +134,7 @@ def _define(definitions: dict[str, str], main: dict[str, object]) -> list[str]:
 
 
 def _save(session: str, main: dict[str, object], definitions: dict[str, str]) -> None:
-    values: dict[str, object] = {}  # pickled together, so that what they share stays shared
+    values: dict[str, object] = {}  # pickled together, so that shared objects stay shared
     lost: list[str] = []
     for name, value in main.items():
         if name in _OWN or name in definitions:

@@ -1,1 +1,1 @@
-"""Retrieval: a corpus, its index, and what is ranked and opened for an agent."""
+"""Retrieval: corpora, their indexes, and retrievers that rank and open documents for an agent."""

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 K1, B = 0.9, 0.4
 NUM_RESULTS = 50
-"""The most results a search gives."""
+"""Most results of a search."""
 
 _TERM = re.compile(r"[a-z0-9]+")
 _STOP: Final = """
     a an and are as at be but by for if in into is it no not of on or such that the their then there these they this
     to was will with"""
 _STOP_WORDS: Final = frozenset(_STOP.split())
-_STEPS = 10_000  # weights are whole numbers of this fraction, so that sums do not depend on the order of terms
+_STEPS = 10_000  # weights are integer multiples of this fraction, so that sums do not depend on the order of terms
 _REMEMBERED = 1 << 12
 
 
 class SearchIndex:
-    """Ranks texts, known by their position, for a query.
+    """An index that ranks texts, identified by their position, for a query.
 
     Example:
         >>> index = SearchIndex(["red running shoes", "blue mug", "red mug", "red mug"])
@@ -74,7 +74,7 @@ class SearchIndex:
                 texts_with, weights = self._postings[term]
                 scores[texts_with] += weights
         found = np.flatnonzero(scores)
-        rank = scores[found] * self._num_texts - found  # distinct, so that there is one order
+        rank = scores[found] * self._num_texts - found  # distinct terms in a fixed order
         if len(found) > NUM_RESULTS:
             best = np.argpartition(-rank, NUM_RESULTS)[:NUM_RESULTS]
             found, rank = found[best], rank[best]
@@ -82,7 +82,7 @@ class SearchIndex:
 
 
 def terms_of(text: str) -> list[str]:
-    """The terms of a text that are searched for, repetitions kept.
+    """Return the search terms of a text, with repetitions.
 
     Example:
         >>> terms_of("The Berries of Glass-Tables")

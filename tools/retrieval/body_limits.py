@@ -1,4 +1,4 @@
-"""Limits on what a web app reads of a request: its size, and the seconds that its sender takes."""
+"""Limits of the size and the duration of request bodies in a web app."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ App = Callable[[Event, Receive, Send], Awaitable[None]]
 
 
 class BodyLimits:
-    """An ASGI app that reads each body whole, within limits, before another app sees the request.
+    """An ASGI app that reads each body completely, within limits, before it calls another app.
 
-    Bodies above the size are answered by 413, senders that take too long by 408.
+    It answers bodies above the size with 413 and slow senders with 408.
 
     Args:
-        max_bytes: of a body; chunked bodies, which announce no length, are counted as they come.
-        timeout_s: for the whole body.
+        max_bytes: largest body; chunked bodies, which announce no length, are counted while they arrive.
+        timeout_s: seconds for the whole body.
     """
 
     def __init__(self, app: App, max_bytes: int = MAX_BODY_BYTES, timeout_s: float = BODY_TIMEOUT_S) -> None:
@@ -50,7 +50,7 @@ class BodyLimits:
         await self._app(scope, replay, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body, None if it is too large."""
+        """Return the body, or None if it is too large."""
         body = bytearray()
         while True:
             event = await receive()

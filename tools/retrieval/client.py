@@ -1,4 +1,4 @@
-"""A retriever behind HTTP: what ``agentgym serve-search`` serves, asked with time limits, retries and a pool."""
+"""A client of ``agentgym serve-search`` with time limits, retries and a connection pool."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Patience with a server that is asked.
+    """Time limits and retries of a client.
 
     Attributes:
-        timeout_s: for one try, connecting included.
-        num_tries: tries in all, where a try was not answered or the server says that it failed.
-        backoff_s: before the second try; doubled before each further one.
-        max_connections: open at the same time.
+        timeout_s: seconds for one attempt, including the connection.
+        num_tries: number of attempts if an attempt gets no answer or the server reports a failure.
+        backoff_s: seconds before the second attempt; doubled before each further one.
+        max_connections: most connections at the same time.
 
     Raises:
-        ConfigError: one of them is not positive.
+        ConfigError: a value is not positive.
     """
 
     timeout_s: float = 10.0
@@ -41,18 +41,18 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         if min(self.timeout_s, self.num_tries, self.max_connections) <= 0 or self.backoff_s < 0:
-            raise ConfigError(f"time limits, tries and connections are positive; got {self}")
+            raise ConfigError(f"time limits, tries and connections must be positive; got {self}")
 
 
 class RemoteRetriever(AsyncRetriever):
     """A search server as a retriever.
 
-    What the policy did wrong comes back as the :class:`~agentgym.errors.ToolError` it was on the server. A server that
-    is gone, too slow or speaks nonsense is an :class:`~agentgym.errors.EnvError` or ``EnvTimeoutError`` that names it;
-    a rollout then tries again on a fresh environment, and no reward comes of it.
+    A mistake of the policy raises the same :class:`~agentgym.errors.ToolError` as on the server. If the server is down,
+    too slow or answers with invalid data, the error is an :class:`~agentgym.errors.EnvError` or ``EnvTimeoutError``
+    that names it. A rollout then retries the episode in a new environment and gives no reward for the failure.
 
     Args:
-        url: the server's, as ``agentgym serve-search`` prints it.
+        url: URL of the server, as ``agentgym serve-search`` prints it.
     """
 
     def __init__(self, url: str, options: ClientOptions | None = None) -> None:
@@ -88,7 +88,7 @@ class RemoteRetriever(AsyncRetriever):
         return self._num_documents
 
     def close(self) -> None:
-        """Close the connections; those of a loop that still runs are closed when it ends."""
+        """Close the connections; those of a running loop are closed when the loop ends."""
         self._client.close()
         self._async_client = None
 
@@ -125,7 +125,7 @@ class RemoteRetriever(AsyncRetriever):
         raise failure
 
     def _client_of_this_loop(self) -> httpx.AsyncClient:
-        # Connections belong to a loop; a synchronous step of an environment brings a new one each time.
+        # Connections belong to an event loop, and each synchronous step of an environment brings a new loop.
         loop = asyncio.get_running_loop()
         if self._async_client is None or self._async_client[0] is not loop:
             self._async_client = (loop, limited_async_client(**self._settings))
@@ -144,7 +144,7 @@ class RemoteRetriever(AsyncRetriever):
         except (ValueError, TypeError, KeyError, httpx.HTTPStatusError) as nonsense:
             beginning = response.text[:200]
             raise EnvError(
-                f"{self.url}{path} does not answer as a search server does (status {response.status_code}, "
+                f"{self.url}{path} does not answer like a search server (status {response.status_code}, "
                 f"{beginning!r}); is it agentgym serve-search?"
             ) from nonsense
         raise error

@@ -1,6 +1,6 @@
-"""A corpus: documents that can be gone through more than once, and a digest of what they hold.
+"""A corpus: documents that can be iterated repeatedly, and a digest of their content.
 
-An index is kept under the digest, so a corpus that changed is indexed anew and an unchanged one never.
+Indexes are stored by digest, so a changed corpus is indexed again and an unchanged one is not.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _TEXT_FIELDS = ("text", "contents")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Documents by a function, so that a corpus larger than memory is read as often as needed.
+    """Documents from a function, so that a corpus larger than memory can be read repeatedly.
 
     Attributes:
-        digest: names the content; for generated documents a name made of generator, version and seed will do.
-        documents: gives them all, in the same order each time.
-        num_documents: for progress bars; None if unknown.
+        digest: identifies the content; for generated documents, generator, version and seed are enough.
+        documents: returns all documents, always in the same order.
+        num_documents: number of documents for progress bars; None if unknown.
 
     Example:
         >>> numbers = Corpus("numbers-v1", lambda: (Document(str(n), f"Number {n}", "...") for n in range(3)), 3)
@@ -40,7 +40,7 @@ class Corpus:
 
 
 def corpus_of(documents: Sequence[Document]) -> Corpus:
-    """A corpus of documents in memory.
+    """Return a corpus of documents in memory.
 
     Example:
         >>> corpus_of([Document("a", "A", "text")]).num_documents
@@ -53,15 +53,15 @@ def corpus_of(documents: Sequence[Document]) -> Corpus:
 
 
 def jsonl_corpus(path: Path | str) -> Corpus:
-    """A corpus in a file of one JSON object a line, which is never in memory as a whole.
+    """Return the corpus in a file with one JSON object per line, which is never loaded completely.
 
-    A line holds ``id`` (or ``_id``, ``doc_id``), ``text`` and, if there are any, ``title`` and ``url``. Lines as in
-    Search-R1's corpora are read too: ``contents`` in place of title and text, the title being its first line, in
-    quotation marks.
+    A line holds ``id`` (or ``_id``, ``doc_id``), ``text`` and optionally ``title`` and ``url``. Lines in the format of
+    Search-R1's corpora are accepted, too: ``contents`` instead of title and text, with the title in quotation marks on
+    its first line.
 
     Raises:
         UsageError: there is no such file.
-        CorruptDataError: while reading, for a line that is no document; file and line are named.
+        CorruptDataError: raised while reading, if a line is not a document; the message names file and line.
     """
     path = Path(path)
     if not path.is_file():
@@ -75,7 +75,7 @@ def jsonl_corpus(path: Path | str) -> Corpus:
 
 
 def read_jsonl(path: Path) -> Iterator[Document]:
-    """The documents of a file, one after another (see :func:`jsonl_corpus`)."""
+    """Yield the documents of a file (see :func:`jsonl_corpus`)."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -87,10 +87,10 @@ def read_jsonl(path: Path) -> Iterator[Document]:
 
 
 def document_from(fields: Mapping[str, object]) -> Document:
-    """A document from a JSON object.
+    """Return the document in a JSON object.
 
     Raises:
-        ValueError: it lacks an id or a text, or one of them is no text.
+        ValueError: id or text is missing or not a string.
 
     Example:
         >>> document_from({"id": 7, "contents": '"Lilu"\\nA demon of the night.'})
@@ -108,5 +108,5 @@ def document_from(fields: Mapping[str, object]) -> Document:
 
 
 def _encodable(text: str) -> str:
-    # Half a surrogate pair, which JSON can spell, has no UTF-8.
+    # JSON can express half of a surrogate pair, which UTF-8 cannot encode.
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Dense retrieval: the inner product of a query's vector with every passage's, exactly, or by a faiss index."""
+"""Dense retrieval by the inner product of query and passage vectors, exact or with a faiss index."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from agentgym.tools.retrieval.words import readable_query
 VECTORS = "vectors.npy"
 FAISS = "vectors.faiss"
 NUM_AT_ONCE = 256
-"""Passages embedded in one call."""
+"""Number of passages embedded per call."""
 
 
 def build(folder: Path, documents: Iterable[Document], embedder: Embedder, faiss_factory: str = "") -> None:
     """Write the index into an empty folder.
 
     Args:
-        faiss_factory: a faiss index in place of the matrix, as ``faiss.index_factory`` spells it, for example
-            ``"HNSW32"``; its vectors must fit in memory while it is built.
+        folder: the empty folder.
+        documents: the documents of the corpus.
+        embedder: computes the vectors.
+        faiss_factory: description of a faiss index for ``faiss.index_factory``, for example ``"HNSW32"``, instead of
+            the exact matrix. Its vectors must fit into memory while it is built.
 
     Raises:
-        MissingExtraError: a faiss index is asked for and faiss is not installed.
+        MissingExtraError: a faiss index is requested and faiss is not installed.
     """
     faiss = imported_faiss() if faiss_factory else None
     blocks = []
@@ -48,7 +51,7 @@ def build(folder: Path, documents: Iterable[Document], embedder: Embedder, faiss
 
 
 class DenseRetriever(LocalRetriever):
-    """The nearest passages; the vectors are mapped into memory, which processes share."""
+    """A retriever of the nearest passages. Its vectors are memory-mapped, so processes share them."""
 
     def __init__(self, folder: Path, embedder: Embedder) -> None:
         super().__init__(folder)
@@ -74,10 +77,10 @@ class DenseRetriever(LocalRetriever):
 
 
 def imported_faiss() -> Any:
-    """faiss.
+    """Import faiss.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: faiss is not installed.
     """
     require_extra("a faiss index", "dense", "faiss")
     import faiss

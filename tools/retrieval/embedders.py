@@ -1,4 +1,4 @@
-"""Texts as vectors, for dense retrieval."""
+"""Embedders, which turn texts into vectors for dense retrieval."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from agentgym.errors import EnvError, boundary, require_extra
 
 
 class Embedder(Protocol):
-    """Texts to vectors of one length; the inner product says how well two fit."""
+    """A function from texts to vectors of one dimension, whose inner product measures relevance."""
 
     @property
     def name(self) -> str:
-        """Names model and settings: indexes made by another name are not used."""
+        """Name of model and settings. An index made with another name is not used."""
         ...
 
     def passages(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Vectors of passages, shape (len(texts), dimension), of unit length."""
+        """Return unit vectors of passages, shape ``[len(texts), dimension]``."""
         ...
 
     def query(self, text: str) -> npt.NDArray[np.float32]:
-        """A query's vector, shape (dimension,), of unit length."""
+        """Return the unit vector of a query, shape ``[dimension]``."""
         ...
 
 
 class SentenceTransformerEmbedder:
-    """A model that sentence-transformers can load, on the CPU or a GPU; the extra ``dense``.
+    """A model of sentence-transformers on the CPU or a GPU (extra ``dense``).
 
     Args:
         model: a folder or hub name.
-        query_prefix, passage_prefix: what the model was trained to see first, such as E5's ``"query: "``.
+        query_prefix, passage_prefix: prefixes that the model was trained with, such as E5's ``"query: "``.
 
     Raises:
         MissingExtraError: sentence-transformers is not installed.
@@ -54,11 +54,11 @@ class SentenceTransformerEmbedder:
             self._model: Any = SentenceTransformer(model, device=device or None)
 
     def passages(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """See :meth:`Embedder.passages`."""
+        """Return unit vectors of passages; see :meth:`Embedder.passages`."""
         return self._encode([self._prefixes[1] + text for text in texts])
 
     def query(self, text: str) -> npt.NDArray[np.float32]:
-        """See :meth:`Embedder.query`."""
+        """Return the unit vector of a query; see :meth:`Embedder.query`."""
         vector: npt.NDArray[np.float32] = self._encode([self._prefixes[0] + text])[0]
         return vector
 
@@ -70,7 +70,7 @@ class SentenceTransformerEmbedder:
 
 
 def _named(model: str) -> str:
-    """A hub name as it is, a folder by what its files hold: many a model lies in a folder called ``model``."""
+    """Return a hub name unchanged, and a digest of files for a folder, since many folders are called ``model``."""
     folder = Path(model)
     if not folder.is_dir():
         return model

@@ -1,7 +1,7 @@
-"""SQLite's FTS5: BM25 without a dependency, on disk, for any number of documents.
+"""BM25 with SQLite's FTS5, on disk, without a dependency, for any number of documents.
 
-FTS5 scores each document that matches, about a microsecond apiece, and a question of ten words matches a third of a
-corpus. So the rarest words choose the candidates, about a thousand, and all words score those.
+FTS5 takes about a microsecond to score each matching document, and a question of ten words matches a third of a corpus.
+The rarest words therefore select about a thousand candidates, which all words then score.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from agentgym.tools.retrieval.types import Document
 from agentgym.tools.retrieval.words import query_words, telling_words
 
 TITLE_WEIGHT = 2.0
-"""How much more a word in the title counts."""
+"""Weight of a word in the title, relative to one in the text."""
 MAX_CANDIDATES = 1000
-"""Documents that are scored for one query, about; one rare word more may exceed it."""
+"""Approximate number of documents that are scored per query; the last rare word may exceed it."""
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
@@ -38,12 +38,13 @@ def build(folder: Path, documents: Iterable[Document]) -> None:
         connection.execute("INSERT INTO passages(passages, rank) VALUES ('rank', ?)", (f"bm25({TITLE_WEIGHT}, 1.0)",))
         connection.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab(passages, 'row')")
         connection.execute("CREATE TABLE terms(term TEXT PRIMARY KEY, num_documents INTEGER NOT NULL) WITHOUT ROWID")
-        connection.execute("INSERT INTO terms SELECT term, doc FROM vocabulary")  # which counts anew at each look
+        # the vocabulary table is computed anew at each access, so copy it
+        connection.execute("INSERT INTO terms SELECT term, doc FROM vocabulary")
         connection.execute("DROP TABLE vocabulary")
 
 
 class Fts5Retriever(LocalRetriever):
-    """BM25 by SQLite."""
+    """A BM25 retriever with SQLite."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -59,7 +60,7 @@ class Fts5Retriever(LocalRetriever):
             rows = connection.execute(
                 "SELECT rowid, rank FROM passages WHERE passages MATCH ? ORDER BY rank LIMIT ?", (matching, k)
             )
-            return [(number, -score) for number, score in rows]  # FTS5's best is the most negative
+            return [(number, -score) for number, score in rows]  # in FTS5 the best score is the most negative one
 
     def _num_documents_with(self, word: str) -> int:
         with self.store.reading() as connection:
@@ -71,7 +72,7 @@ class Fts5Retriever(LocalRetriever):
 
 
 def match_expression(counts: dict[str, int], num_documents: int) -> str:
-    """FTS5's expression for words that so many documents hold; empty if no document holds any.
+    """Return FTS5's match expression for words with these document counts; empty if no document contains any.
 
     Example:
         >>> match_expression({"demon": 3, "lilu": 1, "gallu": 0}, num_documents=100)
@@ -97,7 +98,7 @@ def _any_of(words: list[str]) -> str:
 
 
 class Stemmer:
-    """FTS5's stems of words, asked of FTS5 itself.
+    """A stemmer that lets FTS5 itself compute the stems.
 
     Example:
         >>> Stemmer().terms("Running")
@@ -108,7 +109,7 @@ class Stemmer:
         self._local = threading.local()
 
     def terms(self, word: str) -> list[str]:
-        """The terms of the index that a word becomes: one, or several or none in rare scripts."""
+        """Return the index terms of a word: one, or several or none in rare scripts."""
         connection = self._connection()
         connection.execute("INSERT INTO one(rowid, word) VALUES (1, ?)", (word,))
         rows = connection.execute("SELECT term FROM parts ORDER BY offset").fetchall()

@@ -1,4 +1,4 @@
-"""A limit on the seconds that a client takes to send a request's headers, which uvicorn has none for."""
+"""A time limit for request headers, which uvicorn lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 if TYPE_CHECKING:
-    _Protocol = asyncio.Protocol  # which the other is
+    _Protocol = asyncio.Protocol  # AutoHTTPProtocol is one, which mypy cannot see
 else:
     _Protocol = AutoHTTPProtocol
 
@@ -16,10 +16,10 @@ HEADER_TIMEOUT_S: Final = 10.0
 
 
 class PunctualHTTP(_Protocol):
-    """uvicorn's HTTP protocol; connections whose headers take longer than :data:`HEADER_TIMEOUT_S` are cut.
+    """uvicorn's HTTP protocol, which also closes connections whose headers take longer than :data:`HEADER_TIMEOUT_S`.
 
-    The time runs from the connection's start, and again from the first byte of each later request. A client that sends
-    its headers byte by byte would else hold a connection as long as it likes.
+    The time starts with the connection and again with the first byte of each later request. Without the limit, a client
+    that sends its headers byte by byte could hold a connection for ever.
     """
 
     cycle: Any
@@ -28,10 +28,12 @@ class PunctualHTTP(_Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the timer of the first request."""
         super().connection_made(transport)
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
+        """Start or stop the timer, depending on whether the headers are complete."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._await_headers()
@@ -39,6 +41,7 @@ class PunctualHTTP(_Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
         self._stop_waiting()
         super().connection_lost(exc)
 

@@ -1,4 +1,4 @@
-"""A retriever for a corpus: its index is built if it is not in the cache, then opened."""
+"""Retrievers for a corpus, whose index is built unless it is in the cache, and then opened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retrie
 
 BACKENDS = ("fts5", "tantivy", "dense", "hybrid")
 FORMAT = 1
-"""Version of the index folders. Folders of another version are left alone, and the index is built again."""
+"""Version of the index folders. Folders of another version are ignored, and the index is built again."""
 DESCRIPTION = "index.json"
 
 Build = Callable[[Path, Iterable[Document]], None]
@@ -30,18 +30,18 @@ Build = Callable[[Path, Iterable[Document]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """Settings of the index of a corpus.
+    """Settings of a corpus's index.
 
     Attributes:
         backend: ``fts5`` (BM25 by SQLite, no dependency), ``tantivy`` (BM25, faster; extra ``search``), ``dense``
             (vectors; extra ``dense``) or ``hybrid`` (fts5 and dense, fused by rank).
-        embedder: for ``dense`` and ``hybrid``.
-        faiss_factory: a faiss index in place of the exact matrix, for example ``"HNSW32"``.
-        cache: where indexes are kept; by default :func:`~agentgym.cache.cache_folder`.
-        show_progress: a bar on standard error while an index is built, if that is a terminal.
+        embedder: computes the vectors for ``dense`` and ``hybrid``.
+        faiss_factory: a faiss index instead of the exact matrix, for example ``"HNSW32"``.
+        cache: folder of the indexes; by default :func:`~agentgym.cache.cache_folder`.
+        show_progress: show a progress bar on standard error while an index is built, if it is a terminal.
 
     Raises:
-        UsageError: there is no such backend, or it lacks its embedder.
+        UsageError: there is no such backend, or its embedder is missing.
     """
 
     backend: str = "fts5"
@@ -59,12 +59,12 @@ class IndexOptions:
 
 
 def open_retriever(corpus: Corpus, options: IndexOptions | None = None) -> Retriever:
-    """A retriever over a corpus; the first call for this content builds its index, which takes a while.
+    """Open a retriever for a corpus. The first call for this content builds the index, which takes a while.
 
-    Any number of threads and processes may hold one, and may ask for it at the same time.
+    Any number of threads and processes may open the same index at the same time.
 
     Raises:
-        CorruptDataError: the corpus cannot be read, or has two documents of one id.
+        CorruptDataError: the corpus cannot be read, or two documents have the same id.
         MissingExtraError: the backend's package is not installed.
         EnvError: the index cannot be read.
 
@@ -89,7 +89,7 @@ def _open_fts5(corpus: Corpus, options: IndexOptions) -> Retriever:
 
 
 def _open_tantivy(corpus: Corpus, options: IndexOptions) -> Retriever:
-    tantivy_index.imported_tantivy()  # before anything is built
+    tantivy_index.imported_tantivy()  # raise before the index is built
     return tantivy_index.TantivyRetriever(_folder(corpus, options, "tantivy", tantivy_index.build))
 
 
@@ -121,16 +121,17 @@ def _folder(
 # --------------------------------------------------------------------------- hybrid retrieval by reciprocal rank fusion
 
 RRF_K = 60
-"""Cormack, Clarke and Buettcher's constant."""
+"""Constant of reciprocal rank fusion, from the paper cited in :func:`fuse`."""
 DEPTH = 50
-"""Ranks of each retriever that count."""
+"""Number of ranks of each retriever that count."""
 
 
 def fuse(rankings: Sequence[Sequence[Hit]], k: int, rrf_k: int = RRF_K) -> tuple[Hit, ...]:
-    """The best ``k`` of several rankings of the same corpus: a document's score is the sum of 1 / (rrf_k + rank).
+    """Return the best ``k`` documents of several rankings, scored by the sum of ``1 / (rrf_k + rank)``.
 
-    Ranks count from 1; of equal scores, the one seen first, ranking by ranking, comes first. Source: "Reciprocal Rank
-    Fusion outperforms Condorcet and individual Rank Learning Methods" (Cormack, Clarke, Buettcher 2009).
+    Ranks count from 1. Among equal scores, the document that appears first, ranking by ranking, comes first. Source:
+    "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods" (Cormack, Clarke, Buettcher
+    2009).
 
     Example:
         >>> a, b = Hit("a", "A", "", 9.0), Hit("b", "B", "", 8.0)
@@ -148,16 +149,16 @@ def fuse(rankings: Sequence[Sequence[Hit]], k: int, rrf_k: int = RRF_K) -> tuple
 
 
 class HybridRetriever(AsyncRetriever):
-    """Several retrievers of the same corpus as one.
+    """A retriever that fuses several retrievers of the same corpus.
 
     Raises:
-        UsageError: none is given, or they hold different numbers of documents.
+        UsageError: no retriever is given, or their numbers of documents differ.
     """
 
     def __init__(self, retrievers: Sequence[Retriever], rrf_k: int = RRF_K, depth: int = DEPTH) -> None:
         if not retrievers or len({len(retriever) for retriever in retrievers}) > 1:
             raise UsageError(
-                f"a hybrid is of retrievers of one corpus; got {[len(each) for each in retrievers]} documents"
+                f"a hybrid needs retrievers of the same corpus; got {[len(each) for each in retrievers]} documents"
             )
         self._retrievers = tuple(retrievers)
         self._rrf_k = rrf_k

@@ -1,4 +1,4 @@
-"""A corpus in memory: for worlds that are made by the hundred and small enough to be indexed in a moment."""
+"""A retriever in memory, for generated corpora that are small enough to be indexed in a moment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from agentgym.tools.retrieval.types import Document, Hit, no_document
 from agentgym.tools.retrieval.words import SNIPPET_CHARS, query_words, snippet_of
 
 _NUM_NAMED = 200
-"""Ids that an unknown one is compared with."""
+"""Most ids that an unknown id is compared with for suggestions."""
 
 
 class MemoryRetriever:
-    """BM25 over documents in memory, with the same ranking on every machine; a title's words count twice more.
+    """BM25 over documents in memory, with the same ranking on every machine. Words in the title count twice.
 
     Args:
-        documents: their ids are different.
-        snippet_chars: longest snippet.
+        documents: documents with distinct ids.
+        snippet_chars: longest snippet in characters.
 
     Example:
         >>> demons = [Document("7", "Lilu", "A demon of the night."), Document("8", "Gallu", "A demon.")]
@@ -33,13 +33,13 @@ class MemoryRetriever:
         self._index = SearchIndex(f"{document.title} {document.title} {document.text}" for document in self._documents)
 
     def search(self, query: str, k: int) -> tuple[Hit, ...]:
-        """See :meth:`~agentgym.tools.retrieval.types.Retriever.search`; at most 50 documents are ranked."""
+        """Return the best documents; see :meth:`~agentgym.tools.retrieval.types.Retriever.search`. At most 50."""
         words = query_words(query)
         found = self._index.search(query)[: max(0, k)]
         return tuple(self._hit(self._documents[place], words, -rank) for rank, place in enumerate(found))
 
     def document(self, doc_id: str) -> Document:
-        """See :meth:`~agentgym.tools.retrieval.types.Retriever.document`."""
+        """Return a document; see :meth:`~agentgym.tools.retrieval.types.Retriever.document`."""
         if doc_id not in self._place_of:
             raise no_document(doc_id, list(self._place_of)[:_NUM_NAMED])
         return self._documents[self._place_of[doc_id]]
@@ -48,7 +48,7 @@ class MemoryRetriever:
         return len(self._documents)
 
     def close(self) -> None:
-        """Nothing is held but memory."""
+        """Do nothing, since only memory is used."""
 
     def _hit(self, document: Document, words: Iterable[str], score: float) -> Hit:
         return Hit(document.id, document.title, snippet_of(document.text, words, self._snippet_chars), score)

@@ -1,7 +1,7 @@
-"""One index for many rollout workers: a retriever behind HTTP (the only module of the tools that imports FastAPI).
+"""An HTTP server of one index for many rollout workers. (The only module of the tools that imports FastAPI.)
 
-Beside routes of our own there is ``/retrieve``, with the request and answer of Search-R1's retrieval server, which
-other trainers' search tools speak to.
+In addition to its own routes, it has ``/retrieve`` with the request and response of Search-R1's retrieval server, which
+search tools of other trainers use.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retriever
 
 SETTINGS = "AGENTGYM_SEARCH_SERVER"
-"""Environment variable by which worker processes learn what to serve: JSON of corpus, backend and model."""
+"""Environment variable that tells worker processes what to serve: JSON of corpus, backend and model."""
 MAX_QUERIES = 256
-"""Of one request to ``/retrieve``."""
+"""Most queries of one request to ``/retrieve``."""
 LIMITS: Mapping[str, Any] = {
-    "limit_concurrency": 4096,  # connections of one process; more are answered by 503
+    "limit_concurrency": 4096,  # connections of one process; further ones get 503
     "timeout_keep_alive": 30,
     "h11_max_incomplete_event_size": 64 * 1024,
     "http": PunctualHTTP,
 }
-"""Of a connection, as uvicorn's settings."""
+"""Limits of connections, as settings of uvicorn."""
 
 
 def _whole(text: str) -> str:
@@ -52,7 +52,7 @@ def _whole(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
-"""Text without half surrogates, which neither indexes nor answers can hold."""
+"""Text without halves of surrogate pairs, which neither indexes nor responses can hold."""
 
 
 class SearchRequest(BaseModel):
@@ -63,13 +63,13 @@ class SearchRequest(BaseModel):
 
 
 class DocumentRequest(BaseModel):
-    """``POST /document``: ids may be URLs, which do not fit into a path."""
+    """``POST /document``. It is a POST request because ids may be URLs, which do not fit into a path."""
 
     doc_id: Text
 
 
 class RetrieveRequest(BaseModel):
-    """``POST /retrieve``, as Search-R1's."""
+    """``POST /retrieve``, in the format of Search-R1."""
 
     queries: list[Text] = Field(max_length=MAX_QUERIES)
     topk: int | None = Field(default=None, ge=0, le=1000)
@@ -77,13 +77,14 @@ class RetrieveRequest(BaseModel):
 
 
 def search_app(retriever: Retriever, name: str = "") -> FastAPI:
-    """The web app over a retriever.
+    """Return the web app of a retriever.
 
-    A local retriever answers in threads, so that one long search holds up nobody else. Requests that cannot be read
-    are answered by 400 and where the fault is, without what was sent.
+    A local retriever answers in threads, so that a long search does not block others. Malformed requests get 400 and
+    the position of the fault, without the request's content.
 
     Args:
-        name: says in ``/health`` what is served.
+        retriever: the retriever to serve.
+        name: name of the corpus in ``/health``.
     """
     app = FastAPI(title="agentgym search", openapi_url=None)
     app.add_middleware(BodyLimits)
@@ -128,7 +129,7 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
 
 
 class _InThreads:
-    """A retriever as coroutines: a local one in as many threads as there are processors, each with its connection."""
+    """An asynchronous interface to a retriever. A local one runs in one thread per CPU, each with its connection."""
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
@@ -149,7 +150,7 @@ async def _retrieved(served: _InThreads, query: str, k: int, with_scores: bool) 
     try:
         hits = await served.asearch(wire.checked_text(query), k)
     except ToolError:
-        hits = ()  # one empty query of a batch spoils no other's answer
+        hits = ()  # an invalid query of a batch does not affect the others
     documents = [wire.contents_of(await served.adocument(hit.doc_id)) for hit in hits]
     if not with_scores:
         return documents
@@ -157,12 +158,12 @@ async def _retrieved(served: _InThreads, query: str, k: int, with_scores: bool) 
 
 
 def settings_to_environment(corpus: Path, backend: str, model: str) -> None:
-    """Tell processes that are started from here what :func:`app_from_environment` serves."""
+    """Set the environment variable from which :func:`app_from_environment` of child processes reads its settings."""
     os.environ[SETTINGS] = json.dumps({"corpus": str(corpus), "backend": backend, "model": model})
 
 
 def app_from_environment() -> FastAPI:
-    """The app for a process that uvicorn has started."""
+    """Return the web app in a process that uvicorn has started."""
     settings = json.loads(os.environ[SETTINGS])
     return search_app(
         retriever_for(Path(settings["corpus"]), settings["backend"], settings["model"]), settings["corpus"]
@@ -170,20 +171,20 @@ def app_from_environment() -> FastAPI:
 
 
 def retriever_for(corpus: Path, backend: str, model: str) -> Retriever:
-    """The retriever a server is to serve.
+    """Return the retriever that a server serves.
 
     Raises:
-        UsageError: there is no such corpus or backend, or the backend needs a model and none is named.
+        UsageError: there is no such corpus or backend, or the backend needs a model and none is given.
     """
     embedder = SentenceTransformerEmbedder(model) if model else None
     return open_retriever(jsonl_corpus(corpus), IndexOptions(backend=backend, embedder=embedder))
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket at an address, not yet listening.
+    """Return a socket that is bound to an address but not yet listening.
 
     Raises:
-        UsageError: the address cannot be had.
+        UsageError: the address cannot be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family)
@@ -199,7 +200,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def serve(listening: socket.socket, workers: int) -> None:
-    """Serve what :func:`settings_to_environment` named, until a signal."""
+    """Serve the retriever set by :func:`settings_to_environment` until a signal arrives."""
     config = uvicorn.Config(
         f"{__name__}:{app_from_environment.__name__}",
         factory=True,

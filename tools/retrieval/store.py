@@ -1,6 +1,6 @@
-"""Documents in a SQLite file: written once, then read by any number of threads and processes.
+"""Documents in a SQLite file, which is written once and then read by any number of threads and processes.
 
-Every index has one beside it (FTS5 lies in the same file), so that no engine must keep texts.
+Every index has such a file (FTS5 uses the same one), so that search engines need not store texts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from agentgym.tools.retrieval.words import query_words, snippet_of
 
 FILE = "documents.sqlite"
 MAX_HITS = 1000
-"""Given for one query, however many are asked for."""
+"""Most hits of one query."""
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a new store's file; what is written is on disk at the end.
+    """Yield a connection to a new store's file, which is flushed to disk at the end.
 
-    Nothing is journalled: a store that was not finished is thrown away as a whole.
+    There is no journal, since an unfinished store is discarded completely.
     """
     connection = sqlite3.connect(folder / FILE, isolation_level=None)
     try:
@@ -41,7 +41,7 @@ def writing(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def write_documents(connection: sqlite3.Connection, documents: Iterable[Document]) -> Iterator[tuple[int, Document]]:
-    """Write documents one by one, and give each with its number, which counts from 1, to whoever indexes it.
+    """Write documents one by one and yield each with its number, from 1, for the indexer.
 
     Raises:
         CorruptDataError: two documents have the same id.
@@ -63,7 +63,7 @@ def write_documents(connection: sqlite3.Connection, documents: Iterable[Document
 class DocumentStore:
     """The documents of an index folder, read-only.
 
-    Connections are one per thread and process, and take the file as unchanging, so that readers need no locks.
+    There is one connection per thread and process. Connections treat the file as immutable, so readers need no locks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -78,7 +78,7 @@ class DocumentStore:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """This thread's connection; what fails in it is a failure of the index.
+        """Yield this thread's connection; errors in the ``with`` block become errors of the index.
 
         Raises:
             EnvError: the file cannot be read.
@@ -88,14 +88,14 @@ class DocumentStore:
             raise ClosedError(f"the index at {self.path.parent} is closed; open it again")
         with boundary(EnvError, f"index at {self.path.parent} (delete the folder, and it is built anew)"):
             kept = getattr(self._local, "connection", None)
-            if kept is None or kept[0] != os.getpid():  # a connection does not survive a fork
+            if kept is None or kept[0] != os.getpid():  # a connection cannot be used after a fork
                 uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
                 kept = (os.getpid(), sqlite3.connect(uri, uri=True, check_same_thread=False))
                 self._local.connection = kept
             yield kept[1]
 
     def by_number(self, numbers: Sequence[int]) -> list[Document]:
-        """The documents of these numbers, in their order."""
+        """Return the documents with these numbers, in this order."""
         with self.reading() as connection:
             marks = ",".join("?" * len(numbers))
             rows = connection.execute(
@@ -105,10 +105,10 @@ class DocumentStore:
         return [found[number] for number in numbers]
 
     def by_id(self, doc_id: str) -> Document:
-        """A document.
+        """Return a document by its id.
 
         Raises:
-            ToolError: type ``unknown_document``, naming ids next to it in alphabetical order.
+            ToolError: of type ``unknown_document``; the message names alphabetically close ids.
         """
         doc_id = doc_id.encode(errors="replace").decode()
         with self.reading() as connection:
@@ -123,23 +123,23 @@ class DocumentStore:
         raise no_document(doc_id, [name for (name,) in near])
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._is_closed = True
         self._local = threading.local()
 
 
 class LocalRetriever:
-    """The base of retrievers on an index folder: all but the ranking."""
+    """Base class of retrievers with an index folder; subclasses implement the ranking."""
 
     def __init__(self, folder: Path) -> None:
         self.store = DocumentStore(folder)
 
     def rank(self, query: str, k: int) -> list[tuple[int, float]]:
-        """Numbers and scores of the best ``k`` documents, best first."""
+        """Return numbers and scores of the best ``k`` documents, best first."""
         raise NotImplementedError
 
     def search(self, query: str, k: int) -> tuple[Hit, ...]:
-        """See :meth:`~agentgym.tools.retrieval.types.Retriever.search`."""
+        """Return the best documents; see :meth:`~agentgym.tools.retrieval.types.Retriever.search`."""
         words = query_words(query)
         ranked = self.rank(query, min(k, len(self.store), MAX_HITS)) if k > 0 and len(self.store) else []
         documents = self.store.by_number([number for number, _ in ranked])
@@ -149,12 +149,12 @@ class LocalRetriever:
         )
 
     def document(self, doc_id: str) -> Document:
-        """See :meth:`~agentgym.tools.retrieval.types.Retriever.document`."""
+        """Return a document; see :meth:`~agentgym.tools.retrieval.types.Retriever.document`."""
         return self.store.by_id(doc_id)
 
     def __len__(self) -> int:
         return len(self.store)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.store.close()

@@ -1,6 +1,6 @@
-"""tantivy: BM25 in Rust, several times as fast as SQLite's; the extra ``search``.
+"""BM25 with tantivy, a Rust library that is several times as fast as SQLite (extra ``search``).
 
-It scores the title as a text of its own, which being short weighs enough without a factor.
+It scores the title as a separate field. Because titles are short, their words weigh enough without a factor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentgym.tools.retrieval.words import query_words, telling_words
 
 FOLDER = "tantivy"
 WRITER_BYTES = 64 << 20
-"""Memory of the one thread that builds; what is more is on disk."""
+"""Memory of the indexing thread in bytes; further data go to disk."""
 
 
 def build(folder: Path, documents: Iterable[Document]) -> None:
@@ -29,7 +29,7 @@ def build(folder: Path, documents: Iterable[Document]) -> None:
     tantivy = imported_tantivy()
     (folder / FOLDER).mkdir()
     index = tantivy.Index(_schema(tantivy), path=str(folder / FOLDER))
-    writer = index.writer(heap_size=WRITER_BYTES, num_threads=1)  # one thread: the same index each time
+    writer = index.writer(heap_size=WRITER_BYTES, num_threads=1)  # one thread makes the index deterministic
     with writing(folder) as connection:
         for number, document in write_documents(connection, documents):
             writer.add_document(tantivy.Document(number=number, title=document.title, text=document.text))
@@ -38,21 +38,22 @@ def build(folder: Path, documents: Iterable[Document]) -> None:
 
 
 class TantivyRetriever(LocalRetriever):
-    """BM25 by tantivy."""
+    """A BM25 retriever with tantivy."""
 
     def __init__(self, folder: Path) -> None:
         tantivy = imported_tantivy()
         super().__init__(folder)
         with boundary(EnvError, f"index at {folder} (delete the folder, and it is built anew)"):
             self._index = tantivy.Index.open(str(folder / FOLDER))
-            self._index.config_reader(reload_policy="manual")  # it never changes: nothing to watch
+            self._index.config_reader(reload_policy="manual")  # the index never changes, so it need not be watched
             self._searcher = self._index.searcher()
         self._stemmer = _stemmer(tantivy)
         self.num_documents_with = functools.lru_cache(maxsize=100_000)(self._num_documents_with)
 
     def rank(self, query: str, k: int) -> list[tuple[int, float]]:
         counts = {word: self.num_documents_with(word) for word in query_words(query)}
-        words = " ".join(f'"{word}"' for word in telling_words(counts, len(self.store)))  # quoted, none is an operator
+        # quoted, so that no word is an operator
+        words = " ".join(f'"{word}"' for word in telling_words(counts, len(self.store)))
         with boundary(EnvError, f"index at {self.store.path.parent}"):
             parsed = self._index.parse_query(words, ["title", "text"])
             found = self._searcher.search(parsed, k, count=False).hits
@@ -85,10 +86,10 @@ def _schema(tantivy: Any) -> Any:
 
 
 def imported_tantivy() -> Any:
-    """tantivy.
+    """Import tantivy.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: tantivy is not installed.
     """
     require_extra("the backend tantivy", "search", "tantivy")
     import tantivy

@@ -1,8 +1,8 @@
-"""Types of all retrievers: documents, ranked hits, and two questions (what fits, and what says this one).
+"""Types of all retrievers: documents, ranked hits, and the protocol to search and to open documents.
 
-Sync and async callers share the one protocol :class:`Retriever`. A retriever that waits for a network offers the
-coroutines of :class:`AsyncRetriever` as well; :func:`asearch` and :func:`adocument` await those where they exist and
-else answer inline: a local index answers in about a millisecond, which needs no thread.
+Synchronous and asynchronous callers share the protocol :class:`Retriever`. A retriever that waits for a network also
+has the coroutines of :class:`AsyncRetriever`. :func:`asearch` and :func:`adocument` await them if they exist. Otherwise
+they call the retriever directly, since a local index answers in about a millisecond.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from agentgym.errors import ToolError
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text of a corpus: a passage, an article or a web page.
+    """A document of a corpus: a passage, an article or a web page.
 
     Attributes:
-        id: its name within the corpus, by which it is opened.
-        title: one line; may be empty.
-        text: all of it, without markup.
-        url: where it comes from, empty if from nowhere in particular.
+        id: unique id in the corpus, by which the document is opened.
+        title: title of one line; may be empty.
+        text: the whole text without markup.
+        url: source of the document; empty if there is none.
 
     Example:
         >>> Document("7", "Lilu", "A demon of the night.").url
@@ -41,11 +41,10 @@ class Hit:
     """A ranked result.
 
     Attributes:
-        doc_id: what :meth:`Retriever.document` takes.
-        title: the document's.
-        snippet: the part of its text that fits the query, cut to some 320 characters with each cut marked by an
-            ellipsis.
-        score: higher is better; comparable within one answer alone.
+        doc_id: id for :meth:`Retriever.document`.
+        title: title of the document.
+        snippet: the part of the text that fits the query, cut to about 320 characters, with an ellipsis at each cut.
+        score: higher is better; comparable only within one answer.
 
     Example:
         >>> Hit("7", "Lilu", "A demon of the night.", 3.2).doc_id
@@ -59,10 +58,10 @@ class Hit:
 
 
 class Retriever(Protocol):
-    """Ranks documents for a query and hands them out.
+    """A searchable collection of documents.
 
-    What the policy did wrong is a :class:`~agentgym.errors.ToolError` (unknown document, a query without any word);
-    what failed by itself is an :class:`~agentgym.errors.InfrastructureError`, which is never a reward.
+    A mistake of the policy (unknown document, query without a word) raises :class:`~agentgym.errors.ToolError`. A
+    failure of the index raises :class:`~agentgym.errors.InfrastructureError`, which is never a reward.
 
     Example:
         >>> class One:
@@ -82,47 +81,47 @@ class Retriever(Protocol):
     """
 
     def search(self, query: str, k: int) -> tuple[Hit, ...]:
-        """The best ``k`` documents, best first; fewer, or none, if fewer fit.
+        """Return the best ``k`` documents, best first; fewer, or none, if fewer match.
 
         Raises:
-            ToolError: type ``invalid_query``, if there is nothing to look for in the query.
+            ToolError: of type ``invalid_query``, if the query contains no search term.
             InfrastructureError: the index or its server failed.
         """
         ...
 
     def document(self, doc_id: str) -> Document:
-        """The document of that id.
+        """Return the document with an id.
 
         Raises:
-            ToolError: type ``unknown_document``, naming ids that exist near it.
+            ToolError: of type ``unknown_document``; the message names similar ids.
             InfrastructureError: the index or its server failed.
         """
         ...
 
     def __len__(self) -> int:
-        """Number of documents; 0 if that cannot be known, as on the web."""
+        """Return the number of documents; 0 if it is unknown, as on the web."""
         ...
 
     def close(self) -> None:
-        """Free what it holds; a second call does nothing."""
+        """Free all resources; a second call does nothing."""
         ...
 
 
 @runtime_checkable
 class AsyncRetriever(Retriever, Protocol):
-    """A retriever that waits for something: the same answers as coroutines."""
+    """A retriever with coroutines, for sources behind a network."""
 
     async def asearch(self, query: str, k: int) -> tuple[Hit, ...]:
-        """:meth:`Retriever.search` as a coroutine."""
+        """Return the best documents, as :meth:`Retriever.search` does."""
         ...
 
     async def adocument(self, doc_id: str) -> Document:
-        """:meth:`Retriever.document` as a coroutine."""
+        """Return a document, as :meth:`Retriever.document` does."""
         ...
 
 
 async def asearch(retriever: Retriever, query: str, k: int) -> tuple[Hit, ...]:
-    """Search from a coroutine, whichever retriever it is.
+    """Search any retriever from a coroutine.
 
     Example:
         >>> class Empty:
@@ -137,17 +136,17 @@ async def asearch(retriever: Retriever, query: str, k: int) -> tuple[Hit, ...]:
 
 
 async def adocument(retriever: Retriever, doc_id: str) -> Document:
-    """Get a document from a coroutine, whichever retriever it is."""
+    """Open a document of any retriever from a coroutine."""
     if isinstance(retriever, AsyncRetriever):
         return await retriever.adocument(doc_id)
     return retriever.document(doc_id)
 
 
 def no_document(doc_id: str, nearby: Iterable[str]) -> ToolError:
-    """The error for an id that does not exist.
+    """Return the error for an unknown id.
 
     Args:
-        nearby: some ids that do exist; the five most similar are named.
+        nearby: some existing ids; the message names the five most similar ones.
 
     Example:
         >>> print(no_document("doc-12", ["doc-21", "doc-2", "zebra"]))

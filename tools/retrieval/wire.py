@@ -8,19 +8,19 @@ from agentgym.errors import ToolError
 from agentgym.tools.retrieval.types import Document, Hit
 
 POLICY_STATUS = 422
-"""HTTP status of what the policy did wrong; its body is ``{"error": {"type", "message"}}``."""
+"""HTTP status of a policy's mistake; the body is ``{"error": {"type", "message"}}``."""
 DEFAULT_TOPK = 3
 
 
 MAX_TEXT = 200_000
-"""Characters of a query or an id."""
+"""Most characters of a query or an id."""
 
 
 def checked_text(text: str) -> str:
-    """Return a query or an id that a server takes.
+    """Return a query or an id after checking its length.
 
     Raises:
-        ToolError: it is too long, which is the policy's doing.
+        ToolError: the text is too long, which is a mistake of the policy.
     """
     if len(text) > MAX_TEXT:
         raise ToolError(f"a query or an id has at most {MAX_TEXT:,} characters, got {len(text):,}", "too_long")
@@ -28,7 +28,7 @@ def checked_text(text: str) -> str:
 
 
 def hits_from_json(body: Any) -> tuple[Hit, ...]:
-    """The results of ``{"hits": [...]}``.
+    """Parse ``{"hits": [...]}``.
 
     Raises:
         ValueError, TypeError, KeyError: it is something else.
@@ -44,7 +44,7 @@ def hits_from_json(body: Any) -> tuple[Hit, ...]:
 
 
 def document_from_json(body: Any) -> Document:
-    """The document of ``{"document": {...}}``.
+    """Parse ``{"document": {...}}``.
 
     Raises:
         ValueError, TypeError, KeyError: it is something else.
@@ -54,7 +54,7 @@ def document_from_json(body: Any) -> Document:
 
 
 def policy_error_from_json(body: Any) -> ToolError:
-    """The error of ``{"error": {"type", "message"}}``.
+    """Parse ``{"error": {"type", "message"}}``.
 
     Raises:
         ValueError, TypeError, KeyError: it is something else.
@@ -63,7 +63,7 @@ def policy_error_from_json(body: Any) -> ToolError:
 
 
 def contents_of(document: Document) -> dict[str, str]:
-    """A document as Search-R1's servers give it: its title in quotation marks, a line break, its text.
+    """Return a document in Search-R1's format: title in quotation marks, line break, text.
 
     Example:
         >>> contents_of(Document("7", "Lilu", "A demon."))

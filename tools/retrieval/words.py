@@ -1,4 +1,4 @@
-"""The words of a query that are looked for."""
+"""Search words of a query, and snippets of documents that show them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from agentgym.errors import ToolError
 
 MAX_QUERY_CHARS = 4000
-"""Read of a query; the rest of a longer one is not looked at."""
+"""Most characters of a query that are read; the rest is ignored."""
 MAX_QUERY_WORDS = 64
-"""Different words looked up for one query."""
+"""Most distinct words of a query that are looked up."""
 MAX_WORD_CHARS = 64
 MAX_COMMON_SHARE = 0.1
-"""Words in a larger share of the documents tell little and cost most; they are looked for if there are no others."""
+"""Largest share of documents that a search word may occur in. More frequent words are expensive and carry little
+information, so they are used only if there are no others."""
 
 _STOP_WORDS = """
     a about am an and are as at be been but by can could did do does for from had has have he her his how i if
@@ -21,18 +22,18 @@ _STOP_WORDS = """
     they this those to was we were what when where which who whom whose why will with would you your
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""English function and question words: nearly every document holds them."""
+"""English function and question words, which occur in nearly every document."""
 
 _WORD = re.compile(r"[^\W_]+")
 
 
 def query_words(query: str) -> tuple[str, ...]:
-    """The different words of a query in lower case, without stop words unless there are no others.
+    """Return the distinct words of a query in lower case, without stop words unless there are no others.
 
-    Operators of a search engine's own language are words like any other: nothing of a query is ever run.
+    Operators of a search engine's query language are treated as ordinary words, so a query is never executed.
 
     Raises:
-        ToolError: type ``invalid_query``, if there is no word in it.
+        ToolError: of type ``invalid_query``, if the query contains no word.
 
     Example:
         >>> query_words('Who is "Lilu" OR NEAR(x)?')
@@ -48,7 +49,7 @@ def query_words(query: str) -> tuple[str, ...]:
 
 
 def telling_words(counts: Mapping[str, int], num_documents: int) -> list[str]:
-    """Of words that so many documents hold, those worth looking for, the rarest first.
+    """Return the informative words, the rarest first.
 
     Example:
         >>> telling_words({"city": 30, "lilu": 1, "gallu": 0, "demon": 3}, num_documents=100)
@@ -61,7 +62,7 @@ def telling_words(counts: Mapping[str, int], num_documents: int) -> list[str]:
 
 
 def readable_query(query: str) -> str:
-    """Return the part of a query that is read, as text that has UTF-8.
+    """Return the part of a query that is read, as text that UTF-8 can encode.
 
     Example:
         >>> readable_query("half a pair: \\ud800")
@@ -70,17 +71,20 @@ def readable_query(query: str) -> str:
     return query[:MAX_QUERY_CHARS].encode(errors="replace").decode()
 
 
-# ------------------------------------------------------------------------------ which part of a document a result shows
+# ------------------------------------------------------------------------------ snippets of documents in results
 
 SNIPPET_CHARS = 320
-"""About 80 tokens of English: retrievers know no tokenizer, and four characters to a token is the usual estimate."""
+"""Longest snippet in characters. That is about 80 tokens of English, at the usual estimate of four characters per
+token; retrievers have no tokenizer."""
 
 
 def snippet_of(text: str, terms: Iterable[str], max_chars: int = SNIPPET_CHARS) -> str:
-    """The window of a text that shows the most of the terms, cut at words, each cut marked by an ellipsis.
+    """Return the window of a text with the most distinct terms, cut at words, with an ellipsis at each cut.
 
     Args:
-        terms: lower-case words; the window opens a little before the first place of one of them.
+        text: the text of the document.
+        terms: words in lower case; the window begins shortly before the first occurrence of one.
+        max_chars: longest window in characters, without the ellipses.
 
     Example:
         >>> snippet_of("one two three four five six seven", ["five"], max_chars=16)
@@ -104,5 +108,5 @@ def _best_place(lowered: str, terms: tuple[str, ...], max_chars: int) -> int:
     places = sorted(place for term in terms if (place := lowered.find(term)) >= 0)
     if not places:
         return 0
-    reach = max_chars * 2 // 3  # of the window lies behind the place
+    reach = max_chars * 2 // 3  # share of the window after the first occurrence
     return max(places, key=lambda place: (sum(place <= other < place + reach for other in places), -place))

@@ -1,1 +1,1 @@
-"""The live web: engines, a page fetcher, and a cassette that plays the same answers again."""
+"""The live web: search engines, a page fetcher, and a cassette that records and replays answers."""

@@ -1,7 +1,7 @@
-"""A cassette: answers of the live web, recorded once and played again.
+"""A cassette, which records answers of the live web and replays them.
 
-The web changes from day to day. With a cassette training is repeatable, and two evaluations differ by the policy alone.
-A file holds one JSON object a line and only ever grows, so any number of processes may add to it at the same time.
+The web changes daily. With a cassette, training is repeatable, and two evaluations differ only in the policy. A file
+has one JSON object per line and is append-only, so any number of processes may add to it at the same time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, EnvError, ToolError, UsageError
 
 PAGE = "page"
-"""In place of the engine for what was fetched; its query is the URL and its k is 0."""
+"""Engine name of fetched pages; the query is the URL and ``k`` is 0."""
 LINKED_PAGE = "page with links"
-"""The same with the links that are in the text."""
+"""Engine name of fetched pages whose text includes links."""
 
 
 class CassetteMode(StrEnum):
-    """The requests that go to the web: all of them, none, or those that the file lacks."""
+    """Requests that go to the web: all (``record``), none (``replay``), or those missing in the file (``auto``)."""
 
     RECORD = "record"
     REPLAY = "replay"
@@ -34,12 +34,12 @@ class CassetteMode(StrEnum):
 
 
 class CassetteMissError(EnvError):
-    """A cassette that may only be replayed lacks an answer; never a reward, since no policy is to blame."""
+    """A replayed cassette lacks an answer. It is an infrastructure failure, since the policy is not at fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of an answer; ``date`` is the user's name for this state of the web, usually a date."""
+    """The key of an answer. ``date`` is the user's name for the recorded state of the web, usually a date."""
 
     engine: str
     query: str
@@ -48,15 +48,15 @@ class Key:
 
 
 class Cassette:
-    """Recorded answers.
+    """Recorded answers in a file.
 
-    A later line counts more than an earlier one of the same key, so recording again renews an answer. Of processes
-    that record the same key at once in mode ``auto``, all give the answer of the first.
+    For each key the last line counts, so recording again replaces an answer. If several processes record the same key
+    at once in mode ``auto``, all return the answer of the first.
 
     Args:
         path: the file; in mode ``replay`` it must exist.
         mode: see :class:`CassetteMode`.
-        date: names the state of the web that is recorded or played, for example ``"2026-11-21"``.
+        date: name of the recorded or replayed state of the web, for example ``"2026-11-21"``.
 
     Raises:
         UsageError: there is nothing to replay, or the date is empty.
@@ -67,24 +67,27 @@ class Cassette:
         self.mode = CassetteMode(mode)
         self.date = date
         if not date:
-            raise UsageError("a cassette needs a date: what is recorded today is not what the web says tomorrow")
+            raise UsageError("a cassette needs a date, which names the recorded state of the web, as in '2026-11-21'")
         if self.mode is CassetteMode.REPLAY and not self.path.is_file():
             raise UsageError(f"no cassette at {self.path} to replay; record one first (mode 'auto' or 'record')")
-        self._places: dict[Key, tuple[int, int]] = {}  # where in the file, since pages may be more than memory
+        self._places: dict[Key, tuple[int, int]] = {}  # offsets in the file, since all pages may exceed memory
         self._num_read = 0
         self._lock = threading.Lock()
 
     async def answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[object]]) -> Any:
-        """The recorded answer, or the one that ``ask`` gives now.
+        """Return the recorded answer, or the result of ``ask``, which is then recorded.
 
-        What the policy did wrong (a :class:`~agentgym.errors.ToolError`) is recorded and raised again like an answer;
-        failures of the infrastructure are not recorded.
+        A mistake of the policy (:class:`~agentgym.errors.ToolError`) is recorded and raised again on replay.
+        Infrastructure failures are not recorded.
 
         Args:
-            ask: gives the answer as JSON-like data.
+            engine: name of the engine.
+            query: the query or URL.
+            k: number of results.
+            ask: coroutine function that returns the answer as JSON data.
 
         Raises:
-            CassetteMissError: in mode ``replay``, if it was not recorded.
+            CassetteMissError: the answer is not recorded, in mode ``replay``.
         """
         key = Key(engine, query.encode(errors="replace").decode(), k, self.date)
         recorded = None if self.mode is CassetteMode.RECORD else self._lookup(key)
@@ -100,7 +103,7 @@ class Cassette:
         return recorded["answer"]
 
     def engines(self) -> tuple[str, ...]:
-        """Return the engines whose answers of this date are recorded."""
+        """Return the engines with recorded answers of this date."""
         with self._lock:
             self._read_new_lines()
             return tuple(sorted({key.engine for key in self._places if key.date == self.date} - {PAGE, LINKED_PAGE}))
@@ -123,7 +126,7 @@ class Cassette:
         with self._lock, self.path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self._read_new_lines()
-            if self.mode is CassetteMode.AUTO and key in self._places:  # another process was quicker
+            if self.mode is CassetteMode.AUTO and key in self._places:  # another process recorded it first
                 return self._entry(key) or outcome
             if self._ends_in_half_a_line():
                 line = b"\n" + line
@@ -140,13 +143,13 @@ class Cassette:
             file.seek(self._num_read)
             for line in file:
                 if not line.endswith(b"\n"):
-                    return  # being written, or left by a process that was killed
+                    return  # an incomplete line: it is being written, or its writer was killed
                 place = (self._num_read, len(line))
                 self._num_read += len(line)
                 try:
                     self._places[Key(**read_json(line)["key"])] = place
                 except (ValueError, TypeError, KeyError):
-                    continue  # half a line, to which another was added later: its answer is simply not there
+                    continue  # an incomplete line with another line appended to it; its answer counts as missing
 
     def _entry(self, key: Key) -> dict[str, object] | None:
         if key not in self._places:

@@ -1,4 +1,4 @@
-"""Search engines of the live web: a SearxNG instance of your own, or Brave's API with a key."""
+"""Search engines of the live web: your own SearxNG instance, or Brave's API with a key."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from agentgym.tools.web.cassette import Cassette
 from agentgym.tools.web.fetch import ssl_context
 
 BRAVE_KEY = "BRAVE_API_KEY"
-"""Environment variable that holds the key of Brave's API; it is sent and never shown."""
+"""Environment variable with the key of Brave's API. Messages never show the key."""
 BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
 MAX_BRAVE_CHARS, MAX_BRAVE_WORDS, MAX_BRAVE_RESULTS = 400, 50, 20
-"""Limits of Brave's API."""
+"""Limits of Brave's API: characters and words of a query, and number of results."""
 BACKOFF_S = 0.5
-"""Before the second try; doubled before each further one."""
+"""Seconds before the second attempt; doubled before each further one."""
 
 _MARKUP = re.compile(r"<[^>]*>")
 _TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
 
 
 class SearchEngine(Protocol):
-    """Ranks pages of the web for a query."""
+    """A search engine for web pages."""
 
     @property
     def name(self) -> str:
-        """Under which cassettes keep its answers."""
+        """Name under which cassettes store its answers."""
         ...
 
     async def search(self, query: str, k: int) -> tuple[Hit, ...]:
-        """The best ``k`` pages, their URLs as ids.
+        """Return the best ``k`` pages, with their URLs as ids.
 
         Raises:
-            ToolError: type ``invalid_query``, if the engine takes no such query.
-            InfrastructureError: it does not answer, refuses the key, or answers something else.
+            ToolError: of type ``invalid_query``, if the engine does not accept the query.
+            InfrastructureError: the engine does not answer, rejects the key, or returns invalid data.
         """
         ...
 
@@ -52,7 +52,7 @@ class SearxNG:
     """An instance of SearxNG or searx, whose settings allow the format json (``search.formats`` in settings.yml).
 
     Args:
-        url: the instance's.
+        url: URL of the instance.
     """
 
     name = "searxng"
@@ -62,6 +62,7 @@ class SearxNG:
         self._limits = (timeout_s, num_tries)
 
     async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        """Return the best ``k`` pages; see :meth:`SearchEngine.search`."""
         query_words(query)
         body = await _answer_of(self._url, {"q": query, "format": "json"}, {}, *self._limits)
         _refuse_silence(self._url, body)
@@ -86,6 +87,7 @@ class BraveSearch:
         self._limits = (timeout_s, num_tries)
 
     async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        """Return the best ``k`` pages, at most 20; see :meth:`SearchEngine.search`."""
         query_words(query)
         if len(query) > MAX_BRAVE_CHARS or len(query.split()) > MAX_BRAVE_WORDS:
             raise ToolError(
@@ -102,10 +104,10 @@ class BraveSearch:
 
 
 class RecordedEngine:
-    """The engine of a cassette, which is never asked.
+    """The engine name of a replayed cassette, whose :meth:`search` is never called.
 
     Raises:
-        UsageError: no engine of this date is recorded, or several are.
+        UsageError: the cassette has answers of no engine, or of several, for this date.
     """
 
     def __init__(self, cassette: Cassette) -> None:
@@ -116,14 +118,15 @@ class RecordedEngine:
         self.name = engines[0]
 
     async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        """Raise an error, since a replayed cassette answers all queries."""
         raise AssertionError("a replayed cassette asks no engine")
 
 
 def _refuse_silence(url: str, body: object) -> None:
-    """Refuse an empty answer for which the instance's own engines are to blame: that is no search without a hit.
+    """Raise an error for an empty answer that is due to failed engines of the instance, unlike a search without hits.
 
     Raises:
-        EnvError: naming the engines and what they said.
+        EnvError: engines failed; the message names them and their errors.
     """
     if isinstance(body, dict) and not body.get("results") and (failed := body.get("unresponsive_engines")):
         said = "; ".join(": ".join(map(str, one)) if isinstance(one, list) else str(one) for one in failed)
@@ -133,7 +136,7 @@ def _refuse_silence(url: str, body: object) -> None:
 async def _answer_of(
     url: str, parameters: dict[str, str], headers: dict[str, str], timeout_s: float, num_tries: int
 ) -> Any:
-    """An engine's answer; errors name the engine and the status, never a header."""
+    """Return an engine's answer. Errors name the engine and the status, but no header, since headers hold keys."""
     failure: InfrastructureError
     async with limited_async_client(timeout=timeout_s, headers=headers, verify=ssl_context()) as client:
         for num_tried in range(1, num_tries + 1):
@@ -167,15 +170,15 @@ def _json(url: str, response: httpx.Response) -> object:
     try:
         return read_json(response.content)
     except ValueError as error:
-        raise EnvError(f"the search engine at {url} answers something that is no JSON") from error
+        raise EnvError(f"the search engine at {url} returned invalid JSON") from error
 
 
 def _hits(url: str, k: int, rows: Any) -> tuple[Hit, ...]:
     try:
         found = [(str(page), _plain(title), _plain(text)) for page, title, text in rows()[: max(k, 0)]]
     except (TypeError, KeyError, AttributeError) as error:
-        raise EnvError(f"the search engine at {url} answers in a form of its own: {error!r}") from error
-    # Engines give ranks alone; the score falls with the rank, as hits want it.
+        raise EnvError(f"the search engine at {url} returned an unexpected structure: {error!r}") from error
+    # Engines return only ranks, so derive a score that decreases with the rank.
     return tuple(Hit(page, title, snippet_of(text, ()), 1 / rank) for rank, (page, title, text) in enumerate(found, 1))
 
 

@@ -1,8 +1,7 @@
-"""Pages from the live web, within limits of time, size and type, and of what robots.txt allows.
+"""Fetching of web pages within limits of time, size and type, and according to robots.txt.
 
-Failures of a page are answers to the agent, which chose its URL: a page that is gone, slow or broken is a
-:class:`~agentgym.errors.ToolError`. Were it a failure of the infrastructure, opening a dead page would be a way out of
-an episode that goes badly.
+The agent chooses the URL, so a missing, slow or broken page raises a :class:`~agentgym.errors.ToolError`. If it were an
+infrastructure failure, an agent could void a bad episode by opening a dead page.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class FetchOptions:
     """Limits of one fetch.
 
     Attributes:
-        timeout_s: for all of it: name look-up, redirects, robots.txt and body.
-        max_bytes: of a page, unpacked.
-        max_redirects: each is checked like the first URL.
-        user_agent: what servers and robots.txt are told.
-        obey_robots: refuse what robots.txt forbids this user agent.
-        allow_private: also fetch from this machine and its network. Only for pages of your own.
+        timeout_s: seconds for everything: name look-up, redirects, robots.txt and body.
+        max_bytes: largest page in bytes, after decompression.
+        max_redirects: most redirects, each of which is checked like the first URL.
+        user_agent: name that is sent to servers and looked up in robots.txt.
+        obey_robots: reject pages that robots.txt disallows for this user agent.
+        allow_private: allow pages on this machine and its network. Use it only for your own pages.
     """
 
     timeout_s: float = 20.0
@@ -49,7 +48,7 @@ class FetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A server's response: its URL after redirects, its type, and its bytes."""
+    """A server's response: URL after redirects, content type, and body."""
 
     url: str
     content_type: str
@@ -59,19 +58,19 @@ class Page:
 
 @lru_cache(maxsize=1)
 def ssl_context() -> ssl.SSLContext:
-    """Return the TLS context; it is made once, since that takes longer than many a page."""
+    """Return the TLS context, which is made once, since that takes longer than many a fetch."""
     return httpx.create_ssl_context()
 
 
 class Fetcher:
-    """Fetches pages; one serves any number of coroutines, of any loop."""
+    """A fetcher of pages for any number of coroutines in any event loop."""
 
     def __init__(self, options: FetchOptions | None = None) -> None:
         self.options = options or FetchOptions()
         self._robots: OrderedDict[str, RobotFileParser] = OrderedDict()
 
     async def fetch(self, url: str) -> Page:
-        """A page.
+        """Fetch a page.
 
         Raises:
             ToolError: types ``bad_url``, ``no_such_host``, ``refused_address``, ``forbidden_by_robots``,
@@ -110,7 +109,7 @@ class Fetcher:
             "Accept": ", ".join(READABLE_TYPES),
             "Accept-Encoding": "gzip",
         }
-        # A client of its own for each request: a connection to this address is for this host alone.
+        # A new client per request, so that a connection to this address is used for this host only.
         async with httpx.AsyncClient(timeout=self.options.timeout_s, trust_env=False, verify=ssl_context()) as client:
             pinned = url.copy_with(host=address, port=port, fragment=None)
             request = client.build_request("GET", pinned, headers=headers, extensions={"sni_hostname": host})
@@ -131,7 +130,7 @@ class Fetcher:
             raise ToolError(f"{site} forbids programs to read {url.path[:200]} (robots.txt)", "forbidden_by_robots")
 
     async def _robots_of(self, site: str) -> RobotFileParser:
-        """A site's rules as RFC 9309 reads them: none if there is no file, all forbidden if the server fails at it."""
+        """Return a site's rules according to RFC 9309: all allowed without a file, none if the server fails."""
         url = parsed_url(f"{site}/robots.txt")
         status, body = 503, b""
         for _ in range(self.options.max_redirects + 1):
@@ -187,19 +186,19 @@ def _page(url: str, status: int, headers: httpx.Headers, body: bytes) -> Page:
     return Page(url, content_type.strip(), charset, body)
 
 
-# ----------------------------------------- which addresses an agent's fetches may reach: none of the network it runs in
-# A page's URL comes from the model or from a page it read. Names are therefore resolved here, every address is checked,
-# and the connection goes to the address that was checked, so that a second look-up cannot lead elsewhere.
+# ----------------------------------------- addresses that an agent may fetch from: none in the local network A page's
+# URL comes from the model or from a page it read. Names are therefore resolved here, every address is checked, and the
+# connection goes to the address that was checked, so that a second look-up cannot lead elsewhere.
 
 PORTS = {"http": 80, "https": 443}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def parsed_url(url: str) -> httpx.URL:
-    """A URL, its host in ASCII.
+    """Parse a URL and convert its host to ASCII.
 
     Raises:
-        ToolError: type ``bad_url``, if it is no http(s) URL with a host, or holds a user name.
+        ToolError: of type ``bad_url``, if it is not an http(s) URL with a host, or contains a user name.
 
     Example:
         >>> parsed_url(" https://b\u00fccher.example/a ").raw_host
@@ -217,9 +216,10 @@ def parsed_url(url: str) -> httpx.URL:
 
 
 def is_public(address: str) -> bool:
-    """True for an address anyone on the internet may reach.
+    """Return True for an address that is reachable from the public internet.
 
-    Tunnels that carry an IPv4 address within IPv6 count as not public: where they lead depends on the network.
+    IPv6 addresses of tunnels that contain an IPv4 address count as not public, since their target depends on the
+    network.
 
     Example:
         >>> [is_public(a) for a in ("93.184.215.14", "127.0.0.1", "169.254.169.254", "10.0.0.1", "::ffff:127.0.0.1")]
@@ -234,11 +234,11 @@ def is_public(address: str) -> bool:
 
 
 async def address_of(host: str, port: int, *, allow_private: bool = False) -> str:
-    """The address to connect to.
+    """Return the address to connect to.
 
     Raises:
-        ToolError: type ``refused_address`` if any address of the host is not public, ``no_such_host`` if it has none.
-        EnvError: names cannot be looked up now.
+        ToolError: of type ``refused_address`` if an address of the host is not public, ``no_such_host`` if it has none.
+        EnvError: this machine cannot look up names at present.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

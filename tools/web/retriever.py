@@ -1,4 +1,4 @@
-"""The live web as a retriever: an engine finds pages, a fetcher reads them, a cassette remembers both."""
+"""The live web as a retriever: an engine finds pages, a fetcher reads them, and a cassette records both."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from agentgym.tools.web.fetch import Fetcher, Page
 
 Answer = TypeVar("Answer")
 READING_TIMEOUT_S = 20.0
-"""For finding a page's text. Its thread then goes on to an end that the limit on tags keeps near."""
+"""Seconds for extracting a page's text. After that its thread continues, for a time that :data:`MAX_TAGS` limits."""
 
 
 class WebRetriever(AsyncRetriever):
-    """Pages of the web; their ids are their URLs.
+    """A retriever of web pages, whose ids are their URLs.
 
     Args:
-        engine: finds them.
-        fetcher: reads them, within its limits.
-        cassette: records and replays both; without one every answer is the web's of this moment.
+        engine: search engine.
+        fetcher: fetches the pages within its limits.
+        cassette: records and replays both; without it, every answer comes from the live web.
     """
 
     def __init__(self, engine: SearchEngine, fetcher: Fetcher | None = None, cassette: Cassette | None = None) -> None:
@@ -42,7 +42,7 @@ class WebRetriever(AsyncRetriever):
         return tuple(Hit(**fields) for fields in await self._answer(self._engine.name, query, k, ask))
 
     async def adocument(self, doc_id: str, *, with_links: bool = False) -> Document:
-        """Return a page.
+        """Return the text of a page.
 
         Args:
             with_links: see :func:`readable_document`.
@@ -53,7 +53,7 @@ class WebRetriever(AsyncRetriever):
             try:
                 read = asyncio.to_thread(readable_document, page, doc_id, with_links=with_links)
                 return asdict(await asyncio.wait_for(read, READING_TIMEOUT_S))
-            except TimeoutError:  # the agent's doing, which chose the page: not a time-out of the environment
+            except TimeoutError:  # the agent chose the page, so this is not a time-out of the environment
                 raise ToolError(
                     f"{page.url[:200]} takes over {READING_TIMEOUT_S:g} s to read", "unreadable_page"
                 ) from None
@@ -70,7 +70,7 @@ class WebRetriever(AsyncRetriever):
         return 0
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing, since nothing is kept between calls."""
 
     async def _answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[object]]) -> Any:
         if self._cassette is None:
@@ -78,21 +78,22 @@ class WebRetriever(AsyncRetriever):
         return await self._cassette.answer(engine, query, k, ask)
 
 
-# ---------------------------------------------------- the text of a page that a person would read; the extra ``search``
+# ---------------------------------------------------- the readable text of a page (extra ``search``)
 
 MAX_TAGS: Final = 30_000
-"""Tags of a page that are read, the rest is left out: some pages take milliseconds for each of them."""
+"""Most tags of a page that are parsed; the rest is ignored, since some pages take milliseconds per tag."""
 
 
 def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> Document:
-    """Return a page without navigation, advertisements and markup, by trafilatura.
+    """Extract the text of a page without navigation, advertisements and markup, using trafilatura.
 
     Args:
-        doc_id: the URL it was asked for by.
-        with_links: keep links as Markdown writes them, ``[words](address)`` or ``[words](<address>)``.
+        page: the fetched page.
+        doc_id: the requested URL.
+        with_links: keep links in Markdown syntax, ``[words](address)`` or ``[words](<address>)``.
 
     Raises:
-        ToolError: type ``unreadable_page``, if there is no text in it.
+        ToolError: of type ``unreadable_page``, if the page contains no text.
         MissingExtraError: trafilatura is not installed.
     """
     if page.content_type == "text/plain":
@@ -101,7 +102,7 @@ def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> D
     import trafilatura
 
     body = page.body[: _end_of_tags(page.body)]
-    html = _decoded(body, page.charset) if page.charset else body  # without a declared charset it looks for one itself
+    html = _decoded(body, page.charset) if page.charset else body  # without a declared charset, trafilatura detects one
     found = trafilatura.bare_extraction(
         html, url=page.url, with_metadata=True, include_comments=False, include_links=with_links
     )
@@ -111,12 +112,12 @@ def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> D
 
 
 def _end_of_tags(body: bytes) -> int:
-    """Return where the first tag begins that is not read."""
+    """Return the position of the first tag that is not parsed."""
     return next((tag.start() for tag in islice(finditer(b"<", body), MAX_TAGS, None)), len(body))
 
 
 def _decoded(body: bytes, charset: str) -> str:
     try:
         return body.decode(charset or "utf-8", errors="replace")
-    except LookupError:  # a charset nobody knows
+    except LookupError:  # the charset is unknown
         return body.decode(errors="replace")

@@ -1,7 +1,7 @@
-"""Control groups, version 1 and 2: caps for all processes of a sandbox together.
+"""Control groups (cgroups), version 1 and 2: limits for all processes of a sandbox together.
 
-Needs the right to make groups below the root of the hierarchy, so mostly root. Where that is missing
-:func:`why_not` says so, and the sandbox does with limits per process.
+They need the right to create groups below the root of the hierarchy, which usually only root has. Without it,
+:func:`why_not` returns the reason, and the sandbox uses limits per process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MIB = 1 << 20
 
 
 class Cgroup:
-    """One group (in version 1: one for each controller) with the limits of one sandbox, or none."""
+    """The control group of one sandbox (in version 1, one group per controller), with or without limits."""
 
     def __init__(self, name: str, limits: Limits | None) -> None:
         parents = _parents()
@@ -41,12 +41,12 @@ class Cgroup:
             raise SandboxError(f"no control group {error.filename}: {error.strerror}") from error
 
     def entering(self, command: list[str]) -> list[str]:
-        """A command that enters the group and then becomes ``command``."""
+        """Return a command that enters the group and then executes ``command``."""
         enter = " && ".join(f"echo $$ > '{path}/cgroup.procs'" for path in self.paths)
         return ["sh", "-c", f'{enter} && exec "$@"', "sh", *command]
 
     def num_oom_kills(self) -> int:
-        """Return how many processes of the group the kernel has ended for want of memory."""
+        """Return the number of the group's processes that the kernel has killed because of memory."""
         for name in ("memory.events", "memory.oom_control"):
             with suppress(OSError):
                 lines = Path(self.memory_path, name).read_text().splitlines()
@@ -55,13 +55,13 @@ class Cgroup:
 
     @property
     def memory_path(self) -> str:
-        """The folder that counts memory."""
+        """Folder of the memory controller."""
         return self.paths[0]
 
 
 @functools.cache
 def why_not() -> str:
-    """Empty if control groups can be made here, else the reason."""
+    """Return an empty text if control groups can be created here, else the reason."""
     try:
         for parent in _parents():
             probe = parent / f"probe-{os.getpid()}-{time.monotonic_ns()}"
@@ -73,9 +73,10 @@ def why_not() -> str:
 
 
 def remove(paths: tuple[str, ...]) -> None:
-    """Kill what is in these groups, then remove them; what is gone already is fine."""
+    """Kill all processes in these groups and remove the groups. Missing groups are ignored."""
     deadline = time.monotonic() + _PATIENCE_S
-    for path in paths:  # at one stroke, or at least without new ones: what forks faster than it is read gets away
+    # kill all at once, or at least freeze first: a process that forks faster than the list is read would escape
+    for path in paths:
         for name, value in (("cgroup.kill", "1"), ("pids.max", "0")):
             with suppress(OSError):
                 fd = os.open(os.path.join(path, name), os.O_WRONLY)
@@ -93,7 +94,7 @@ def remove(paths: tuple[str, ...]) -> None:
 
 
 def is_group(path: str) -> bool:
-    """Return True if a path is one where :class:`Cgroup` makes groups."""
+    """Return True if :class:`Cgroup` creates groups at a path."""
     parent = Path(path).parent
     return parent.name == _PARENT and parent.is_relative_to(_ROOT) and ".." not in Path(path).parts
 
@@ -104,7 +105,7 @@ def _is_version_2() -> bool:
 
 
 def _parents() -> tuple[Path, ...]:
-    """Folders to make groups in: memory first; raises OSError where that is not allowed."""
+    """Return the folders in which to create groups, memory first. Raises OSError if that is not allowed."""
     if _is_version_2():
         for folder in (_ROOT, _ROOT / _PARENT):
             folder.mkdir(exist_ok=True)
@@ -135,5 +136,6 @@ def _limit(path: Path, limits: Limits) -> None:
         }
     for name, value in values.items():
         file = path / name
-        if file.exists():  # version 1: in the folder of its controller alone; and no swap, no limit on it
+        # in version 1, a limit exists only in the folder of its controller, and the swap limit only if swap is on
+        if file.exists():
             file.write_text(value)

@@ -1,11 +1,11 @@
-"""The top rung: a Docker container without network, rights, swap or a file system that it could write to.
+"""The docker sandbox: a container without network, privileges, swap or writable file system.
 
-Covered: all seven guarantees, where the engine's kernel gives them (:func:`docker_capabilities` asks it). The worker is
-process 1 and root with three rights (change user, change group, kill); code runs as a user without any. All places
-that can be written lie in memory, with sizes of their own. Output is not logged to disk.
+Covered: all seven guarantees, if the engine's kernel supports them (:func:`docker_capabilities` asks it). The worker is
+process 1 and root with three capabilities (change user, change group, kill). Code runs as a user without any. All
+writable places lie in memory, with their own size limits. Output is not logged to disk.
 
-Not covered: the kernel is shared with the host, shielded by Docker's filter of system calls; a fault in it is a way
-out. Whoever may talk to the engine rules the host: do not hand its socket to anything inside.
+Not covered: the kernel is shared with the host, protected by Docker's filter of system calls. A bug in the kernel may
+allow an escape. Access to the engine's socket means control of the host: never mount the socket into a sandbox.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _MIB = 1 << 20
 
 
 class DockerSandbox(WorkerSandbox):
-    """A sandbox that is a Docker container; see the module for what it does not cover.
+    """A sandbox in a Docker container. The module docstring says what it does not cover.
 
     Args:
-        image: any with a Python 3.9 or later; nothing else needs to be in it.
-        limits: what it may use.
-        require: guarantees without which there is to be no sandbox.
-        mounts: folders of the engine's host that it sees.
+        image: an image with Python 3.9 or later; nothing else is required.
+        limits: limits of the sandbox.
+        require: required guarantees.
+        mounts: folders of the engine's host that code inside can read.
 
     Raises:
         MissingExtraError: the package ``docker`` is not installed.
         SandboxUnavailableError: no engine answers.
-        SandboxImageError: the image is not there, or has no Python.
-        SandboxDiskFullError: the engine has no space left.
+        SandboxImageError: the image is missing or has no Python.
+        SandboxDiskFullError: the engine's disk is full.
         SandboxRefusedError: a required guarantee is not in force here.
     """
 
@@ -83,17 +83,17 @@ class DockerSandbox(WorkerSandbox):
 
     @property
     def workspace(self) -> str:
-        """The workspace's path inside."""
+        """Path of the workspace inside."""
         return WORKSPACE
 
     def capabilities(self) -> Capabilities:
-        """Capabilities that are in force here."""
+        """Return the guarantees on this machine."""
         return self._capabilities
 
     def _settings(self, volumes: tuple[str, ...]) -> Mapping[str, object]:
         limits = self._limits
         sizes = {WORKSPACE: limits.workspace_mb, "/tmp": limits.tmp_mb}
-        # what an image declares as a volume would be a place on the host's disk without a limit
+        # a volume declared by the image would be writable space on the host's disk without a limit
         sizes |= {place.rstrip("/"): limits.tmp_mb for place in volumes if place.rstrip("/") not in sizes}
         tmpfs = {
             place: f"rw,nosuid,nodev,exec,size={size_mb * _MIB},nr_inodes={_NUM_FILES},"
@@ -115,8 +115,8 @@ class DockerSandbox(WorkerSandbox):
             "user": "0:0",
             "working_dir": "/",
             "hostname": "sandbox",
-            "stdin_open": True,  # and closed when this process ends, which ends the worker
-            "auto_remove": True,  # which removes the container
+            "stdin_open": True,  # the connection closes when this process ends, which ends the worker
+            "auto_remove": True,  # and the end of the worker removes the container
             "network_mode": "bridge" if limits.has_network else "none",
             "ipc_mode": "private",
             "read_only": True,
@@ -126,7 +126,7 @@ class DockerSandbox(WorkerSandbox):
             ],
             "shm_size": limits.tmp_mb * _MIB,
             "mem_limit": limits.memory_mb * _MIB,
-            "memswap_limit": limits.memory_mb * _MIB,  # memory and swap together: no swap
+            "memswap_limit": limits.memory_mb * _MIB,  # this limit is of memory and swap together, so there is no swap
             "pids_limit": limits.num_pids,
             "nano_cpus": int(limits.num_cpus * 1e9),
             "cap_drop": ["ALL"],
@@ -155,7 +155,8 @@ class DockerSandbox(WorkerSandbox):
         if self._container is not None:
             try:
                 self._container.remove(force=True, v=True)
-            except Exception as error:  # the engine removes it itself once the worker ends, or it is reaped later
+            # the engine removes the container when the worker ends; otherwise it is reaped later
+            except Exception as error:
                 if not is_not_found(error):
                     with suppress(SandboxUnavailableError), docker_errors("remove a sandbox"):
                         raise
@@ -163,7 +164,8 @@ class DockerSandbox(WorkerSandbox):
     def _blame(self) -> str:
         if self._container is None:
             return ""
-        since, until = int(self._answered_s), int(time.time()) + 1  # the engine's word of it may come a moment later
+        # the engine may report the end of the container a moment later
+        since, until = int(self._answered_s), int(time.time()) + 1
         wanted = {"container": self._container.id, "event": "oom"}
         with suppress(Exception):
             if next(iter(engine().events(since=since, until=until, filters=wanted, decode=True)), None) is not None:
@@ -181,7 +183,7 @@ class DockerSandbox(WorkerSandbox):
 
 
 def docker_capabilities(has_network: bool = False) -> Capabilities:
-    """Return what a sandbox of this kind can promise on the engine that answers."""
+    """Return the guarantees of a docker sandbox on the current engine."""
     facts = engine_facts()
     swap = "" if facts.get("SwapLimit") else "; swap cannot be limited"
     asked: dict[GuaranteeName, tuple[bool, str]] = {

@@ -1,4 +1,4 @@
-"""The connection to a Docker engine, and its failures as errors that say what to do."""
+"""The connection to a Docker engine, and conversion of its failures to errors that say what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_SPACE = "no space left on device"
 
 
 def engine() -> DockerClient:
-    """A connection, made once for each process.
+    """Return the connection, which each process makes once.
 
     Raises:
         MissingExtraError: the package ``docker`` is not installed.
@@ -45,7 +45,7 @@ def _engine_of(_pid: int, _host: str) -> DockerClient:
 
 
 def engine_facts() -> Mapping[str, object]:
-    """Return what the engine says of itself (``docker info``)."""
+    """Return the engine's facts about itself (``docker info``)."""
     client = engine()
     with docker_errors("docker info"):
         facts: Mapping[str, Any] = client.info()
@@ -54,7 +54,7 @@ def engine_facts() -> Mapping[str, object]:
 
 @contextmanager
 def docker_errors(what: str, image: str = "") -> Iterator[None]:
-    """Failures inside become errors of :mod:`agentgym.errors` that say what to do."""
+    """Convert exceptions in the ``with`` block to errors of :mod:`agentgym.errors` that say what to do."""
     import docker.errors
     import requests
 
@@ -77,7 +77,7 @@ def docker_errors(what: str, image: str = "") -> Iterator[None]:
 
 
 def _root_of(error: BaseException) -> str:
-    """The system's own words below what libraries made of them, such as "No such file or directory"."""
+    """Return the operating system's message inside a library's exception, such as "No such file or directory"."""
     words, inner = f"{type(error).__name__}: {error}", error.__context__
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
@@ -100,7 +100,7 @@ def _disk_full(what: str) -> SandboxDiskFullError:
 
 
 def is_not_found(error: Exception) -> bool:
-    """True if something is gone, or on its way out, that one wanted to remove."""
+    """Return True if the object to remove is missing or already being removed."""
     import docker.errors
 
     return isinstance(error, docker.errors.NotFound) or (
@@ -109,7 +109,7 @@ def is_not_found(error: Exception) -> bool:
 
 
 def why_not(image: str) -> str:
-    """Empty if an engine answers and has the image, else the reason and what to do."""
+    """Return an empty text if an engine answers and has the image, else the reason and what to do."""
     try:
         client = engine()
         with docker_errors("look for the image", image):

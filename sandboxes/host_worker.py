@@ -1,4 +1,4 @@
-"""The base of the two rungs without a container engine: a worker that is a child process of this one."""
+"""Base class of the sandboxes without a container engine, whose worker is a child process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from agentgym.sandboxes.run_folder import SandboxRecord, UserNumbers, forget, ma
 from agentgym.sandboxes.stream import Stream
 from agentgym.sandboxes.worker_sandbox import WorkerSandbox
 
-_END_S = 6.0  # the worker's own patience with what it kills, and a little
+_END_S = 6.0  # seconds that the worker waits for killed processes, plus a margin
 
 
 class HostSandbox(WorkerSandbox):
-    """A sandbox whose worker this process starts; as root it has two users of its own."""
+    """A sandbox whose worker is a child process. As root, each sandbox has two users of its own."""
 
     def __init__(self, limits: Limits, folders: Mapping[str, int]) -> None:
         self._is_root = os.getuid() == 0
@@ -33,12 +33,12 @@ class HostSandbox(WorkerSandbox):
         self._numbers = UserNumbers() if self._is_root else None
         self._cgroup: cgroups.Cgroup | None = None
         self._num_oom_kills = 0
-        """Processes that had run out of memory when the worker last answered."""
+        """Number of processes killed because of memory up to the worker's last answer."""
         self._worker: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
     def _command(self, inside: Inside) -> list[str]:
-        """The command that starts the worker."""
+        """Return the command that starts the worker."""
 
     @property
     def _user_numbers(self) -> dict[str, tuple[int, int] | None]:
@@ -48,12 +48,12 @@ class HostSandbox(WorkerSandbox):
         return {"agent": (agent, agent), "grader": (grader, agent)}
 
     def _launch(self, inside: Inside, *, in_cgroup: bool = False, is_limited: bool = True) -> None:
-        """Start the worker, note it down for the reaper, and wait until it serves.
+        """Start the worker, record it for the reaper, and wait until it is ready.
 
         Args:
-            inside: what the worker is told.
-            in_cgroup: put it into a control group, whose processes go together at the end.
-            is_limited: the group has the sandbox's limits.
+            inside: settings of the worker.
+            in_cgroup: put the worker into a control group, whose processes are killed together at the end.
+            is_limited: apply the sandbox's limits to the group.
         """
         try:
             if in_cgroup:
@@ -71,7 +71,9 @@ class HostSandbox(WorkerSandbox):
             raise
 
     def _end(self) -> None:
-        """The worker ends by itself when its line does, after killing what runs; one that does not is killed."""
+        """End the worker. It exits by itself when its connection closes, after killing all jobs; otherwise it is
+        killed.
+        """
         if self._worker is not None:
             try:
                 self._worker.wait(_END_S)
@@ -102,12 +104,13 @@ class HostSandbox(WorkerSandbox):
         if process_state(worker.pid) in ("T", "t"):
             return "it stopped what watches over it"
         with suppress(subprocess.TimeoutExpired):
-            if not self._is_root and worker.wait(2.0) < 0:  # one user for both: its signals reach the worker
+            # code and worker are the same user, so its signals reach the worker
+            if not self._is_root and worker.wait(2.0) < 0:
                 return f"it sent signal {-worker.returncode} to what watches over it"
         return ""
 
     def _post_mortem(self) -> str:
-        assert self._worker is not None  # there was a line to it
+        assert self._worker is not None  # the worker was connected
         try:
             code = self._worker.wait(2.0)
         except subprocess.TimeoutExpired:
@@ -120,7 +123,7 @@ class HostSandbox(WorkerSandbox):
 
 
 def _started(command: list[str], inside: Inside) -> subprocess.Popen[bytes]:
-    """Start a worker with no part of the host's environment."""
+    """Start a worker without any environment variables of the host."""
     try:
         return subprocess.Popen(
             command,
@@ -129,14 +132,14 @@ def _started(command: list[str], inside: Inside) -> subprocess.Popen[bytes]:
             stderr=subprocess.PIPE,
             env=inside.environment(),
             cwd="/",
-            start_new_session=True,  # Ctrl-C is for the host
+            start_new_session=True,  # Ctrl-C must reach only the host process
         )
     except OSError as error:
         raise SandboxUnavailableError(f"{command[0]} does not start: {error.strerror}") from error
 
 
 def _stream_of(worker: subprocess.Popen[bytes]) -> Stream:
-    assert worker.stdin is not None and worker.stdout is not None  # both were asked for
+    assert worker.stdin is not None and worker.stdout is not None  # both pipes were requested
     stdin, stdout = worker.stdin, worker.stdout
 
     def close() -> None:

@@ -1,4 +1,4 @@
-"""The ladder of sandboxes, from the most to the least that holds: docker, namespaces, process."""
+"""The kinds of sandbox, from the strongest to the weakest isolation: docker, namespaces, process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Rung:
 
     backend: Backend
     why_not: str
-    """Empty if it can be opened here, else the reason and what to do."""
+    """Empty if it works on this machine, else the reason and what to do."""
     capabilities: Capabilities | None
-    """What would be in force; None if it cannot be opened."""
+    """Guarantees on this machine; None if it does not work."""
 
     def what_holds(self) -> str:
-        """In a line: the guarantees that hold and those that do not, or why it cannot be opened."""
+        """Return a line with the guarantees that hold and those that do not, or the reason why it does not work."""
         if self.capabilities is None:
             return self.why_not
         lacking = [guarantee.name for guarantee in self.capabilities.guarantees if not guarantee.in_force]
@@ -46,20 +46,20 @@ def open_sandbox(
     image: str = DEFAULT_IMAGE,
     mounts: Sequence[Mount] = (),
 ) -> Sandbox:
-    """Open a sandbox: of one kind, or of the first on the ladder that works here and gives what is required.
+    """Open a sandbox of one kind, or of the strongest kind that works here and gives the required guarantees.
 
     Args:
-        backend: ``auto`` takes ``docker`` where an engine answers and has the image, else ``namespaces``; it takes
-            ``process``, which isolates nothing, only where ``require`` names a guarantee and ``process`` gives it.
-        limits: what it may use.
-        require: guarantees (:data:`agentgym.sandbox.GUARANTEES`) without which there is to be no sandbox.
-        image: for ``docker``.
-        mounts: folders of the host that it sees; ``process`` sees all of them.
+        backend: ``auto`` takes ``docker`` if an engine answers and has the image, else ``namespaces``. It takes
+            ``process``, which isolates nothing, only if ``require`` names guarantees that ``process`` gives.
+        limits: limits of the sandbox.
+        require: required guarantees (:data:`agentgym.sandbox.GUARANTEES`).
+        image: image for ``docker``.
+        mounts: folders of the host that code inside can read; ``process`` sees all folders.
 
     Raises:
         UnknownNameError: there is no such backend or guarantee.
-        SandboxRefusedError: what is required is not to be had here; says why for each rung.
-        SandboxError: the backend that was named does not work here.
+        SandboxRefusedError: no kind gives the required guarantees here; the message gives the reason for each.
+        SandboxError: the named backend does not work here.
 
     Example:
         >>> with open_sandbox("process", limits=Limits(wall_s=5)) as sandbox:
@@ -82,7 +82,7 @@ def open_sandbox(
 
 
 def ladder() -> tuple[Rung, ...]:
-    """Return what this machine offers; starts nothing that stays."""
+    """Return the kinds of sandbox and their state on this machine. Leaves nothing running."""
     looks: dict[Backend, tuple[Callable[[], str], Callable[[], Capabilities]]] = {
         "docker": (partial(docker_engine.why_not, DEFAULT_IMAGE), docker_capabilities),
         "namespaces": (namespaces.why_not, namespace_capabilities),

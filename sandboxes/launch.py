@@ -1,4 +1,4 @@
-"""Start of the worker inside a sandbox: its sources, its settings, and the command that holds both."""
+"""The command that starts the worker inside a sandbox, with its sources and settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from agentgym.sandbox import Limits
 
 MODULES = ("removal", "files", "job", "traces", "worker")
-"""In the order of their imports."""
+"""Modules of the worker, in the order of their imports."""
 _PACKAGE = "agentgym.sandboxes.inside"
 _BOOT = (
     "import json,sys,types\n"
@@ -22,13 +22,13 @@ _BOOT = (
 _MIB = 1 << 20
 
 Sweep = Literal["namespace", "user", "descendants"]
-"""How the worker kills what a job left: everything else in its process namespace; everything of the sandbox's users;
-or, where neither is its own, the processes it finds below itself."""
+"""How the worker kills processes that a job left: all others in its process namespace; all of the sandbox's users; or,
+without own namespace and users, its descendants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """Facts that the worker must know of the sandbox that it is in.
+    """Facts about the sandbox that the worker needs.
 
     Example:
         >>> inside = Inside(sweep="namespace", workspace="/workspace", writable=("/tmp",), users={"agent": None})
@@ -39,18 +39,18 @@ class Inside:
     sweep: Sweep
     workspace: str
     writable: tuple[str, ...]
-    """Every folder that jobs can write to, in which everything below goes at a reset."""
+    """All folders that jobs can write to, which a reset empties."""
     users: Mapping[str, tuple[int, int] | None]
-    """Numbers of user and group by name; None where the worker cannot change its user."""
+    """User id and group id by name; None if the worker cannot change its user."""
     tmp: str = "/tmp"
     path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     limits_memory_per_process: bool = False
     limits_pids_per_user: bool = False
     shared: tuple[str, ...] = ()
-    """Folders of the host that everybody may write to; what jobs leave there goes, too."""
+    """World-writable folders of the host, from which files of jobs are removed, too."""
 
     def environment(self) -> dict[str, str]:
-        """The environment of every job, the same on every machine."""
+        """Return the environment variables of every job, the same on every machine."""
         return {
             "PATH": self.path,
             "HOME": self.tmp,
@@ -58,14 +58,15 @@ class Inside:
             "LANG": "C.UTF-8",
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1",  # or a time-out loses what was printed
+            "PYTHONUNBUFFERED": "1",  # unbuffered, so that a time-out does not lose output
         }
 
 
 def worker_command(python: str, inside: Inside, limits: Limits) -> list[str]:
-    """The command that starts the worker with everything it needs; there is nothing to install in the sandbox."""
+    """Return the command that starts the worker with all its sources; nothing needs to be installed in the sandbox."""
     start = ["-s", "-c", _BOOT]
-    return [python, *start, _settings(inside, limits), _sources(), *start]  # the last for its fresh start at a reset
+    # the worker uses the last argument to restart itself at a reset
+    return [python, *start, _settings(inside, limits), _sources(), *start]
 
 
 def _settings(inside: Inside, limits: Limits) -> str:

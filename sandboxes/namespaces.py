@@ -1,14 +1,14 @@
-"""The middle rung: bubblewrap gives namespaces of its own for files, processes, network, IPC and names.
+"""The namespaces sandbox: bubblewrap with separate namespaces for files, processes, network, IPC and host name.
 
-Covered: nothing of the host is to be seen but its programs and libraries (``/usr``, read-only) and the Python in use,
-without the packages installed for it: agentgym may be among them, and with it the answers to generated tasks;
-no network; process 1 is the worker, so that one stroke kills all else; the workspace lies in memory with a size of its
-own. As root, control groups cap memory, processes and processors of all together, and code runs as a user of its own.
-Without root, code and worker are one user, which can stop the worker (the sandbox is then dead, and said to be), and
-memory is limited per process only.
+Covered: Code sees only the host's programs and libraries (``/usr``, read-only) and the Python in use. It does not see
+installed Python packages, since agentgym may be among them, and with it the answers to generated tasks. There is no
+network. The worker is process 1, so that it can kill all other processes at once. The workspace lies in memory, with
+its own size limit. As root, control groups limit memory, processes and CPUs of all together, and code runs as a
+separate user. Without root, code and worker are the same user, so code can stop the worker (the sandbox then reports
+that it is dead), and memory is limited only per process.
 
-Not covered: the kernel is shared with the host and is not shielded by a filter of system calls; a fault in it is a way
-out. What ``/usr`` holds can be read.
+Not covered: the kernel is shared with the host without a filter of system calls, so a bug in the kernel may allow an
+escape. Everything in ``/usr`` can be read.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _RIGHTS_OF_THE_WORKER = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN")
 
 
 class NamespaceSandbox(HostSandbox):
-    """A sandbox of Linux namespaces, made by bubblewrap; see the module for what it does not cover.
+    """A sandbox of Linux namespaces, made by bubblewrap. The module docstring says what it does not cover.
 
     Args:
-        limits: what it may use.
-        require: guarantees without which there is to be no sandbox.
-        mounts: more folders of the host that it may read, such as a virtual environment.
+        limits: limits of the sandbox.
+        require: required guarantees.
+        mounts: further folders of the host that code can read, such as a virtual environment.
 
     Raises:
         SandboxUnavailableError: bubblewrap is not installed, or namespaces are not allowed here.
@@ -76,11 +76,11 @@ class NamespaceSandbox(HostSandbox):
 
     @property
     def workspace(self) -> str:
-        """The workspace's path inside."""
+        """Path of the workspace inside."""
         return WORKSPACE
 
     def capabilities(self) -> Capabilities:
-        """Capabilities that are in force here."""
+        """Return the guarantees on this machine."""
         return namespace_capabilities(self._limits.has_network)
 
     def _command(self, inside: Inside) -> list[str]:
@@ -103,7 +103,7 @@ class NamespaceSandbox(HostSandbox):
         for place, size_mb in sizes.items():
             mode = "0755" if place == WORKSPACE else "1777"
             command += ["--perms", mode, "--size", str(size_mb * _MIB), "--tmpfs", place]
-        if self._cgroup is not None:  # the worker looks there for what ended for want of memory
+        if self._cgroup is not None:  # the worker reads there how many processes were killed because of memory
             name = "memory" if len(self._cgroup.paths) > 1 else ""
             command += ["--ro-bind", self._cgroup.memory_path, f"/sys/fs/cgroup/{name}"]
         return [*command, "--remount-ro", "/dev", "--remount-ro", "/"]
@@ -121,7 +121,7 @@ class NamespaceSandbox(HostSandbox):
                 command += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
             elif Path("/", name).is_dir():
                 command += ["--ro-bind", f"/{name}", f"/{name}"]
-        command += ["--perms", "0755", "--dir", "/etc"]  # else bubblewrap closes it to all but root
+        command += ["--perms", "0755", "--dir", "/etc"]  # otherwise bubblewrap makes it accessible to root only
         for name in _ETC:
             command += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name, text in self._made_files().items():
@@ -147,7 +147,7 @@ class NamespaceSandbox(HostSandbox):
 
 
 def namespace_capabilities(has_network: bool = False) -> Capabilities:
-    """Return what a sandbox of this kind can promise here."""
+    """Return the guarantees of a namespaces sandbox on this machine."""
     is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     lacking = f"per process only: {no_cgroups}"
     user = "a user of its own without rights, apart from the worker's"
@@ -175,7 +175,7 @@ def namespace_capabilities(has_network: bool = False) -> Capabilities:
 
 @functools.cache
 def why_not() -> str:
-    """Empty if bubblewrap works here, else the reason and what to do."""
+    """Return an empty text if bubblewrap works here, else the reason and what to do."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed: apt-get install bubblewrap"
     command = ["bwrap", "--ro-bind", "/", "/", "--unshare-all", "--proc", "/proc", "true"]
@@ -193,16 +193,17 @@ def _python() -> str:
 
 
 def _seen(folder: str, inside: str = "") -> list[str]:
-    """Return the arguments that show a folder of the host, read-only; at the same place unless ``inside`` names one."""
+    """Return bubblewrap's arguments that mount a folder of the host read-only, at the same path or at ``inside``."""
     inside = inside or folder
     command = []
-    for above in reversed(Path(inside).parents[:-1]):  # else with the modes they have here: /root is closed
+    # otherwise parents keep the modes of the host, where /root is not accessible
+    for above in reversed(Path(inside).parents[:-1]):
         command += ["--perms", "0755", "--dir", str(above)]
     return [*command, "--ro-bind", folder, inside]
 
 
 def _python_folders() -> tuple[str, ...]:
-    """Return the folders of the Python in use, unless below /usr: no more of them than an interpreter needs."""
+    """Return the folders that the Python in use needs, except those below /usr."""
     prefix = Path(sys.base_prefix).resolve()
     if prefix.is_relative_to("/usr"):
         return ()
@@ -210,7 +211,7 @@ def _python_folders() -> tuple[str, ...]:
 
 
 def _installed_packages() -> tuple[str, ...]:
-    """Return the folders of installed packages that would be seen, agentgym's own among them."""
+    """Return the visible folders of installed packages, which must be hidden; agentgym's is one of them."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     prefixes = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, "/usr", "/usr/local")}
     places = [prefix / "lib" / python for prefix in prefixes for python in (version, "python3")]

@@ -1,7 +1,7 @@
-"""Owners of sandboxes: processes that can be told from every other, also after they have ended.
+"""Owners of sandboxes: identities of processes that stay unique after the process has ended.
 
-A number of a process is used again, so an owner is its number, the time it started (in clock ticks since the machine
-did), the process namespace that the number counts in, and the start of the machine.
+Process ids are reused. An owner is therefore identified by its process id, its start time (in clock ticks since boot),
+its process namespace, and the boot of the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Literal
 PROJECT = "agentgym"
 PREFIX = f"{PROJECT}."
 LEASE_S = 24 * 3600.0
-"""After this a sandbox may go even if whether its owner lives cannot be seen from here."""
+"""Seconds after which a sandbox may be removed even if it is not visible whether its owner lives."""
 _PROC = Path("/proc")
 _numbers = itertools.count()
 
@@ -45,19 +45,19 @@ class Owner:
     pid: str
     start_ticks: str
     lease_until_s: str
-    """Seconds since 1970."""
+    """Unix time in seconds."""
 
     def labels(self) -> dict[str, str]:
-        """For whatever can carry labels."""
+        """Return the owner as labels, for example of a container."""
         return {f"{PREFIX}project": PROJECT, **{f"{PREFIX}{name}": value for name, value in asdict(self).items()}}
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> Owner:
-        """The owner that wrote these; what is missing becomes empty, and its state unknown."""
+        """Return the owner in labels. Missing labels become empty, and the owner's state is then unknown."""
         return cls(**{field.name: labels.get(f"{PREFIX}{field.name}", "") for field in fields(cls)})
 
     def state(self) -> OwnerState:
-        """State of the owner's process, as far as can be seen from this one."""
+        """Return the state of the owner's process, as far as this process can see it."""
         here = current_owner()
         if self.boot != here.boot:
             return "dead" if self.machine == here.machine and self.boot else "unknown"
@@ -66,24 +66,24 @@ class Owner:
         return "alive" if self.start_ticks and start_ticks(int(self.pid)) == self.start_ticks else "dead"
 
     def is_gone(self) -> bool:
-        """True if what belongs to it may be removed: it is dead, or out of sight and its lease is over."""
+        """Return True if its sandboxes may be removed: it is dead, or not visible and its lease has expired."""
         state = self.state()
         return state == "dead" or (state == "unknown" and float(self.lease_until_s or "inf") < time.time())
 
 
 def start_ticks(pid: int) -> str:
-    """Return the start of a process, in clock ticks since the machine's; empty if it has ended."""
+    """Return the start time of a process in clock ticks since boot; empty if it has ended."""
     state, *rest = _stat_of(pid)
     return "" if state in "ZX" else rest[18]
 
 
 def process_state(pid: int) -> str:
-    """Return the kernel's letter for a process's state, such as T for stopped; X if there is no such process."""
+    """Return the kernel's state letter of a process, such as T for stopped; X if there is no such process."""
     return _stat_of(pid)[0]
 
 
 def _stat_of(pid: int) -> list[str]:
-    """Return the fields after a process's name, from its state on."""
+    """Return the fields of ``/proc/PID/stat`` from the state on."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -91,7 +91,7 @@ def _stat_of(pid: int) -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below one, the lowest last."""
+    """Return the descendants of a process, the deepest last."""
     found, new = list[int](), [pid]
     while new:
         children = []
@@ -105,12 +105,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def current_owner() -> Owner:
-    """This process; another one after a fork."""
+    """Return the owner of this process; a forked process is another owner."""
     return _owner_of(os.getpid())
 
 
 def next_sandbox_id() -> str:
-    """A name that says whose it is and that no other has."""
+    """Return a unique name that contains its owner."""
     return f"{PROJECT}-{current_owner().run}-{next(_numbers)}"
 
 

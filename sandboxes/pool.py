@@ -1,7 +1,7 @@
-"""A warm pool: sandboxes that are open before they are wanted, and made as new after each use.
+"""A warm pool of sandboxes, which are opened in advance and reset after each use.
 
-Acquiring takes one that is ready and asks it to run something; opening and resetting happen in threads of the pool.
-One that does not answer, or that cannot be reset, is closed and another opened in its place.
+Acquiring takes a ready sandbox and checks that it can run a program. Threads of the pool open and reset sandboxes. A
+sandbox that does not answer or cannot be reset is closed and replaced.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ACQUIRE_S = 60.0
 
 
 class SandboxPool:
-    """Sandboxes of one kind and image, ready for use.
+    """A pool of sandboxes of one kind and image.
 
     Args:
         open_one: opens a new sandbox; called in threads of the pool.
-        num_ready: how many to keep open and unused.
-        max_open: at most so many in use and ready together; who wants one more waits.
+        num_ready: number of unused sandboxes to keep open.
+        max_open: most sandboxes in use and ready together; further callers wait.
 
     Example:
         >>> from agentgym.sandboxes.process import ProcessSandbox
@@ -49,13 +49,13 @@ class SandboxPool:
         self._ready: deque[Sandbox] = deque()
         self._used: deque[Sandbox] = deque()
         self._lent: set[Sandbox] = set()
-        self._num_open = 0  # also those being opened, reset or closed
+        self._num_open = 0  # includes those being opened, reset or closed
         self._num_waiting = 0
         self._num_failures = 0
         self._failure: AgentGymError | None = None
         self._is_closed = False
         self.num_replaced = 0
-        """Sandboxes that did not answer or could not be reset."""
+        """Number of sandboxes that did not answer or could not be reset."""
         self._threads = [
             threading.Thread(target=self._work, name=f"sandbox pool {number}", daemon=True)
             for number in range(_NUM_OPENERS)
@@ -64,11 +64,11 @@ class SandboxPool:
             thread.start()
 
     def acquire(self, timeout_s: float = _ACQUIRE_S) -> PooledSandbox:
-        """A sandbox as new, which its ``close()`` gives back.
+        """Return a sandbox in its initial state. Its ``close()`` gives it back to the pool.
 
         Raises:
-            SandboxError: opening failed several times meanwhile; this is the last failure.
-            SandboxUnavailableError: all stayed in use for ``timeout_s``.
+            SandboxError: opening failed several times while waiting; the error is the last failure.
+            SandboxUnavailableError: all sandboxes stayed in use for ``timeout_s`` seconds.
             ClosedError: the pool is closed.
         """
         patience = _Patience(timeout_s, self._num_failures)
@@ -79,7 +79,7 @@ class SandboxPool:
             self._replace(sandbox)
 
     def wait_until_ready(self, timeout_s: float = _ACQUIRE_S) -> None:
-        """Return when ``num_ready`` are ready; raises as :meth:`acquire` does."""
+        """Wait until ``num_ready`` sandboxes are ready. Raises the errors of :meth:`acquire`."""
         patience = _Patience(timeout_s, self._num_failures)
         with self._changed:
             while len(self._ready) < self._num_ready:
@@ -87,11 +87,11 @@ class SandboxPool:
 
     @property
     def num_open(self) -> int:
-        """In use, ready, and on the way to either."""
+        """Number of sandboxes in use, ready, or being opened, reset or closed."""
         return self._num_open
 
     def close(self) -> None:
-        """Close all, those in use too; a second call does nothing."""
+        """Close all sandboxes, including those in use; a second call does nothing."""
         with self._changed:
             if self._is_closed:
                 return
@@ -115,7 +115,7 @@ class SandboxPool:
         self.close()
 
     def give_back(self, sandbox: Sandbox, *, is_busy: bool) -> None:
-        """Take a sandbox back for :meth:`PooledSandbox.close`; one that is busy is ended, not waited for."""
+        """Take a sandbox back for :meth:`PooledSandbox.close`. A busy sandbox is ended instead of waited for."""
         if is_busy:
             self._replace(sandbox)
             return
@@ -176,13 +176,13 @@ class SandboxPool:
                 self._make_as_new(sandbox)
 
     def _wants_more(self) -> bool:
-        num_idle = self._num_open - len(self._lent)  # ready, or about to be
+        num_idle = self._num_open - len(self._lent)  # ready or being prepared
         return self._num_open < self._max_open and num_idle < max(self._num_ready, self._num_waiting)
 
     def _make_as_new(self, sandbox: Sandbox) -> None:
         try:
             sandbox.reset()
-        except Exception:  # whatever it was: without this thread nobody would get a sandbox any more
+        except Exception:  # catch everything: without this thread, no caller would get a sandbox any more
             self._replace(sandbox)
             return
         with self._changed:
@@ -208,7 +208,7 @@ class SandboxPool:
 
 
 class _Patience:
-    """A waiter's patience: how long it waits, and the failures to open before it came, which are not its concern."""
+    """The limits of a waiting caller: its time-out, and the number of failures before it began to wait."""
 
     def __init__(self, timeout_s: float, num_failures: int) -> None:
         self.timeout_s, self.num_failures_before = timeout_s, num_failures
@@ -216,67 +216,79 @@ class _Patience:
 
 
 class PooledSandbox:
-    """A sandbox of a pool, in use; once it is given back, its holder can do nothing with it any more."""
+    """A sandbox that is lent from a pool. After it is given back, its holder can no longer use it."""
 
     def __init__(self, pool: SandboxPool, sandbox: Sandbox) -> None:
         self._pool, self._sandbox = pool, sandbox
         self._lock = threading.Lock()
-        self._num_calls = 0  # under way
+        self._num_calls = 0  # number of running calls
         self._is_given_back = False
 
     @property
     def id(self) -> str:
-        """See :class:`~agentgym.sandbox.Sandbox`, as for all below."""
+        """Unique name of the sandbox."""
         return self._sandbox.id
 
     @property
     def workspace(self) -> str:
+        """Path of the workspace for code inside the sandbox."""
         return self._sandbox.workspace
 
     @property
     def limits(self) -> Limits:
+        """The limits in use."""
         return self._sandbox.limits
 
     def exec(self, command: str | Sequence[str], **options: Unpack[RunOptions]) -> ExecResult:
+        """Run a program; see :meth:`agentgym.sandbox.Sandbox.exec`."""
         with self._mine() as sandbox:
             return sandbox.exec(command, **options)
 
     def run_python(self, code: str, **options: Unpack[RunOptions]) -> ExecResult:
+        """Run Python code; see :meth:`agentgym.sandbox.Sandbox.run_python`."""
         with self._mine() as sandbox:
             return sandbox.run_python(code, **options)
 
     def read(self, path: str) -> bytes:
+        """Return a file's content; see :meth:`agentgym.sandbox.Sandbox.read`."""
         with self._mine() as sandbox:
             return sandbox.read(path)
 
     def write(self, path: str, data: str | bytes) -> None:
+        """Write a file; see :meth:`agentgym.sandbox.Sandbox.write`."""
         with self._mine() as sandbox:
             sandbox.write(path, data)
 
     def list(self, path: str = ".", *, recursive: bool = False) -> tuple[FileInfo, ...]:
+        """Return a folder's entries; see :meth:`agentgym.sandbox.Sandbox.list`."""
         with self._mine() as sandbox:
             return sandbox.list(path, recursive=recursive)
 
     def snapshot(self) -> Snapshot:
+        """Return the files of the workspace; see :meth:`agentgym.sandbox.Sandbox.snapshot`."""
         with self._mine() as sandbox:
             return sandbox.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
+        """Restore the files of the workspace; see :meth:`agentgym.sandbox.Sandbox.restore`."""
         with self._mine() as sandbox:
             sandbox.restore(snapshot)
 
     def reset(self) -> None:
+        """Return the sandbox to its initial state; see :meth:`agentgym.sandbox.Sandbox.reset`."""
         with self._mine() as sandbox:
             sandbox.reset()
 
     def alive(self) -> bool:
+        """Return True if the sandbox answers; see :meth:`agentgym.sandbox.Sandbox.alive`."""
         return not self._is_given_back and self._sandbox.alive()
 
     def capabilities(self) -> Capabilities:
+        """Return the guarantees on this machine."""
         return self._sandbox.capabilities()
 
     def close(self) -> None:
-        """Give it back to the pool; a call under way fails; a second close does nothing."""
+        """Give the sandbox back to the pool. A running call fails; a second ``close`` does nothing."""
         with self._lock:
             if self._is_given_back:
                 return
@@ -303,7 +315,7 @@ class PooledSandbox:
 
 
 def _is_healthy(sandbox: Sandbox) -> bool:
-    """True if it can start a process; that it answers would not tell."""
+    """Return True if the sandbox can start a process, which an answer alone does not prove."""
     with suppress(AgentGymError):
         return sandbox.run_python("print(1)", timeout_s=min(5.0, sandbox.limits.wall_s)).stdout == "1\n"
     return False

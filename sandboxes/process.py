@@ -1,12 +1,12 @@
-"""The lowest rung: a process group of its own with resource limits. **No isolation.**
+"""The process sandbox: a separate process group with resource limits. **No isolation.**
 
-Covered: a time-out kills what a call started; processor time, memory and file size are limited per process; where the
-host is root, code runs as a user of its own without rights, the number of its processes is limited, and what it leaves
-in the host's shared folders is removed at a reset.
+Covered: a time-out kills the processes of a call. CPU time, memory and file size are limited per process. If the host
+process is root, code runs as a separate unprivileged user, the number of its processes is limited, and a reset removes
+its files in the host's shared folders.
 
-Not covered: it reads every file that its user may read, writes outside its workspace wherever its user may, has the
-network, sees the other processes; without root it is the host's own user and can do to it whatever that user can.
-For code that one trusts, for tests, and for machines that offer nothing else.
+Not covered: code can read and write all files that its user may, use the network, and see other processes. Without root
+it runs as the host process's own user, with all rights of that user. Use it for trusted code, for tests, and on
+machines without alternatives.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class ProcessSandbox(HostSandbox):
-    """A sandbox that is no more than a process with limits; see the module for what it does not do.
+    """A sandbox that is only a process with limits. The module docstring says what it does not cover.
 
     Args:
-        limits: ``has_network`` makes no difference: the network is always there.
-        require: guarantees without which there is to be no sandbox.
+        limits: limits of the sandbox. ``has_network`` has no effect: code always has the network.
+        require: required guarantees.
 
     Raises:
         SandboxRefusedError: a required guarantee is not in force here.
@@ -75,11 +75,11 @@ class ProcessSandbox(HostSandbox):
 
     @property
     def workspace(self) -> str:
-        """The workspace's path, the same inside and on the host."""
+        """Path of the workspace, the same inside and on the host."""
         return str(self._folder / "workspace")
 
     def capabilities(self) -> Capabilities:
-        """Capabilities that are in force here."""
+        """Return the guarantees on this machine."""
         return process_capabilities()
 
     def _command(self, inside: Inside) -> list[str]:
@@ -88,7 +88,7 @@ class ProcessSandbox(HostSandbox):
 
 
 def process_capabilities() -> Capabilities:
-    """Return what a sandbox of this kind can promise here."""
+    """Return the guarantees of a process sandbox on this machine."""
     is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     own = "a user of its own without rights" if is_root else "it is the host's own user: no isolation"
     return Capabilities(
@@ -112,7 +112,7 @@ def process_capabilities() -> Capabilities:
 
 
 def _reachable_python() -> str:
-    """A Python that a user without rights can start; its own folder may be closed to others."""
+    """Return a Python that an unprivileged user can start, since the folder of the current one may be inaccessible."""
     found = [os.path.realpath(sys.executable), "/usr/bin/python3", shutil.which("python3") or ""]
     for python in found:
         if python and os.path.exists(python) and (os.getuid() != 0 or is_open_to_all(Path(python).resolve())):

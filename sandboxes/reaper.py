@@ -1,7 +1,7 @@
-"""Removes what runs left that have died, and only that.
+"""The reaper, which removes leftovers of dead runs and nothing else.
 
-Everything says whose it is: containers and volumes by labels, the rest by notes in the run's folder. What belongs to
-a living owner stays, whoever it is; so does what belongs to one that cannot be seen from here, until its lease ends.
+Every object names its owner: containers and volumes in labels, the rest in notes in the run's folder. Objects of a live
+owner stay. Objects of an owner that is not visible from here stay until its lease expires.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HALF_MADE_S = 3600.0
 
 @dataclass(slots=True)
 class ReapReport:
-    """Things that were removed, by kind.
+    """Removed objects by kind.
 
     Example:
         >>> ReapReport(containers=["agentgym-0123-0"], num_kept=2).num_removed
@@ -40,18 +40,18 @@ class ReapReport:
     cgroups: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     num_kept: int = 0
-    """Containers, volumes and runs that have a living owner, or one out of sight."""
+    """Number of containers, volumes and runs whose owner is alive or not visible."""
     problems: list[str] = field(default_factory=list)
 
     @property
     def num_removed(self) -> int:
-        """Number of things that were removed."""
+        """Number of removed objects."""
         kinds = (self.containers, self.volumes, self.processes, self.cgroups, self.folders)
         return sum(len(things) for things in kinds)
 
 
 def reap() -> ReapReport:
-    """Remove what dead runs left, on this host and in its Docker engine if one answers."""
+    """Remove leftovers of dead runs on this host, and in its Docker engine if one answers."""
     report = ReapReport()
     reap_host(report)
     try:
@@ -62,7 +62,7 @@ def reap() -> ReapReport:
 
 
 def reap_host(report: ReapReport) -> None:
-    """Processes, control groups and folders of dead runs."""
+    """Remove processes, control groups and folders of dead runs."""
     for folder, owner in runs():
         if not owner.is_gone():
             report.num_kept += 1
@@ -73,14 +73,14 @@ def reap_host(report: ReapReport) -> None:
             report.folders.append(str(folder))
         elif folder.is_dir():  # another run may be reaping too
             report.problems.append(f"{folder} cannot be removed; remove it by hand")
-    for folder in state_folder().glob(".new-*"):  # its maker was killed between two steps
+    for folder in state_folder().glob(".new-*"):  # the process that made it was killed between two steps
         with suppress(OSError):
             if time.time() - folder.lstat().st_mtime > _HALF_MADE_S:
                 remove_tree(str(folder))
 
 
 def reap_docker(report: ReapReport) -> None:
-    """Containers, with the volumes that are theirs alone, and labelled volumes of dead runs."""
+    """Remove containers of dead runs with their anonymous volumes, and labelled volumes."""
     client = engine()
     with docker_errors("look for what dead runs left"):
         containers = client.containers.list(all=True, filters=_LABEL, ignore_removed=True)
@@ -112,7 +112,7 @@ def reap_docker_once() -> None:
 
 
 def _remove_record(record: SandboxRecord, report: ReapReport) -> None:
-    """A worker ends with its owner, so this finds what hung, and what a killed worker could not clear."""
+    """Remove a sandbox's processes and folder. A worker ends with its owner, so only hung or killed ones leave any."""
     if record.start_ticks and start_ticks(record.pid) == record.start_ticks:
         for pid in (*descendants(record.pid), record.pid):
             with suppress(ProcessLookupError):

@@ -1,8 +1,9 @@
-"""The folder on this host where a run notes what it started, so that another can clean up after its death.
+"""The folder on this host in which a run records what it started, so that another run can clean up after its death.
 
-``STATE/RUN/owner.json`` says whose it is, ``STATE/RUN/ID.json`` what a sandbox consists of, ``STATE/RUN/ID/`` holds
-its files. STATE is ``$AGENTGYM_STATE``, else ``$XDG_RUNTIME_DIR/agentgym``, else ``/tmp/agentgym-UID``. As root, code
-runs as users of its own, so a folder that they cannot enter, as root's own ``$XDG_RUNTIME_DIR``, is passed over.
+``STATE/RUN/owner.json`` names the owner, ``STATE/RUN/ID.json`` lists the parts of a sandbox, and ``STATE/RUN/ID/``
+holds its files. STATE is ``$AGENTGYM_STATE``, else ``$XDG_RUNTIME_DIR/agentgym``, else ``/tmp/agentgym-UID``. If the
+run is root, code runs as separate users, so a folder that they cannot enter, such as root's ``$XDG_RUNTIME_DIR``, is
+skipped.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ from agentgym.sandboxes.owner import Owner, current_owner
 
 _OWNER, _SHARED = "owner.json", "shared"
 _MAX_NOTE_BYTES = 1 << 16
-_USERS_BASE, _USERS_PER_OWNER = 1 << 30, 256  # numbers of users far from those that people have
+_USERS_BASE, _USERS_PER_OWNER = 1 << 30, 256  # user ids far from those of real users
 _slots: set[int] = set()
 _slots_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRecord:
-    """Parts of one sandbox on this host, beside its folder."""
+    """The parts of a sandbox on this host, in addition to its folder."""
 
     pid: int
     start_ticks: str
     uids: tuple[int, ...] = ()
-    """Users that only this sandbox has."""
+    """User ids that only this sandbox has."""
     cgroups: tuple[str, ...] = ()
 
     def is_of_a_sandbox(self) -> bool:
-        """Return True if nothing else can be meant: no user that people have, no folder that is no control group."""
+        """Return True if the record is plausible: no ids of real users, and no folders other than control groups."""
         are_groups = all(is_group(path) for path in self.cgroups)
         return self.pid > 1 and all(uid >= _USERS_BASE for uid in self.uids) and are_groups
 
 
 def state_folder() -> Path:
-    """STATE, made if need be; refuses one that is somebody else's."""
+    """Return STATE, which is created if it is missing. Raise an error if it belongs to another user."""
     folder = next(filter(_is_for_all_users, _candidates()), next(_candidates()))
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -76,12 +77,12 @@ def _is_for_all_users(folder: Path) -> bool:
 
 
 def is_open_to_all(path: Path) -> bool:
-    """Return True if every user may enter, or start, what has this path."""
+    """Return True if every user may enter a folder, or execute a file, at this path."""
     return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))
 
 
 def run_folder() -> Path:
-    """STATE/RUN of this process, made with its owner's note in one step."""
+    """Return STATE/RUN of this process, which is created atomically with its owner's note."""
     owner = current_owner()
     folder = state_folder() / owner.run
     if not folder.is_dir():
@@ -91,7 +92,7 @@ def run_folder() -> Path:
             (made / _OWNER).write_text(json.dumps(asdict(owner)))
             made.rename(folder)
             atexit.register(_remove_if_empty, folder, os.getpid())
-        except FileExistsError:  # another thread was quicker
+        except FileExistsError:  # another thread created it first
             remove_tree(str(made))
         except OSError as error:
             if folder.is_dir():
@@ -107,7 +108,7 @@ def _remove_if_empty(folder: Path, pid: int) -> None:
 
 
 def shared_folder() -> Path:
-    """STATE/RUN/shared, which sandboxes can be shown: what is in it is found by those that know its name."""
+    """Return STATE/RUN/shared, which can be mounted into sandboxes. Its entries can be opened but not listed."""
     folder = run_folder() / _SHARED
     try:
         folder.mkdir(mode=0o711, exist_ok=True)
@@ -118,7 +119,7 @@ def shared_folder() -> Path:
 
 
 def make_sandbox_folder(sandbox_id: str, modes: Mapping[str, int]) -> Path:
-    """STATE/RUN/ID, made with folders of these names and modes in it."""
+    """Create STATE/RUN/ID with folders of these names and modes."""
     folder = run_folder() / sandbox_id
     try:
         folder.mkdir(mode=0o711)
@@ -131,7 +132,7 @@ def make_sandbox_folder(sandbox_id: str, modes: Mapping[str, int]) -> Path:
 
 
 def note(sandbox_id: str, record: SandboxRecord) -> None:
-    """Write down what a sandbox consists of."""
+    """Record the parts of a sandbox."""
     path = run_folder() / f"{sandbox_id}.json"
     try:
         path.write_text(json.dumps(asdict(record)))
@@ -147,20 +148,21 @@ def forget(sandbox_id: str) -> None:
 
 
 def runs() -> Iterator[tuple[Path, Owner]]:
-    """The folder and owner of every run that has left notes on this host."""
+    """Yield folder and owner of every run with notes on this host."""
     for folder in sorted(state_folder().iterdir()):
         try:
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 continue
             owner = Owner(**_note_in(folder / _OWNER))
-            owner.is_gone()  # its fields can be read
-        except (OSError, ValueError, TypeError, AttributeError):  # no run's, or one that is being made or removed
+            owner.is_gone()  # raises if the fields are malformed
+        # not a run's folder, or one that is being created or removed
+        except (OSError, ValueError, TypeError, AttributeError):
             continue
         yield folder, owner
 
 
 def records(folder: Path) -> Iterator[SandboxRecord]:
-    """The notes of one run."""
+    """Yield the records of one run."""
     for path in sorted(folder.glob("*.json")):
         if path.name != _OWNER:
             try:
@@ -171,7 +173,7 @@ def records(folder: Path) -> Iterator[SandboxRecord]:
                     uids=tuple(map(int, given["uids"])),
                     cgroups=tuple(map(str, given["cgroups"])),
                 )
-            except (OSError, ValueError, TypeError, KeyError):  # half written as its owner was killed
+            except (OSError, ValueError, TypeError, KeyError):  # incomplete, because its owner was killed while writing
                 continue
             if record.is_of_a_sandbox():
                 yield record
@@ -182,11 +184,11 @@ def _note_in(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: there is no such regular file.
-        ValueError: it holds no JSON object, or is too long for one of ours.
+        ValueError: the file does not hold a JSON object, or is too large for a note.
     """
     fd = os.open(
         path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    )  # code without isolation can write here
+    )  # code in a sandbox without isolation can write here
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError(f"{path} is not a regular file")
@@ -201,7 +203,7 @@ def _note_in(path: Path) -> dict[str, Any]:
 
 
 class UserNumbers:
-    """Two user numbers that no other living sandbox on this host has; to be given back."""
+    """Two user ids that no other live sandbox on this host has, until they are given back."""
 
     def __init__(self) -> None:
         with _slots_lock:
@@ -214,7 +216,7 @@ class UserNumbers:
         self.agent, self.grader = first, first + 1
 
     def give_back(self) -> None:
-        """After the sandbox's end."""
+        """Give the user ids back after the sandbox's end."""
         with _slots_lock:
             _slots.discard(self._slot)
 

@@ -1,4 +1,4 @@
-"""The line to a worker: bytes both ways at the same time, with a deadline, over pipes or a socket."""
+"""The connection to a worker: bytes in both directions at the same time, with a deadline, over pipes or a socket."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class StreamEnded(Exception):
 
 
 class Stream:
-    """Frames from a worker, bytes to it.
+    """A connection that receives frames from a worker and sends bytes to it.
 
     Args:
-        read_fd: where frames come from.
-        write_fd: where requests go; the same as ``read_fd`` for a socket.
-        is_docker: the bytes come in Docker's packets, each of one of the container's outputs.
-        on_close: closes what the descriptors belong to.
+        read_fd: file descriptor from which frames are read.
+        write_fd: file descriptor to which requests are written; equal to ``read_fd`` for a socket.
+        is_docker: True if the bytes arrive in Docker's packets, each from one of the container's outputs.
+        on_close: closes the object that owns the descriptors.
     """
 
     def __init__(self, read_fd: int, write_fd: int, on_close: Callable[[], None], *, is_docker: bool = False) -> None:
@@ -34,25 +34,26 @@ class Stream:
         self._packets, self._frames, self._outgoing = bytearray(), bytearray(), bytearray()
         self._is_open = True
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._in_use = threading.Lock()  # no descriptor is closed, and its number given away, while it is waited on
+        # so that no descriptor is closed, and its number reused, while a thread waits on it
+        self._in_use = threading.Lock()
         self.stray = b""
-        """The last that came on the worker's own stderr: why it did not start."""
+        """Last output on the worker's own stderr, which explains why it did not start."""
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
 
     def push(self, data: bytes) -> None:
-        """Send this while waiting for the next frames."""
+        """Queue data, which is sent while waiting for the next frames."""
         self._outgoing += data
 
     def next_frame(self, deadline: float) -> tuple[bytes, bytes]:
-        """Kind and content of the next frame.
+        """Return kind and content of the next frame.
 
         Args:
-            deadline: on ``time.monotonic``'s clock.
+            deadline: time of ``time.monotonic``.
 
         Raises:
             StreamEnded: the other side is gone.
-            TimeoutError: nothing came in time.
+            TimeoutError: no frame arrived before the deadline.
         """
         while (frame := self._parsed()) is None:
             left_s = deadline - time.monotonic()
@@ -63,7 +64,7 @@ class Stream:
 
     @property
     def is_open(self) -> bool:
-        """False once the other side's end was seen; looks without waiting."""
+        """Return False if the other side has closed the connection; checks without waiting."""
         if not self._is_open:
             return False
         poll = select.poll()
@@ -71,7 +72,7 @@ class Stream:
         return not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
 
     def close(self) -> None:
-        """Hang up; a second call does nothing."""
+        """Close the connection; a second call does nothing."""
         if self._is_open:
             self._is_open = False
             os.eventfd_write(self._wake, 1)

@@ -1,6 +1,6 @@
-"""The host's half of every sandbox: requests to the worker inside, and what becomes of its answers.
+"""The host's side of every sandbox: requests to the worker inside and handling of its answers.
 
-A backend starts the worker (:meth:`WorkerSandbox._start`), says what is in force, and ends it; all else is here.
+A backend starts the worker (:meth:`WorkerSandbox._start`), reports its guarantees, and ends it. The rest is here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Snapsho
 from agentgym.sandboxes.stream import Stream, StreamEnded
 
 _MIB = 1 << 20
-_GRACE_S = 10.0  # after a call's own time-out, which the worker keeps; then the worker itself is taken for hung
+_GRACE_S = 10.0  # seconds after a call's time-out, which the worker enforces, until the worker itself counts as hung
 _START_S = 30.0
 _LISTING_BYTES = 8 * _MIB
 _PROBE_S = 5.0
@@ -55,8 +55,7 @@ class _Answer:
 
 
 class WorkerSandbox:
-    """A sandbox whose inside is served by ``inside/worker.py``; keeps the contract of
-    :class:`~agentgym.sandbox.Sandbox`."""
+    """Base class of sandboxes with the worker ``inside/worker.py``; implements :class:`~agentgym.sandbox.Sandbox`."""
 
     backend = ""
 
@@ -68,38 +67,38 @@ class WorkerSandbox:
         self._is_closed = False
         self._death: SandboxDeadError | SandboxSpentError | None = None
         self._answered_s = time.time()
-        """When the worker last answered, in seconds since 1970."""
+        """Unix time of the worker's last answer."""
         self._has_ended = False
         self._pid = os.getpid()
 
-    # ------------------------------------------------------------------------------------------ what backends give
+    # ------------------------------------------------------------------------------------------ backends implement
 
     @property
     @abstractmethod
     def workspace(self) -> str:
-        """The workspace's path as the code inside sees it."""
+        """Path of the workspace for code inside the sandbox."""
 
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """Capabilities that are in force here."""
+        """Return the guarantees on this machine."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Kill the worker and remove what the sandbox used; must not fail if it is gone already."""
+        """Kill the worker and free the sandbox's resources. It must not fail if they are already gone."""
 
     @abstractmethod
     def _post_mortem(self) -> str:
-        """Say why the worker is gone, as far as can be known, and what to do."""
+        """Return the reason why the worker died, as far as known, and what to do."""
 
     @abstractmethod
     def _blame(self) -> str:
-        """Return what the code inside has done to end the sandbox; empty if it may as well be something else."""
+        """Return how the code inside ended the sandbox; empty if another cause is possible."""
 
     # -------------------------------------------------------------------------------------------------- the contract
 
     @property
     def id(self) -> str:
-        """A name that no other sandbox has."""
+        """Unique name of the sandbox."""
         return self._id
 
     @property
@@ -108,22 +107,22 @@ class WorkerSandbox:
         return self._limits
 
     def exec(self, command: str | Sequence[str], **options: Unpack[RunOptions]) -> ExecResult:
-        """See :meth:`agentgym.sandbox.Sandbox.exec`."""
+        """Run a program; see :meth:`agentgym.sandbox.Sandbox.exec`."""
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
             raise ConfigError(f"a command is a string or a sequence of at least one, without NUL; got {command!r}")
         return self._run({"op": "exec", "argv": argv}, **options)
 
     def run_python(self, code: str, **options: Unpack[RunOptions]) -> ExecResult:
-        """See :meth:`agentgym.sandbox.Sandbox.run_python`."""
+        """Run Python code; see :meth:`agentgym.sandbox.Sandbox.run_python`."""
         return self._run({"op": "python", "code": code}, **options)
 
     def read(self, path: str) -> bytes:
-        """See :meth:`agentgym.sandbox.Sandbox.read`."""
+        """Return a file's content; see :meth:`agentgym.sandbox.Sandbox.read`."""
         return bytes(self._file("read", path, self._limits.file_mb * _MIB).stdout)
 
     def write(self, path: str, data: str | bytes) -> None:
-        """See :meth:`agentgym.sandbox.Sandbox.write`."""
+        """Write a file; see :meth:`agentgym.sandbox.Sandbox.write`."""
         try:
             payload = _as_bytes(data)
         except UnicodeEncodeError as error:
@@ -131,29 +130,29 @@ class WorkerSandbox:
         self._file("write", path, payload=payload)
 
     def list(self, path: str = ".", *, recursive: bool = False) -> tuple[FileInfo, ...]:
-        """See :meth:`agentgym.sandbox.Sandbox.list`."""
+        """Return a folder's entries; see :meth:`agentgym.sandbox.Sandbox.list`."""
         rows = json.loads(self._file("list", path, _LISTING_BYTES, recursive=recursive).stdout)
         return tuple(sorted(FileInfo(path=name, size_bytes=size, kind=kind) for name, size, kind in rows))
 
     def snapshot(self) -> Snapshot:
-        """See :meth:`agentgym.sandbox.Sandbox.snapshot`."""
+        """Return the files of the workspace; see :meth:`agentgym.sandbox.Sandbox.snapshot`."""
         most = self._limits.workspace_mb * _MIB
         return Snapshot(bytes(self._file("snapshot", "", 2 * most, max_bytes=most).stdout))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """See :meth:`agentgym.sandbox.Sandbox.restore`."""
+        """Restore the files of the workspace; see :meth:`agentgym.sandbox.Sandbox.restore`."""
         self._file("restore", "", payload=snapshot.tar)
 
     def reset(self) -> None:
-        """See :meth:`agentgym.sandbox.Sandbox.reset`."""
+        """Return the sandbox to its initial state; see :meth:`agentgym.sandbox.Sandbox.reset`."""
         with self._lock:
             problem = self._ask({"op": "reset"}, _GRACE_S + _PROBE_S).reply["problem"]
             if problem:
                 raise SandboxError(f"sandbox {self._id} cannot be reset: {problem}; close it and open another")
-            self._receive(_START_S)  # the worker started afresh
+            self._receive(_START_S)  # the worker has restarted
 
     def alive(self) -> bool:
-        """See :meth:`agentgym.sandbox.Sandbox.alive`."""
+        """Return True if the sandbox answers; see :meth:`agentgym.sandbox.Sandbox.alive`."""
         if self._is_closed or self._death is not None or self._stream is None:
             return False
         if not self._lock.acquire(blocking=False):
@@ -166,7 +165,7 @@ class WorkerSandbox:
             self._lock.release()
 
     def close(self) -> None:
-        """See :meth:`agentgym.sandbox.Sandbox.close`."""
+        """End the sandbox and free its resources; see :meth:`agentgym.sandbox.Sandbox.close`."""
         if not self._is_closed:
             self._is_closed = True
             self._end_once()
@@ -180,10 +179,10 @@ class WorkerSandbox:
     # --------------------------------------------------------------------------------------------------- the requests
 
     def _start(self, stream: Stream) -> None:
-        """Take the line to a worker that is starting, and wait until it serves."""
+        """Set the connection to a starting worker and wait until it is ready."""
         self._stream = stream
         if not _open:
-            atexit.register(_close_all)  # after, and so run before, what removes the run's folder
+            atexit.register(_close_all)  # registered after, and therefore run before, the removal of the run's folder
         _open.add(self)
         with self._lock:
             self._receive(_START_S)
@@ -266,7 +265,7 @@ class WorkerSandbox:
             self._die(f"it did not answer within {patience_s:.0f} s")
 
     def _note_answer(self) -> None:
-        """Note what a later death is compared with."""
+        """Record the state with which a later death is compared."""
         self._answered_s = time.time()
 
     def _usable(self) -> Stream:
@@ -279,9 +278,10 @@ class WorkerSandbox:
         return self._stream
 
     def _die(self, reason: str, blame: str = "") -> NoReturn:
-        """Note the death, free what is left, and raise.
+        """Record the death, free the resources, and raise the error.
 
-        What the code inside did is evidence. Were it a failure of the infrastructure, a policy could undo an episode.
+        A death caused by the code inside is evidence about the policy. If it were an infrastructure failure, a policy
+        could void its episode.
         """
         if self._is_closed:
             raise ClosedError(f"sandbox {self._id} was closed during a call")
@@ -307,7 +307,7 @@ _open: weakref.WeakSet[WorkerSandbox] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """Close what is still open when the interpreter ends; not in a child that was forked meanwhile."""
+    """Close open sandboxes when the interpreter exits, except in a forked child."""
     for sandbox in list(_open):
         if sandbox._pid == os.getpid():
             with suppress(Exception):

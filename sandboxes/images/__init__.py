@@ -1,3 +1,3 @@
-"""The base image of the docker sandbox: what is in it, and the two ways to make it."""
+"""The base image of the docker sandbox: its packages and two ways to build it."""
 
 DEFAULT_IMAGE = "agentgym-sandbox:1"

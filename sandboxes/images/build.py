@@ -1,4 +1,4 @@
-"""Makes the base image without a registry: a Debian root file system from packages, imported as one layer."""
+"""Build of the base image without a registry: a Debian root file system from packages, imported as one layer."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ _SPARED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/
 
 
 def packages() -> tuple[str, ...]:
-    """The Debian packages of the base image, beside the essential ones."""
+    """Return the Debian packages of the base image, in addition to the essential ones."""
     text = (importlib.resources.files("agentgym.sandboxes.images") / "packages.txt").read_text(encoding="utf-8")
     return tuple(text.split())
 
 
 def build_image(name: str = DEFAULT_IMAGE, extra: Sequence[str] = ()) -> str:
-    """Make the base image with mmdebstrap and import it into the Docker engine.
+    """Build the base image with mmdebstrap and import it into the Docker engine.
 
-    Takes a minute and 250 MB on disk; needs a Debian mirror, as apt is set up on this host, and no registry.
+    It takes about a minute and 250 MB on disk. It needs the Debian mirror of this host's apt, but no registry.
 
     Args:
-        extra: more Debian packages to put into it.
+        name: name of the image.
+        extra: additional Debian packages.
 
     Returns:
-        The image's id.
+        Id of the image.
 
     Raises:
-        UsageError: a name in ``extra`` is none of a package.
+        UsageError: a name in ``extra`` is not a package name.
         SandboxUnavailableError: mmdebstrap or a Docker engine is missing.
-        SandboxImageError: mmdebstrap failed; the message has its last words.
-        SandboxDiskFullError: no space left.
+        SandboxImageError: mmdebstrap failed; the message contains its last output.
+        SandboxDiskFullError: the disk is full.
     """
     if wrong := [one for one in extra if not _PACKAGE.fullmatch(one)]:
-        raise UsageError(f"{wrong[0]!r} is no name of a Debian package")
+        raise UsageError(f"{wrong[0]!r} is not the name of a Debian package")
     if shutil.which("mmdebstrap") is None:
         raise SandboxUnavailableError("mmdebstrap is not installed: apt-get install mmdebstrap")
     client = engine()
@@ -78,4 +79,4 @@ def _make_root(tar: Path, included: Sequence[str]) -> None:
 
 def _environment() -> dict[str, str]:
     path = os.environ.get("PATH", "")
-    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin"}  # it calls programs that only root's path has
+    return {**os.environ, "PATH": f"{path}:/usr/sbin:/sbin"}  # mmdebstrap calls programs that are only in root's PATH

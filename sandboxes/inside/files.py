@@ -1,7 +1,7 @@
-"""File operations on the workspace, done inside the sandbox by a process of the agent's own rights.
+"""File operations on the workspace, run inside the sandbox by a process with the agent's rights.
 
-So a link that leads out of the workspace leads to nothing that the agent could not read anyway; it is refused all the
-same, since what a tool reports as the workspace's should be that.
+A link that leads out of the workspace therefore gives access to nothing that the agent could not read itself. It is
+still rejected, since a tool must report only files of the workspace.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import stat
 import sys
-import tarfile  # here, not in the job: nothing is imported once untrusted files are there
+import tarfile  # imported here and not in the job, before untrusted files exist
 from contextlib import suppress
 from typing import IO, Any
 
@@ -22,11 +22,11 @@ MAX_ENTRIES = 10_000
 
 
 class Refused(Exception):
-    """A request that cannot be done; the arguments are the kind of error and its words."""
+    """An error for a rejected request; its arguments are the error type and the message."""
 
 
 def inside(workspace: str, path: str) -> str:
-    """The real path of something in the workspace."""
+    """Return the real path of a file or folder in the workspace."""
     real, root = os.path.realpath(os.path.join(workspace, path)), os.path.realpath(workspace)
     if real != root and not real.startswith(root + os.sep):
         raise Refused("outside_workspace", f"{path}: outside the workspace")
@@ -34,7 +34,7 @@ def inside(workspace: str, path: str) -> str:
 
 
 def folder_in(workspace: str, path: str) -> str:
-    """The real path of a folder in the workspace."""
+    """Return the real path of a folder in the workspace."""
     real = inside(workspace, path)
     if not os.path.isdir(real):
         raise Refused("is_a_file" if os.path.exists(real) else "not_found", f"{path}: no such folder")
@@ -42,7 +42,7 @@ def folder_in(workspace: str, path: str) -> str:
 
 
 def read_file(workspace: str, request: dict[str, Any]) -> None:
-    """A file to standard output."""
+    """Write a file to standard output."""
     path = inside(workspace, request["path"])
     if not os.path.lexists(path):
         raise Refused("not_found", f"{request['path']}: no such file")
@@ -55,9 +55,9 @@ def read_file(workspace: str, request: dict[str, Any]) -> None:
 
 
 def write_file(workspace: str, request: dict[str, Any]) -> None:
-    """Standard input to a file."""
+    """Write standard input to a file."""
     path = inside(workspace, request["path"])
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error instead of the process's end
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error instead of the end of the process (SIGXFSZ)
     if os.path.exists(path):
         _regular(request["path"], os.stat(path).st_mode)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -66,7 +66,7 @@ def write_file(workspace: str, request: dict[str, Any]) -> None:
 
 
 def list_folder(workspace: str, request: dict[str, Any]) -> None:
-    """The entries of a folder to standard output, as JSON."""
+    """Write the entries of a folder to standard output as JSON."""
     root = os.path.realpath(workspace)
     found: list[tuple[str, int, str]] = []
     folders = [folder_in(workspace, request["path"])]
@@ -84,7 +84,7 @@ def list_folder(workspace: str, request: dict[str, Any]) -> None:
 
 
 def save_files(workspace: str, request: dict[str, Any]) -> None:
-    """The workspace's files to standard output, as a tar."""
+    """Write the workspace's files to standard output as a tar archive."""
     _check_amount(workspace, request["max_bytes"])
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(os.listdir(workspace)):
@@ -92,9 +92,9 @@ def save_files(workspace: str, request: dict[str, Any]) -> None:
 
 
 def _check_amount(workspace: str, max_bytes: int) -> None:
-    """Refuse a workspace that takes too long, or too much of the host's memory, to read back.
+    """Raise an error for a workspace that would take too much time or host memory to read.
 
-    Sizes are those of the contents: a sparse file takes no space here, and all of it in a tar.
+    Sizes are those of the content, since a sparse file takes no space on disk but all of it in a tar archive.
     """
     num_entries, num_bytes = 0, 0
     folders = [workspace]
@@ -112,11 +112,12 @@ def _check_amount(workspace: str, max_bytes: int) -> None:
 
 
 def load_files(workspace: str, _request: dict[str, object]) -> None:
-    """A tar on standard input becomes all that is in the workspace."""
+    """Replace the content of the workspace by the tar archive on standard input."""
     empty(workspace)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
-        if hasattr(tarfile, "fully_trusted_filter"):  # we made it; links out of the workspace are content too
+        # the archive is our own; links out of the workspace belong to its content
+        if hasattr(tarfile, "fully_trusted_filter"):
             tar.extraction_filter = tarfile.fully_trusted_filter
         tar.extractall(workspace)
 
@@ -131,11 +132,11 @@ OPERATIONS = {
 
 
 def empty(place: str) -> None:
-    """Remove what is in a folder, and marks on the folder itself, as far as that goes."""
+    """Remove the content of a folder and the extended attributes of the folder itself, as far as possible."""
     with suppress(OSError):
         for name in os.listxattr(place):
             os.removexattr(place, name)
-        os.chmod(place, 0o755)  # its own folder; those that it shares, it may not change
+        os.chmod(place, 0o755)  # possible for its own folder only; shared folders may not be changed
     with suppress(OSError):
         empty_folder(place)
 

@@ -1,4 +1,4 @@
-"""The process that one job runs in: gives up every right, then does what was asked. Nothing here returns."""
+"""The process of one job, which drops all privileges and then executes the request. Its functions do not return."""
 
 from __future__ import annotations
 
@@ -54,18 +54,19 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence[int], report_fd: int) -> None:
-    """Everything after the fork. ``report_fd`` takes what goes wrong before the agent's code has its way."""
+    """Run a job after the fork. Errors before the agent's code starts are written to ``report_fd``."""
     code = 126
     try:
         _detach(streams, report_fd)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # should memory run out, the kernel ends jobs and not the worker
+            file.write("1000")  # if memory runs out, the kernel kills jobs before the worker
         for name, value in settings["rlimits"].items():
-            hard = value + 1 if name == "cpu" else value  # first SIGXCPU, which says why; then SIGKILL
+            hard = value + 1 if name == "cpu" else value  # first SIGXCPU, which identifies the limit, then SIGKILL
             setrlimit(RESOURCES[name], (value, hard))
         become(settings["users"][request["user"]])
-        keyctl(_KEYCTL_JOIN_SESSION_KEYRING, 0)  # or it would share that of whoever started the worker
-        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or it could not open its own /proc/self/fd
+        # otherwise the job would share the session keyring of the process that started the worker
+        keyctl(_KEYCTL_JOIN_SESSION_KEYRING, 0)
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # otherwise the job could not open its own /proc/self/fd
         os.environ.update(request.get("env", {}))
         _enter(settings["workspace"], request.get("cwd", "."))
         code = _work(settings, request)
@@ -82,7 +83,9 @@ def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence
 
 
 def _enter(workspace: str, cwd: str) -> None:
-    """Change to the workspace or a folder in it. What the agent closed to itself, which it owns, is opened again."""
+    """Change to the workspace or a folder in it. Restore access to folders that the agent owns and has closed to
+    itself.
+    """
     try:
         os.chdir(workspace)
     except PermissionError:
@@ -93,7 +96,7 @@ def _enter(workspace: str, cwd: str) -> None:
 
 
 def keyctl(operation: int, *arguments: int) -> int:
-    """Do something with the kernel's keys; -1 if that is not allowed, or not known on this kind of machine."""
+    """Call keyctl. Return -1 if it is not allowed or not supported on this machine."""
     number = _KEYCTL_NUMBERS.get(os.uname().machine)
     if number is None:
         return -1
@@ -101,7 +104,7 @@ def keyctl(operation: int, *arguments: int) -> int:
 
 
 def become(user: Sequence[int] | None) -> None:
-    """Change to another user for good; None means that there is none to change to."""
+    """Change to another user permanently. None means that there is no other user."""
     if user is not None:
         uid, gid = user
         os.setgroups([])
@@ -148,13 +151,13 @@ def _run_program(argv: Sequence[str]) -> int:
 
 
 def _run_code(code: str) -> int:
-    """As ``python3 -c`` would, in this very process."""
+    """Run code in this process as ``python3 -c`` would."""
     sys.argv = ["-c"]
-    sys.path.insert(0, "")  # the worker itself never imports from where jobs can write
+    sys.path.insert(0, "")  # the worker itself never imports from folders that jobs can write to
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what was printed before a time-out is not lost
+        sys.stdout.reconfigure(line_buffering=True)  # unbuffered, so that output before a time-out is not lost
     exit_code = 0
     try:
         exec(compile(code, "<string>", "exec"), module.__dict__)
@@ -170,7 +173,7 @@ def _run_code(code: str) -> int:
 
 
 def _finish(exit_code: int) -> int:
-    """Do what an interpreter does at its end: wait for threads, call what was registered for the exit, flush."""
+    """Finish like an interpreter: wait for threads, run exit handlers, and flush."""
     try:
         if threading := sys.modules.get("threading"):
             threading._shutdown()

@@ -1,7 +1,7 @@
-"""Removal of folders that untrusted code has filled: on the host and inside a sandbox, the same walk.
+"""Removal of folders that untrusted code has filled, on the host and inside a sandbox.
 
-It never follows a link, needs neither recursion nor long paths (a folder may be thousands deep), holds three
-descriptors at most, and goes on after an entry that cannot be removed.
+The walk never follows links. It uses neither recursion nor long paths, since folders may be nested thousands deep. It
+holds at most three file descriptors, and continues after an entry that cannot be removed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _ALL_OF_THE_OWNER = 0o700
 
 
 class _Level:
-    """A folder on the way down: its name in the one above, which folder it is, and what is left to remove in it."""
+    """A folder on the path of the walk: its name in the parent, its identity, and the entries left to remove."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name, self.identity, self.names = name, _identity(fd), os.listdir(fd)
 
 
 def remove_tree(path: str) -> bool:
-    """Remove a file, link or folder with all that is in it; return True if it is gone."""
+    """Remove a file, a link, or a folder with its content. Return True if it is gone."""
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
@@ -33,10 +33,10 @@ def remove_tree(path: str) -> bool:
 
 
 def empty_folder(path: str) -> None:
-    """Remove what is in a folder, as far as that goes; a link in its place is left alone.
+    """Remove the content of a folder as far as possible. A link in its place is left unchanged.
 
     Raises:
-        OSError: there is no such folder, or it cannot be listed.
+        OSError: the folder is missing or cannot be listed.
     """
     here = _opened(path, None)
     try:
@@ -56,7 +56,8 @@ def empty_folder(path: str) -> None:
                 above = os.open("..", _FOLDER, dir_fd=here)
                 os.close(here)
                 here = above
-                if _identity(here) != levels[-1].identity:  # somebody moved the folder: what is above it is not ours
+                # the folder was moved, so its parent is not the one we came from
+                if _identity(here) != levels[-1].identity:
                     return
                 with suppress(OSError):
                     os.rmdir(level.name, dir_fd=here)
@@ -65,7 +66,7 @@ def empty_folder(path: str) -> None:
 
 
 def _removed_or_opened(name: str, folder: int) -> int | None:
-    """Remove an entry, or return the descriptor of a folder that is to be emptied first."""
+    """Remove an entry, or return the descriptor of a folder that must be emptied first."""
     try:
         if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=folder)
@@ -74,16 +75,16 @@ def _removed_or_opened(name: str, folder: int) -> int | None:
             os.rmdir(name, dir_fd=folder)
             return None
         below = _opened(name, folder)
-    except OSError:  # gone, or another user's: it stays, and the rest goes
+    except OSError:  # the entry is gone or belongs to another user; skip it
         return None
     return below
 
 
 def _opened(name: str, folder: int | None) -> int:
-    """Open a folder, no link, with all rights of its owner."""
+    """Open a folder, but not a link, after giving its owner all permissions."""
     try:
         fd = os.open(name, _FOLDER, dir_fd=folder)
-    except PermissionError:  # closed by its owner, who may be this user
+    except PermissionError:  # its owner, who may be this user, has removed the permissions
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.chmod(f"/proc/self/fd/{handle}", _ALL_OF_THE_OWNER)

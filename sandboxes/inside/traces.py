@@ -1,8 +1,8 @@
-"""Traces of jobs outside their workspace: System V objects, keys in the kernel, files in folders that all may use.
+"""Traces of jobs outside their workspace: System V objects, kernel keys, files in shared folders.
 
-They outlive the processes that made them, take memory, and could tell a later episode something. Objects are removed
-after each job; a reset, and the worker's start and end, remove everything. Where the sandbox has no user of its own,
-what is the host's cannot be told from what is its own, and stays.
+They outlive their processes, take memory, and could pass information to a later episode. Objects are removed after each
+job; a reset and the worker's start and end remove everything. If the sandbox has no user of its own, its traces cannot
+be distinguished from the host's, and stay.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def clear_traces(settings: dict[str, Any]) -> str:
-    """Remove everything that jobs left; return what could not be removed, or nothing."""
+    """Remove all traces of jobs. Return a text about those that could not be removed, or an empty text."""
     if objects := clear_shared_objects(settings):
         return f"there are System V objects: {objects}"
     _as_each_user(settings, lambda: _clear_as_user(settings))
     for place in settings["writable"]:
-        with suppress(OSError):  # of a folder that belongs to the worker; times are a message, too
+        # reset the times of folders that belong to the worker, since times can carry information, too
+        with suppress(OSError):
             os.utime(place, (0, 0))
         if left := os.listdir(place):
             return f"{os.path.join(place, left[0])} cannot be removed"
@@ -38,14 +39,14 @@ def clear_traces(settings: dict[str, Any]) -> str:
 
 
 def clear_shared_objects(settings: dict[str, object]) -> list[tuple[str, int]]:
-    """Remove the System V objects that jobs made; return kind and number of those that stay."""
+    """Remove the System V objects of jobs. Return kind and id of those that could not be removed."""
 
     def remove_all() -> None:
         for kind, number in _objects(settings):
             _remove_object(kind, number)
 
     if _objects(settings):
-        _as_each_user(settings, remove_all)  # only an object's own user may remove it
+        _as_each_user(settings, remove_all)  # only the owner of an object may remove it
     return _objects(settings)
 
 
@@ -66,7 +67,7 @@ def _clear_as_user(settings: dict[str, Any]) -> None:
         with suppress(OSError):
             os.utime(place, (0, 0))
     has_own_user = any(settings["users"].values())
-    if has_own_user or settings["sweep"] == "namespace":  # else these are the host's own keys
+    if has_own_user or settings["sweep"] == "namespace":  # otherwise these are the host's own keys
         clear_keyrings()
     for place in settings["shared"]:
         with suppress(OSError), os.scandir(place) as entries:
@@ -76,7 +77,7 @@ def _clear_as_user(settings: dict[str, Any]) -> None:
 
 
 def clear_keyrings() -> None:
-    """Empty the keyrings that the kernel keeps for this user; the one of a session ends with its processes."""
+    """Empty this user's keyrings in the kernel. (A session keyring ends with its processes.)"""
     persistent = keyctl(_KEYCTL_GET_PERSISTENT, -1, _OF_THE_PROCESS)
     for ring in (_OF_THE_USER, _OF_THE_USER_S_SESSION, persistent):
         if ring != -1:
@@ -84,7 +85,7 @@ def clear_keyrings() -> None:
 
 
 def _objects(settings: dict[str, Any]) -> list[tuple[str, int]]:
-    """Return kind and number of the objects of a sandbox; none where it shares its user with the host."""
+    """Return kind and id of a sandbox's objects; none if it shares its user with the host."""
     own = {user[0] for user in settings["users"].values() if user is not None}
     found = []
     for kind, column in _KINDS.items():

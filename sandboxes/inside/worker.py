@@ -1,12 +1,12 @@
-"""The first process inside a sandbox: runs one job after the other for the host, and leaves nothing running.
+"""The first process inside a sandbox. It runs one job after the other for the host and leaves no process running.
 
-Where it can it is process 1, and root without the rights of root: it changes to the agent's user for each job, so that
-what runs there can neither signal nor trace it. The host talks to it over its standard input and output:
+If possible it is process 1, and root with few capabilities. It changes to the agent's user for each job, so that jobs
+can neither signal nor trace it. The host communicates with it over standard input and output:
 
     host:    uint32 length, JSON request (``payload``: number of bytes of the job's standard input that follow), payload
     worker:  one byte kind, uint32 length, bytes; kinds are R (JSON reply, ends the job), O (stdout), E (stderr)
 
-The end of its standard input means that the host is gone: it kills everything and ends.
+When its standard input ends, the host is gone, and the worker kills all processes and exits.
 """
 
 from __future__ import annotations
@@ -32,40 +32,44 @@ SWEEP_PATIENCE_S = 5.0
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 libc = ctypes.CDLL(None, use_errno=True)
 Settings = dict[str, Any]
-"""What ``worker_source.settings_of`` wrote: sweep, workspace, writable, users, env, rlimits."""
+"""Settings from :mod:`agentgym.sandboxes.launch`: sweep, workspace, writable, users, env, rlimits."""
 
 
 class HostGone(Exception):
-    """The line to the host has ended."""
+    """The connection to the host has ended."""
 
 
 class Host:
-    """The line to the host."""
+    """The connection to the host."""
 
     def __init__(self) -> None:
-        self.read_fd, self.write_fd = os.dup(0), os.dup(1)  # programs do not inherit these
+        self.read_fd, self.write_fd = os.dup(0), os.dup(1)  # programs must not inherit these descriptors
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
         os.close(null)
 
     def request(self) -> dict[str, object]:
+        """Read the next request. Raises HostGone at the end of input."""
         (length,) = struct.unpack(">I", self._exactly(4))
         request: dict[str, object] = json.loads(self._exactly(length))
         return request
 
     def some(self, count: int) -> bytes:
+        """Read at most ``count`` bytes. Raises HostGone at the end of input."""
         data = os.read(self.read_fd, min(count, CHUNK))
         if not data:
             raise HostGone
         return data
 
     def send(self, kind: bytes, data: bytes) -> None:
+        """Send a frame."""
         view = memoryview(struct.pack(">cI", kind, len(data)) + data)
         while view:
             view = view[os.write(self.write_fd, view) :]
 
     def reply(self, **fields: object) -> None:
+        """Send the JSON reply that ends a job."""
         self.send(b"R", json.dumps(fields).encode())
 
     def _exactly(self, count: int) -> bytes:
@@ -76,18 +80,19 @@ class Host:
 
 
 class Job:
-    """One request that runs in a process of its own."""
+    """A request that runs in a separate process."""
 
     def __init__(self, settings: Settings, host: Host, wake_fd: int, request: dict[str, Any]) -> None:
         self.settings, self.host, self.wake_fd, self.request = settings, host, wake_fd, request
-        self.remaining: int = request["payload"]  # of its standard input, still to come from the host
-        self.pending = b""  # come, and not taken by the process yet
+        self.remaining: int = request["payload"]  # bytes of its standard input that the host has not sent yet
+        self.pending = b""  # bytes received from the host that the process has not read yet
         self.num_kept = {b"O": 0, b"E": 0}
         self.is_cut = {b"O": False, b"E": False}
         self.report = b""
-        self.exit: tuple[int, float] | None = None  # wait status, seconds of processor time
+        self.exit: tuple[int, float] | None = None  # wait status, seconds of CPU time
 
     def run(self) -> None:
+        """Run the job, stream its output to the host, and send the reply."""
         num_oom_kills, start = oom_kills(), time.monotonic()
         self._spawn()
         is_over = self._watch(start + self.request["timeout_s"])
@@ -125,7 +130,7 @@ class Job:
         self.outputs = {out: b"O", err: b"E", said: b"S"}
 
     def _watch(self, deadline: float) -> bool:
-        """Move bytes until the process has ended or its time is up; True if it was up."""
+        """Forward input and output until the process ends or its time is up. Return True if its time was up."""
         while self.exit is None:
             if self.has_stdin and not self.pending and not self.remaining:
                 self._close_stdin()
@@ -176,7 +181,7 @@ class Job:
             self.pending = self.pending[os.write(self.stdin, self.pending) :]
         except BlockingIOError:
             pass
-        except BrokenPipeError:  # it does not read: the rest is dropped
+        except BrokenPipeError:  # the process has closed its input, so the rest is dropped
             self._close_stdin()
 
     def _close_stdin(self) -> None:
@@ -184,7 +189,7 @@ class Job:
         os.close(self.stdin)
 
     def _forward(self, fd: int) -> bool:
-        """Hand one read of output on; False if there is nothing more to read now."""
+        """Forward one read of output. Return False if there is nothing more to read at the moment."""
         try:
             data = os.read(fd, CHUNK)
         except BlockingIOError:
@@ -205,7 +210,7 @@ class Job:
         return True
 
     def _drain(self) -> None:
-        """Read what was written before the end; nobody is left to write more."""
+        """Forward the remaining output after the end of all processes."""
         for fd in list(self.outputs):
             while self._forward(fd):
                 pass
@@ -216,12 +221,13 @@ class Job:
 
 
 def main() -> None:
-    """Serve the host until it is gone."""
+    """Answer the host's requests until it is gone."""
     settings: Settings = json.loads(sys.argv[1])
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, signal.SIG_IGN)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a job leaves behind becomes a child of this process
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # a job of the same user can neither trace it nor read its memory
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of jobs become children of this process
+    # so that a job of the same user can neither trace this process nor read its memory
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _inherit_no_capability()
     sys.path[:] = trusted_path(sys.path, settings["writable"])
@@ -236,7 +242,7 @@ def main() -> None:
     os.set_blocking(notify_fd, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(notify_fd, warn_on_full_buffer=False)
-    clear_traces(settings)  # a sandbox before this one may have had the same users
+    clear_traces(settings)  # an earlier sandbox may have had the same users
     gc.freeze()
     host.reply(ready=True, python=sys.version.split()[0])
     try:
@@ -256,7 +262,8 @@ def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
     elif request["op"] == "reset":
         problem = reset(settings)
         host.reply(problem=problem)
-        if not problem:  # a fresh interpreter: nothing of earlier jobs stays in memory; it says ready once more
+        # start a new interpreter, so that no data of earlier jobs stay in memory; it reports ready again
+        if not problem:
             os.dup2(host.read_fd, 0)
             os.dup2(host.write_fd, 1)
             signal.set_wakeup_fd(-1)
@@ -266,10 +273,10 @@ def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
 
 
 def trusted_path(path: list[str], writable: list[str]) -> list[str]:
-    """Return the folders to import from, without those that jobs can write to.
+    """Return the import path without folders that jobs can write to.
 
-    ``python -I`` would also ignore PYTHONHASHSEED, and the order of sets would differ from call to call. The variables
-    are the sandbox's own; what an image sets (PYTHONPATH) may still name the workspace.
+    ``python -I`` is no alternative: it would also ignore PYTHONHASHSEED, so that the order of sets would differ between
+    calls. The sandbox sets all variables, but an image's PYTHONPATH may still name the workspace.
     """
     places = [os.path.realpath(place) for place in writable]
     return [
@@ -281,16 +288,16 @@ def trusted_path(path: list[str], writable: list[str]) -> list[str]:
 
 
 def _inherit_no_capability() -> None:
-    """Those that this process has of its own go with the change of user; those to be inherited would not."""
-    head = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0), 8)  # version 3, this process
-    words = (ctypes.c_uint32 * 6)()  # twice: effective, permitted, inheritable
+    """Clear inheritable capabilities. The process's other capabilities are dropped with the change of user."""
+    head = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0), 8)  # capability version 3, this process
+    words = (ctypes.c_uint32 * 6)()  # two words each of effective, permitted, inheritable
     libc.capget(head, words)
     words[2] = words[5] = 0
     libc.capset(head, words)
 
 
 def oom_kills() -> int:
-    """Count the processes of this sandbox that the kernel has ended for want of memory, as far as can be seen here."""
+    """Return the number of this sandbox's processes that the kernel killed because of memory, if it is visible."""
     for path in OOM_COUNTERS:
         with suppress(OSError), open(path) as file:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
@@ -298,7 +305,7 @@ def oom_kills() -> int:
 
 
 def reaped(ended: Any) -> bool:
-    """Take the exit of one child that has ended, if there is one; ChildProcessError if there are no children."""
+    """Reap one finished child. Return False if there is none; raise ChildProcessError if there are no children."""
     pid, status, usage = os.wait4(-1, os.WNOHANG)
     if pid and ended is not None:
         ended(pid, status, usage.ru_utime + usage.ru_stime)
@@ -306,10 +313,10 @@ def reaped(ended: Any) -> bool:
 
 
 def sweep(settings: Settings, ended: Any = None) -> bool:
-    """Kill whatever jobs left and wait for it; True if nothing is left."""
+    """Kill all processes that jobs left and wait for them. Return True if none is left."""
     deadline = time.monotonic() + SWEEP_PATIENCE_S
     while time.monotonic() < deadline:
-        if settings["sweep"] == "namespace":  # as process 1: all others of the namespace at one stroke
+        if settings["sweep"] == "namespace":  # as process 1, this kills all others of the namespace at once
             with suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
         elif settings["sweep"] == "user":
@@ -326,7 +333,7 @@ def sweep(settings: Settings, ended: Any = None) -> bool:
 
 
 def kill_all_of(users: dict[str, list[int]]) -> None:
-    """Kill at one stroke all processes of the users that belong to this sandbox alone."""
+    """Kill all processes of this sandbox's own users at once."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -338,9 +345,9 @@ def kill_all_of(users: dict[str, list[int]]) -> None:
 
 
 def become_sweeper(users: dict[str, list[int]]) -> None:
-    """Become one that may signal both users and that the agent may not: its own number is the effective one alone.
+    """Change the user ids so that this process may signal both users and the agent may not signal it.
 
-    As the agent's own user it could be stopped, and whoever waits for it with it.
+    With the agent's real user id, the agent could stop it, and the worker would wait for ever.
     """
     (agent, _), (grader, group) = users["agent"], users["grader"]
     os.setgroups([])
@@ -349,9 +356,9 @@ def become_sweeper(users: dict[str, list[int]]) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill the processes below this one; what forks faster than this reads /proc gets away.
+    """Kill the descendants of this process. A process that forks faster than /proc is read can escape.
 
-    All are stopped first, parents before children: a shell whose program is killed would go on with its next line.
+    All are stopped first, parents before children, since a shell whose program is killed would run its next line.
     """
     parents = {}
     for entry in os.listdir("/proc"):
@@ -369,7 +376,7 @@ def _kill_descendants() -> None:
 
 
 def reset(settings: Settings) -> str:
-    """Remove everything that jobs left; return what could not be done, or nothing."""
+    """Remove everything that jobs left. Return a text about problems, or an empty text."""
     if not sweep(settings):
         return "there are processes that do not end"
     return clear_traces(settings)

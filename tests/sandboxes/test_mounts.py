@@ -55,5 +55,5 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> N
 
 
 def test_what_is_no_name_of_a_package_goes_into_no_image() -> None:
-    with pytest.raises(UsageError, match="is no name of a Debian package"):
+    with pytest.raises(UsageError, match="is not the name of a Debian package"):
         build_image("agentgym-test:1", ["curl", "--customize-hook=true"])

@@ -1,4 +1,4 @@
-"""The environments that come with agentgym; importing this registers their ids and imports none of them."""
+"""The environments of agentgym. Importing this package registers their ids without importing the environments."""
 
 import tomllib
 from importlib import resources
@@ -7,7 +7,7 @@ from agentgym.registry import register
 
 
 def _register_all() -> None:
-    """Register what ``environments.toml`` lists."""
+    """Register the environments in ``environments.toml``."""
     listed = tomllib.loads(resources.files(__package__).joinpath("environments.toml").read_text(encoding="utf-8"))
     for name, entry in listed.items():
         register(f"agentgym/{name}", f"agentgym.envs.{entry.pop('class')}", **entry)

@@ -1,4 +1,4 @@
-"""Environments that take tool calls or, as many text worlds and small models do, free text."""
+"""Base class of environments that take either tool calls or free text, for text worlds and small models."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ INTERFACES = ("tools", "text")
 
 
 def checked_interface(name: Interface) -> Interface:
-    """Return an interface's name.
+    """Return the name of an interface after checking it.
 
     Raises:
         UsageError: there is no such interface.
     """
     if name not in INTERFACES:
-        raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {name!r}")
+        raise UsageError(f"interface must be one of {', '.join(INTERFACES)}, got {name!r}")
     return name
 
 
 class InterfaceEnv(ToolEnv):
-    """Takes calls of its tools, or text; subclasses implement :meth:`respond_to_text`.
+    """An environment that takes calls of its tools, or text. Subclasses implement :meth:`respond_to_text`.
 
     Args:
-        interface: ``tools`` or ``text``; with ``text`` no tool is offered.
+        interface: ``tools`` or ``text``; with ``text`` the environment offers no tool.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class InterfaceEnv(ToolEnv):
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     def respond_to_text(self, action: Message) -> str:
-        """Act on a message of the text interface and answer it."""
+        """Execute a message of the text interface and return the answer."""
         raise NotImplementedError(f"{type(self).__name__} must implement respond_to_text(action)")
 
     @property
@@ -46,7 +46,7 @@ class InterfaceEnv(ToolEnv):
 
     @property
     def _specs(self) -> tuple[ToolSpec, ...]:
-        """The tools, whether or not they are offered."""
+        """Return the tools, even if the interface does not offer them."""
         return super().tools
 
     def respond(self, action: Message) -> str | Observation:

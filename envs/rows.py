@@ -18,7 +18,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         UsageError: there is no such file, or its suffix is not one of :data:`ROW_SUFFIXES`.
         MissingExtraError: the file is Parquet and pyarrow is not installed.
-        CorruptDataError: the file cannot be read, or a row is no object.
+        CorruptDataError: the file cannot be read, or a row is not a JSON object.
     """
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
@@ -27,7 +27,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     rows = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise CorruptDataError(f"{path}: row {number} is no object with named values, but {str(row)[:60]!r}")
+            raise CorruptDataError(f"{path}: row {number} must be an object with named values, not {str(row)[:60]!r}")
         yield row
 
 

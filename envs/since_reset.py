@@ -1,4 +1,4 @@
-"""Attributes that an environment has from its first reset on."""
+"""Attributes that an environment has only after its first reset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class SinceReset(Generic[Value]):
-    """An attribute that ``start`` sets; to read it before raises :class:`~agentgym.errors.ResetNeededError`.
+    """An attribute that ``start`` sets. Reading it earlier raises :class:`~agentgym.errors.ResetNeededError`.
 
     Example:
         >>> class Dice(Env):
@@ -36,7 +36,7 @@ class SinceReset(Generic[Value]):
     @overload
     def __get__(self, env: Env, owner: type) -> Value: ...
     def __get__(self, env: Env | None, owner: type) -> SinceReset[Value] | Value:
-        # Not asked once the attribute is set: what an instance holds hides a descriptor that cannot be written to.
+        # Called only until the attribute is set: an instance attribute hides a descriptor without __set__.
         return self if env is None else self._refuse(env)
 
     def _refuse(self, env: Env) -> NoReturn:

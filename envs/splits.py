@@ -1,4 +1,4 @@
-"""Splits by content: a task's split is a property of what it holds, so that no seed moves it into another."""
+"""Splits by content: a task's split depends only on its content, so that no seed can move it to another split."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from agentgym.errors import require_known
 
 SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
-"""The half-open range of a digest's first byte that belongs to each split: 60, 20 and 20 per cent."""
+"""Half-open range of a digest's first byte for each split: 60, 20 and 20 per cent."""
 
 
 def is_byte_in_split(byte: int, split: str) -> bool:
-    """Return True if content whose digest begins with a byte belongs to a split.
+    """Return True if content belongs to a split, given the first byte of its digest.
 
     Raises:
         UnknownNameError: there is no such split.

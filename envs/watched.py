@@ -1,4 +1,4 @@
-"""Server processes that end with the process that started them, under :mod:`agentgym.envs.gui.guard`."""
+"""Server processes that end together with the process that started them, through :mod:`agentgym.envs.gui.guard`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from agentgym.envs.gui import guard
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-"""Environment variables that such a process inherits."""
-_ANY_MEMORY_MB = 1 << 30  # the guard's limit is for pages
+"""Environment variables that a server process inherits."""
+_ANY_MEMORY_MB = 1 << 30  # the guard's memory limit is meant for browser pages
 _STOP_S = 10.0
 
 
 def free_port() -> int:
-    """Return a port of this machine's loopback interface that nothing listens on."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def start_watched(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a folder, where ``log.txt`` holds its output; the process returned is its guard."""
+    """Start a command in a folder, with its output in ``log.txt``, and return the process of its guard."""
     owner = os.getpid()
     watch = [sys.executable, "-I", "-S", guard.__file__, str(owner), guard.start_ticks(owner), str(_ANY_MEMORY_MB)]
     with open(folder / "log.txt", "wb") as log:
@@ -39,12 +39,12 @@ def start_watched(command: Sequence[str], variables: Mapping[str, str], folder: 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the owner
+            start_new_session=True,  # Ctrl-C must reach only the owner
         )
 
 
 def end_watched(process: subprocess.Popen[bytes]) -> None:
-    """End the guard, which ends the command first."""
+    """End the guard, which first ends the command."""
     with suppress(OSError):
         process.send_signal(signal.SIGTERM)
     try:

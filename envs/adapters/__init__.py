@@ -1,1 +1,1 @@
-"""Environments of other people, run by their own unmodified engines."""
+"""Environments of other projects, run by their original engines."""

@@ -1,4 +1,4 @@
-"""``agentgym/ALFWorld-v0``: the real ALFWorld engine, with the household's tools.
+"""``agentgym/ALFWorld-v0``: the original ALFWorld engine with the tools of ``Household-v0``.
 
 Source: "ALFWorld: Aligning Text and Embodied Environments for Interactive Learning", the text games.
 """
@@ -26,32 +26,33 @@ GAME_FILE = "game.tw-pddl"
 
 _FOLDERS: Mapping[str, str] = {"train": "train", "valid": "valid_seen", "test": "valid_unseen"}
 _RELEASE = "json_2.1.1"
-"""Folder of the official data release below its root."""
+"""Folder of the official data release, relative to the data's root."""
 _TAIL_BYTES = 1 << 15
 _WORKER = "agentgym.envs.adapters.alfworld_worker"
 
 
 class ALFWorldEnv(CommandEnv):
-    """The real ALFWorld engine on games from a data folder.
+    """The original ALFWorld engine on games from a data folder.
 
-    Tools, texts and commands are the household's; the engine says what happens. The outcome is 1.0 when the engine
-    says the game is won. Each instance has a process of its own for the engine, which keeps its game between episodes.
+    Tools, texts and commands are those of ``Household-v0``; the engine computes the results. The outcome is 1.0 when
+    the engine reports that the game is won. Each instance runs the engine in its own process, which keeps its game
+    between episodes.
 
     Args:
-        data_dir: folder with ``game.tw-pddl`` files anywhere below; by default ``$ALFWORLD_DATA``. Games below
-            ``train``, ``valid_seen`` and ``valid_unseen`` are the splits train, valid and test; in a folder without
-            those all games are for training.
-        games: a JSON file of games by kind, as AgentBench's ``data/alfworld/new_std.json``, with their paths below
-            ``data_dir``. They are then the split test, in the file's order, and there is no other.
+        data_dir: folder with ``game.tw-pddl`` files at any depth; by default ``$ALFWORLD_DATA``. Games below ``train``,
+            ``valid_seen`` and ``valid_unseen`` are the splits train, valid and test. In a folder without these, all
+            games are for training.
+        games: a JSON file of games by kind, like AgentBench's ``data/alfworld/new_std.json``, with paths relative to
+            ``data_dir``. These games then form the split test, in the file's order, and there is no other split.
         max_turns: turns after which an episode is truncated.
         interface: ``tools`` for tool calls, ``text`` for free text.
-        step_timeout_s: seconds the engine may take for a command (most take 0.1) or a plan.
-        load_timeout_s: seconds it may take to start and load a game (most take 2).
+        step_timeout_s: time limit in seconds of a command (most take 0.1) or a plan.
+        load_timeout_s: time limit in seconds for starting the engine and loading a game (most take 2).
 
     Raises:
         MissingExtraError: ALFWorld is not installed.
         UsageError: there is no such folder, or a game of ``games`` is not in it.
-        CorruptDataError: ``games`` is no such file.
+        CorruptDataError: ``games`` has another format.
     """
 
     is_blocking: ClassVar[bool] = True
@@ -88,7 +89,8 @@ class ALFWorldEnv(CommandEnv):
             self.stop()
             self._worker = WorkerProcess(_WORKER)
         self._seen = self._worker.call(self._load_timeout_s, op="start", path=str(path))
-        # A recorded walkthrough may wander: one too long for the turns there are is no gold, and help is no tool.
+        # A recorded walkthrough may take detours. If it is too long for the turn limit, it is no gold path; and
+        # ``help`` is no tool.
         commands = [command for command in self.walkthrough if command != "help"]
         self._plan = commands if self.max_turns is None or len(commands) <= self.max_turns else None
         return str(self._seen["said"])
@@ -125,21 +127,21 @@ class ALFWorldEnv(CommandEnv):
 
     @property
     def walkthrough(self) -> tuple[str, ...]:
-        """The commands recorded with the current game that win it, empty if none are."""
+        """Recorded commands that win the current game; empty if there are none."""
         return tuple(self._seen.get("walkthrough", ()))
 
     @property
     def num_loads(self) -> int:
-        """Games that the current engine process has loaded; beginning the same game again loads nothing."""
+        """Number of games that the engine process has loaded. Restarting the same game loads nothing."""
         return int(self._seen.get("num_loads", 0))
 
     @property
     def worker_pid(self) -> int | None:
-        """Process id of the engine, None before the first reset."""
+        """Process id of the engine; None before the first reset."""
         return None if self._worker is None else self._worker.pid
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The solvable games of a split, by path; the ids are the games' folders."""
+        """Return the solvable games of a split, sorted by path. The ids are the games' folders."""
         if split not in _FOLDERS:
             raise unknown_name("split", split, _FOLDERS)
         if self._listed is None:
@@ -147,16 +149,17 @@ class ALFWorldEnv(CommandEnv):
         return self._listed if split == "test" else ()
 
     def state_key(self) -> str:
-        """The task, a digest of what never changes, and every fact that commands change; names are the texts'."""
+        """Return a key of the task, a digest of the constant facts, and every fact that commands change."""
         if not self._seen:
             raise ResetNeededError(f"{self.env_id}: no game before reset()")
         return str(self._seen["key"])
 
     def oracle(self) -> Message:
-        """The recorded walkthrough's next command while the episode follows it, else that of the engine's planner.
+        """Return the next command of the recorded walkthrough while the episode follows it, else of the engine's
+        planner.
 
         Raises:
-            UsageError: the planner finds no way to win from here.
+            UsageError: the planner finds no plan from the current state.
         """
         if not self._plan:
             self._plan = list(self._running().call(self._step_timeout_s, op="plan")["plan"])
@@ -168,7 +171,7 @@ class ALFWorldEnv(CommandEnv):
         return self.message_of(command)
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """The engine's admissible commands; in the tools interface only those that are tools."""
+        """Return the engine's admissible commands; with ``interface="tools"``, only those with a tool."""
         commands: Sequence[str] = self._seen.get("admissible", ())
         if self.interface == "text":
             return tuple(commands)
@@ -215,7 +218,7 @@ def _tasks(data_dir: Path, split: str) -> tuple[Task, ...]:
 
 
 def _listed(data_dir: Path, file: Path) -> tuple[Task, ...]:
-    """Return the games that a file lists, as tasks."""
+    """Return the games in a file as tasks."""
     if not file.is_file():
         raise UsageError(f"there is no file {file}; games is a JSON file of games by kind")
     try:
@@ -241,7 +244,9 @@ def _has_splits(folder: Path) -> bool:
 
 
 def _is_playable(game: Path) -> bool:
-    """As ALFWorld's own loader has it: no movable receptacles, nothing sliced, not known to be unsolvable."""
+    """Return True for a game that ALFWorld's own loader accepts: no movable receptacles, nothing sliced, not
+    unsolvable.
+    """
     if any("movable" in part or "Sliced" in part for part in game.parts[-3:-1]):
         return False
     with game.open("rb") as file:
@@ -250,7 +255,7 @@ def _is_playable(game: Path) -> bool:
 
 
 def _task_type(game: Path) -> str:
-    """Read off the folder's name, as in the official layout, else from the file beside the game."""
+    """Return the task type from the folder's name, as in the official layout, else from the file beside the game."""
     for name in TASK_TYPES:
         if any(part.startswith(name) for part in game.parts[-3:-1]):
             return name

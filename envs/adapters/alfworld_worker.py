@@ -1,8 +1,8 @@
 """The process that runs ALFWorld's engine for one environment; see :mod:`agentgym.envs.adapters.alfworld`.
 
-The engine keeps its state in a C++ library, one game for a whole process, and prints as it likes, so it gets a
-process of its own. Requests: ``start`` (a game's path), ``step`` (a command), ``plan``. The engine and the game files
-are used as they are; only the translation of a game's PDDL, which takes most of a restart, is remembered.
+The engine keeps its state in a C++ library, allows one game per process, and prints to standard output. It therefore
+runs in a separate process. Requests: ``start`` (a game's path), ``step`` (a command), ``plan``. Engine and game files
+are not modified. Only the translation of a game's PDDL, which takes most of the time of a restart, is cached.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from agentgym.envs.adapters.worker_main import serve
 
 BANNER = "-= Welcome to TextWorld, ALFRED! =-\n\n"
 NOT_STATE = frozenset({"checked", "examined", "wasinreceptacle"})
-"""Predicates that tell what has been done, not how things are."""
+"""Predicates about past actions, which are not part of the state."""
 
-_NUM_TRANSLATIONS = 16  # two a game
+_NUM_TRANSLATIONS = 16  # two entries per game
 
 
 class Game:
@@ -47,7 +47,7 @@ class Game:
         self._fluents: frozenset[str] = frozenset()
 
     def start(self, path: str) -> dict[str, Any]:
-        """Begin the game, loading it if it is not the one that was played last."""
+        """Begin a game, and load it unless it is the last one."""
         if path != self._path:
             self._path = ""
             self._env.load(path)
@@ -64,12 +64,12 @@ class Game:
         return {**self._seen(state, said), "walkthrough": walkthrough, "num_loads": self._num_loads}
 
     def step(self, command: str) -> dict[str, Any]:
-        """Give the engine one command."""
+        """Execute one command."""
         state, _, _ = self._env.step(command)
         return self._seen(state, str(state.feedback))
 
     def plan(self) -> dict[str, Any]:
-        """The commands of the engine's planner from here to the goal, empty if it finds none."""
+        """Return the planner's commands from the current state to the goal; empty if it finds none."""
         return {"plan": self._env._pddl_state.replan(self._env._entity_infos)}
 
     def _seen(self, state: Any, said: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Game:
         }
 
     def _rest_of_world(self, state: Any) -> str:
-        """Digest of the facts that no action changes."""
+        """Return a digest of the facts that no action changes."""
         facts = sorted(
             self._as_text(fact)
             for fact in state["_facts"]

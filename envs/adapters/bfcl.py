@@ -26,29 +26,29 @@ _CLASSES = ("GorillaFileSystem", "MathAPI", "MessageAPI", "TwitterAPI", "TicketA
 _MORE_FUNCTIONS = "There are more functions now; these can be called as well:"
 _DONE = "Done."
 _NO_STATE = frozenset({"_random", "_api_description", "_last_modified"})
-"""Private attributes that are no state: the generator of made-up numbers, a text, and the time of the clock."""
+"""Private attributes that are not part of the state: a random generator, a text, and a time stamp."""
 _LARGEST = 10**15
 _LARGEST_BY_NAME: Mapping[str, int] = {"precision": 1000, "exponent": 1000}
 
 
 class BFCLEnv(Env):
-    """A user asks for something turn by turn; the agent calls functions of stateful APIs.
+    """A user makes requests turn by turn, and the agent calls functions of stateful APIs.
 
-    A message without a call ends its turn.
+    A message without a call ends the user's turn.
 
-    Graded as BFCL does it (``multi_turn_checker``): after each of the user's turns the public attributes of every API
-    must equal those that the gold calls lead to, and the results so far must contain those of the turn's gold calls.
-    The outcome is 1.0 when all turns pass; the episode ends with 0.0 at the first that does not. A user's turn with
-    nothing to do (a function or a value is missing) is not graded, and a function that is not offered can be called by
-    who knows its name, as in BFCL (one gold answer does).
+    Grading follows BFCL (``multi_turn_checker``). After each of the user's turns, the public attributes of every API
+    must equal those after the gold calls, and the results so far must contain the results of the turn's gold calls. The
+    outcome is 1.0 if all turns pass; the episode ends with 0.0 at the first turn that fails. A turn without anything to
+    do (a function or a value is missing) is not graded. As in BFCL, functions that are not offered can still be called;
+    one gold answer does.
 
     Args:
         category: ``base``, ``miss_func`` (functions come later), ``miss_param`` (a value comes later), or
             ``long_context`` (much more data).
-        num_train: so many of the 200 tasks, the first, are for training; the others are the split test. The leaderboard
-            counts all: ``num_train=0``.
-        max_steps: messages with calls that one of the user's turns may take; BFCL's limit is 20.
-        max_turns: of the episode, by default no limit but the one above.
+        num_train: number of the 200 tasks, from the start, for training; the others are the split test. The leaderboard
+            uses all: ``num_train=0``.
+        max_steps: most messages with calls in one of the user's turns; BFCL's limit is 20.
+        max_turns: turns after which the episode is truncated; by default only ``max_steps`` limits it.
 
     Raises:
         MissingExtraError: bfcl-eval is not installed.
@@ -129,7 +129,7 @@ class BFCLEnv(Env):
         return f"{_MORE_FUNCTIONS}\n{told}\n{request}".rstrip()
 
     def _turn_is_right(self, problem: Problem, world: _World) -> bool:
-        """Return True if a turn is right by BFCL's ``multi_turn_checker``."""
+        """Return True if BFCL's ``multi_turn_checker`` accepts a turn."""
         gold: list[str] = []
         for text in problem.answers[world.users_turn]:
             _run(world.gold, call_of(text, world.gold), gold)
@@ -143,7 +143,7 @@ class BFCLEnv(Env):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The functions that the current task offers from the start; before the first, all there are."""
+        """Functions that the current task offers at its start; all functions before the first reset."""
         return tuple(self._offered(at_start=True).values())
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -154,14 +154,14 @@ class BFCLEnv(Env):
         return [Task(id=name, split=split, seed=0, data={"problem": name}) for name in chosen]
 
     def state_key(self) -> str:
-        """The user's turn, the state of every API, and what has been said of what the gold calls would say."""
+        """Return a key of the user's turn, the state of every API, and the gold results obtained so far."""
         problem, world = self._current(), self._world
         things = [[name, _plain(world.instances[name], {})] for name in sorted(world.instances)]
         said = sorted((Counter(world.said) & self._gold_said(problem)).elements())
         return canonical([problem.id, world.users_turn, world.has_called, digest(things), digest(said)])
 
     def oracle(self) -> Message:
-        """The gold calls of the user's turn, then a message that ends it."""
+        """Return the gold calls of the user's turn, then a message that ends the turn."""
         world = self._world
         answers = self._current().answers[world.users_turn]
         if world.has_called or not answers:
@@ -172,7 +172,9 @@ class BFCLEnv(Env):
         return Message("assistant", "\n".join(format_call(call, tools) for call in numbered), numbered)
 
     def parse_action(self, text: str) -> Message:
-        """Read what a person typed: lines of calls if the first word is a function's name, else its last words."""
+        """Convert a person's input: lines of calls if the first word is a function's name, else a message without
+        calls.
+        """
         name = text.strip().partition(":")[0].strip()
         tools = self._offered()
         return Message("assistant", text, parse_calls(text, tuple(tools.values())) if name in tools else ())
@@ -212,28 +214,28 @@ class BFCLEnv(Env):
 
 
 class _World:
-    """The APIs as the agent has left them, and as the gold calls would have."""
+    """The APIs after the agent's calls and after the gold calls."""
 
     def __init__(self, instances: dict[str, Any], gold: dict[str, Any]) -> None:
         self.instances = instances
         self.gold = gold
         self.said: list[str] = []
-        """Every result so far."""
+        """All results so far."""
         self.users_turn = 0
         self.num_steps = 0
         self.has_called = False
-        """In this turn of the user's."""
+        """True if the agent has made a call in this turn of the user."""
         self.gold_said: Counter[str] | None = None
 
 
 def _run(instances: Mapping[str, Any], call: ToolCall, said: list[str]) -> str:
-    """Call a function and note what it says, in the words in which BFCL compares results."""
+    """Call a function and record its result in the text form in which BFCL compares results."""
     method = next(getattr(instance, call.name) for instance in instances.values() if hasattr(instance, call.name))
     try:
         inspect.signature(method).bind(**call.arguments)
         result = method(**copy.deepcopy(dict(call.arguments)))
         text = result if isinstance(result, str) else _as_text(result)
-    except Exception as error:  # an API takes anything and often fails on it, which BFCL tells the model
+    except Exception as error:  # APIs do not check arguments and often raise; BFCL shows the error to the model
         said.append(f"Error during execution: {error}")
         raise ToolError(f"{type(error).__name__}: {error}") from None
     said.append(text)
@@ -250,7 +252,7 @@ def _as_text(result: Any) -> str:
 
 
 def _check_size(call: ToolCall) -> None:
-    """Numbers that no task needs and that would keep the mathematics busy for ever."""
+    """Raise an error for numbers that no task needs and whose computation would never end."""
     for name, value in call.arguments.items():
         most = _LARGEST_BY_NAME.get(name, _LARGEST)
         if isinstance(value, int | float) and abs(value) > most:
@@ -258,7 +260,7 @@ def _check_size(call: ToolCall) -> None:
 
 
 def _plain(value: Any, seen: dict[int, int]) -> Any:
-    """An API's state as plain values; of an object met twice, the number of its first meeting."""
+    """Return an API's state as plain values. A repeated object is replaced by the index of its first occurrence."""
     if isinstance(value, dict):
         return {str(key): _plain(item, seen) for key, item in sorted(value.items(), key=lambda pair: str(pair[0]))}
     if isinstance(value, list | tuple):

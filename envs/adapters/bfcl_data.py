@@ -49,6 +49,7 @@ class Problem:
 
     @property
     def has_long_context(self) -> bool:
+        """True if the task belongs to the category ``long_context``."""
         return "long_context" in self.id
 
 
@@ -69,7 +70,7 @@ def functions_of(class_name: str) -> Mapping[str, ToolSpec]:
 
 
 def begin(problem: Problem) -> dict[str, Any]:
-    """Fresh instances of the classes of a task, by class name."""
+    """Return new instances of a task's classes, by class name."""
     constants: Any = importlib.import_module("bfcl_eval.constants.executable_backend_config")
     made = {}
     for name in problem.classes:
@@ -82,7 +83,7 @@ def begin(problem: Problem) -> dict[str, Any]:
 
 
 def call_of(text: str, instances: Mapping[str, Any]) -> ToolCall:
-    """A gold call as a tool call, its positional arguments by name.
+    """Parse a gold call into a tool call with named arguments.
 
     Example:
         >>> class Files:
@@ -111,6 +112,7 @@ def _problem(entry: Mapping[str, Any], answers: Sequence[Sequence[str]]) -> Prob
 
 
 def read_data(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a data file in BFCL's package."""
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         raise MissingExtraError("agentgym/BFCL-v0", "bfcl", INSTALL)
@@ -119,7 +121,7 @@ def read_data(name: str) -> list[dict[str, Any]]:
 
 
 def schema_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """BFCL's schema as JSON schema: its names of types replaced, where they stand for types."""
+    """Convert BFCL's schema to JSON schema by replacing its type names."""
     schema = {key: value for key, value in given.items() if key not in ("type", "properties", "items")}
     kind = given.get("type", "string")
     schema["type"] = _JSON_TYPES.get(kind, kind)

@@ -23,39 +23,41 @@ CATEGORIES = (
     "simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance",
     "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance", "live_relevance",
 )  # fmt: skip
-"""Categories in Python; those whose name holds ``relevance`` ask for no call, or for one of any kind."""
+"""Categories with Python functions. Those with ``relevance`` in their name require no call, or any call."""
 _MODEL_CONFIG = "bfcl_eval.constants.model_config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleProblem:
-    """One task: a request, functions, and the calls that are right."""
+    """One task: a request, functions, and the correct calls."""
 
     id: str
     category: str
     observation: Observation
     functions: Sequence[Mapping[str, Any]]
-    """As the data have them, for the checker."""
+    """Functions in the format of the data, for the checker."""
     answers: Sequence[Mapping[str, Any]]
-    """Of each call by its function's name, for each argument the values that are right; none where no call is."""
+    """Accepted values of each argument, by function name, for each call; empty if no call is correct."""
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The functions as tools. A dot in a name is an underscore, as BFCL has it for models that take none."""
+        """The functions as tools. Dots in names are replaced by underscores, as BFCL does for models that do not
+        support dots.
+        """
         return tuple(ToolSpec(_name(f["name"]), f["description"], schema_of(f["parameters"])) for f in self.functions)
 
 
 class BFCLSingleEnv(Env):
-    """Answer one request with the right calls, or with none where no function fits.
+    """Answer one request with the correct calls, or with none if no function fits.
 
-    Graded by BFCL's own ``ast_checker``: names, arguments and their types must match, values must be among those that
-    are right. Where no function fits (``irrelevance``) any message without a call is right; where one does
-    (``live_relevance``) any call. The outcome is 1.0 or 0.0, and an episode is one message.
+    BFCL's own ``ast_checker`` grades: names, arguments and types must match, and values must be among the accepted
+    ones. If no function fits (``irrelevance``), any message without a call is correct. In ``live_relevance``, any call
+    is. The outcome is 1.0 or 0.0, and an episode is one message.
 
     Args:
         category: one of :data:`CATEGORIES`, or several.
-        num_train: so many tasks of each category, the first, but no more than half, are for training; the others are
-            the split test. The leaderboard counts all: ``num_train=0``.
+        num_train: number of tasks of each category, from the start, for training, at most half; the others are the
+            split test. The leaderboard uses all: ``num_train=0``.
 
     Raises:
         MissingExtraError: bfcl-eval is not installed.
@@ -100,7 +102,7 @@ class BFCLSingleEnv(Env):
         tools = {tool.name: tool for tool in problem.tools}
         calls = [call for call in action.calls if isinstance(call, ToolCall) and call.name in tools]
         if len(calls) < len(action.calls) or not all(_fits(call, tools[call.name]) for call in calls):
-            self.refuse()  # some could not be read, name no function, or have other arguments
+            self.refuse()  # a call is malformed, names no function, or has wrong arguments
         self._verdict = len(calls) == len(action.calls) and is_right_answer(problem, calls)
         self.finish(float(self._verdict))
         return "That is right." if self._verdict else "That is not right."
@@ -109,13 +111,13 @@ class BFCLSingleEnv(Env):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The functions of the current task; before the first, those of the first task there is."""
+        """Functions of the current task; before the first reset, those of the first task."""
         problem = self._problem or next(iter(self._problems.values()))
         return problem.tools
 
     @property
     def task_type(self) -> str:
-        """The category."""
+        """Category of the task."""
         return self._current().category
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -138,7 +140,7 @@ class BFCLSingleEnv(Env):
         self._problem, self._verdict = self._problems[self.task.data["problem"]], state
 
     def oracle(self) -> Message:
-        """Calls with the first of the right values; a function's call where any is right; words where none is."""
+        """Return calls with the first accepted values, any call if any is correct, or a message without calls."""
         problem = self._current()
         if problem.category.endswith("irrelevance"):
             return Message("assistant", "No function here can do that.")
@@ -151,7 +153,9 @@ class BFCLSingleEnv(Env):
         return Message("assistant", "\n".join(format_call(call, problem.tools) for call in calls), calls)
 
     def parse_action(self, text: str) -> Message:
-        """Lines of calls if the first word is a function's name, else words."""
+        """Convert a person's input: lines of calls if the first word is a function's name, else a message without
+        calls.
+        """
         name = text.strip().partition(":")[0].strip()
         is_call = name in {tool.name for tool in self.tools}
         return Message("assistant", text, parse_calls(text, self.tools) if is_call else ())
@@ -165,7 +169,7 @@ class BFCLSingleEnv(Env):
 
 
 def is_right_answer(problem: SingleProblem, calls: Sequence[ToolCall]) -> bool:
-    """Return whether BFCL counts the calls as right."""
+    """Return True if BFCL counts the calls as correct."""
     if problem.category.endswith("irrelevance"):
         return not calls
     if problem.category == "live_relevance":
@@ -196,10 +200,10 @@ def single_problems(category: str) -> tuple[SingleProblem, ...]:
 
 @functools.cache
 def _checker() -> tuple[Any, Any]:
-    """Return BFCL's checker and its Python.
+    """Return BFCL's checker and its constant for Python.
 
-    The checker's module imports the table of models, and with it the clients of a dozen providers, for one fact:
-    whether a model writes underscores for dots. A table that says yes for all stands in its place during the import.
+    The checker's module imports the table of models, and with it the clients of a dozen providers, only to know whether
+    a model writes underscores for dots. During the import, a fake table that says yes for all models replaces it.
     """
     table = types.ModuleType(_MODEL_CONFIG)
     table.__dict__["MODEL_CONFIG_MAPPING"] = _EveryModel()
@@ -220,7 +224,7 @@ class _EveryModel(dict[str, Any]):
 
 
 def _fits(call: ToolCall, tool: ToolSpec) -> bool:
-    """Return whether a call has all arguments that are required, and none that the function does not have."""
+    """Return True if a call has all required arguments and no unknown ones."""
     known, required = set(tool.parameters.get("properties", {})), set(tool.parameters.get("required", ()))
     return required <= set(call.arguments) <= known
 
@@ -230,7 +234,7 @@ def _name(name: str) -> str:
 
 
 def _first_right(arguments: Mapping[str, Sequence[Any]], required: Sequence[str]) -> dict[str, Any]:
-    """Return for each argument the first value that is right; "" stands for leaving it out, where that may be done."""
+    """Return the first accepted value of each argument. Optional arguments whose value is "" are left out."""
     chosen = {}
     for name, values in arguments.items():
         given = [value for value in values if value != ""] if name in required else values
@@ -242,6 +246,6 @@ def _first_right(arguments: Mapping[str, Sequence[Any]], required: Sequence[str]
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, dict):  # of each key the values that are right
+    if isinstance(value, dict):  # accepted values by key
         return {key: _plain(some[0] if isinstance(some, list) else some) for key, some in value.items() if some != [""]}
     return [_plain(item) for item in value] if isinstance(value, list) else value

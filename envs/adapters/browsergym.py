@@ -1,4 +1,4 @@
-"""``agentgym/BrowserGym-v0``: a task of BrowserGym on a page of our browsers, graded by its own ``validate``."""
+"""``agentgym/BrowserGym-v0``: a task of BrowserGym in agentgym's browser, graded by its own ``validate``."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from agentgym.plugins import named_object
 from agentgym.types import ImagePart, Task
 
 _GREETING: Final = "Hi! I am your UI assistant, I can perform web tasks for you. What can I help you with?"
-"""What BrowserGym's chat begins with."""
+"""First message of BrowserGym's chat."""
 
 
 class BrowserGymEnv(GuiEnv):
-    """A task of BrowserGym: its ``setup``, ``validate`` and ``teardown``, with our tools and observations.
+    """A task of BrowserGym with its ``setup``, ``validate`` and ``teardown``, and agentgym's tools and observations.
 
-    The task sees Playwright's synchronous API over the agent's own page (:mod:`agentgym.envs.gui.sync_view`). After
-    each turn ``validate`` gives a reward, a part of the outcome, and may end the episode or say something to the
-    agent. ``done(answer)`` is the agent's message in the chat, and ends the episode. A success is an episode whose
+    The task uses Playwright's synchronous API on the agent's own page (:mod:`agentgym.envs.gui.sync_view`). After each
+    turn, ``validate`` gives a reward, which is a part of the outcome, and may end the episode or send a message to the
+    agent. ``done(answer)`` sends the agent's message to the chat and ends the episode. An episode is a success if its
     rewards sum to 1.
 
-    What the task's own code raises, a time-out of Playwright in it included, is a failure of the infrastructure.
+    An exception in the task's own code, including a Playwright time-out, is an infrastructure failure.
 
     Args:
         task: id of a registered task, such as ``openended`` or ``miniwob.click-test``, or ``module:Class`` or
             ``path/to/file.py:Class``.
-        task_kwargs: arguments of the task, beside its seed.
-        sites: what the browser can reach, by host name: a folder's path, ``HOST:PORT`` of a server, or a site. A task
-            that fills its page by itself needs none.
+        task_kwargs: arguments of the task, in addition to its seed.
+        sites: sites that the browser can reach, by host name: a folder, ``HOST:PORT`` of a server, or a :class:`Site`.
+            A task that fills its page by itself needs none.
         max_turns: turns after which an episode is truncated.
-        options: those of :class:`~agentgym.envs.gui.gui_env.GuiEnv`. By default the viewport is the task's, and a task
-            without sites offers no tools that leave the page.
+        options: arguments of :class:`~agentgym.envs.gui.gui_env.GuiEnv`. By default the viewport is the task's, and a
+            task without sites offers no tools that leave the page.
 
     Raises:
-        UsageError: there is no such task, or it refuses its arguments.
+        UsageError: there is no such task, or its arguments are wrong.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class BrowserGymEnv(GuiEnv):
         return self._sites
 
     def start_url(self, task: Task) -> str:
-        """An empty page: the task opens its own."""
+        """Return an empty page, since the task opens its own."""
         return "about:blank"
 
     async def set_up(self, task: Task) -> str:
@@ -102,7 +102,7 @@ class BrowserGymEnv(GuiEnv):
         return await super()._take_turn(action)
 
     async def _look(self) -> tuple[str, list[ImagePart]]:
-        """As the base does it; after a turn the task validates what is there, and may say something."""
+        """Observe the page as the base class does. After a turn, the task validates the page and may send a message."""
         text, images = await super()._look()
         if not self.turn:
             return text, images

@@ -1,4 +1,4 @@
-"""BrowserGym's registered tasks, and the parts of what they say and are given."""
+"""BrowserGym's registered tasks, their sites, and the texts of their goals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentgym.errors import EnvError, UsageError, unknown_name
 
 
 def registered_task(task: str) -> Callable[..., Any]:
-    """Return what makes a registered task from a seed; its family's package is imported.
+    """Import a task family's package and return the function that makes a registered task from a seed.
 
     Raises:
         UsageError: there is no such task.
@@ -33,10 +33,10 @@ def registered_task(task: str) -> Callable[..., Any]:
 
 
 def site_of(place: str | Site) -> Site | Upstream:
-    """Return a site by a folder's path or ``HOST:PORT``; one that is made already is taken as it is.
+    """Return the site for a folder's path or ``HOST:PORT``. A :class:`Site` is returned unchanged.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the place is neither a folder nor ``HOST:PORT``.
     """
     if not isinstance(place, str):
         return place
@@ -52,7 +52,7 @@ def text_of(part: Mapping[str, Any]) -> str:
     """Return a part of a goal as text.
 
     Raises:
-        EnvError: it is an image.
+        EnvError: the part is an image.
     """
     if part["type"] != "text":
         raise EnvError("the task's goal holds an image, which is not supported")

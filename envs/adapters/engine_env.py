@@ -1,4 +1,4 @@
-"""An environment whose world is an engine in a process of its own, which takes lines of text."""
+"""Base class of environments whose engine runs in a separate process and takes lines of text."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _TOLERANCE = 1e-9
 
 
 class EngineEnv(LineEnv):
-    """Plays an engine that keeps a score; subclasses name its module and what begins an episode.
+    """An environment on an engine with a score. Subclasses name the engine's module and the request that begins an
+    episode.
 
-    The module answers ``start`` (with what :meth:`request_of` gives), ``step`` (a command) and ``admissible`` by::
+    The module answers ``start`` (with the result of :meth:`request_of`), ``step`` (a command) and ``admissible`` with::
 
         {"said": text, "score": 0 to 1, "is_over": bool, "is_valid": bool, "key": text, "plan": commands or None}
 
-    and ``{"commands": [...]}``. What a command adds to the score is its reward, so that the whole score is a return
-    and an outcome of 1. A command that was impossible earns nothing: what the engine's clock alone brought is counted
-    with the next one.
+    and ``{"commands": [...]}``. A command's reward is the increase of the score, so that the full score is a return and
+    an outcome of 1. An impossible command earns nothing: points from the passing of time count with the next command.
 
     Args:
         max_turns: turns after which an episode is truncated.
         interface: ``tools`` for the tool ``act``, ``text`` for a command on the last line.
-        step_timeout_s: seconds the engine may take for a command.
-        load_timeout_s: seconds it may take to start and to load or make a game.
+        step_timeout_s: time limit of a command in seconds.
+        load_timeout_s: time limit in seconds for starting the engine and loading or making a game.
     """
 
     is_blocking: ClassVar[bool] = True
     worker_module: ClassVar[str]
     takes_plain_commands: ClassVar[bool] = True
-    """False if the engine takes any text; others hang or fail on control characters and on endless lines."""
+    """True if the engine hangs or fails on control characters and very long lines, so that they are rejected."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class EngineEnv(LineEnv):
 
     def do(self, line: str) -> str:
         self._now()
-        line = line.encode(errors="replace").decode()  # half a surrogate pair
+        line = line.encode(errors="replace").decode()  # half of a surrogate pair
         is_plain = line.isascii() and line.isprintable() and len(line) <= _LONGEST_COMMAND
         if self.takes_plain_commands and not is_plain:
             raise ToolError(
@@ -93,21 +93,21 @@ class EngineEnv(LineEnv):
             self._worker.close()
 
     def state_key(self) -> str:
-        """Return what the engine tells of its state; see its worker module."""
+        """Return the engine's state key; see its worker module."""
         return str(self._now()["key"])
 
     def oracle(self) -> Message:
-        """The next command of the engine's own plan.
+        """Return the next command of the engine's own plan.
 
         Raises:
-            UsageError: it has none from here.
+            UsageError: the engine has no plan from the current state.
         """
         if not self._now()["plan"]:
             raise UsageError(f"{self.env_id}: the engine has no plan from this state; choose another policy")
         return self.message_of(self._now()["plan"][0])
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """The commands that the engine says are possible; it is asked each time."""
+        """Return the commands that the engine reports as possible; each call asks the engine."""
         if not self._seen or self.episode.is_over:
             return ()
         return tuple(self._engine().call(self._step_timeout_s, op="admissible")["commands"])

@@ -1,6 +1,6 @@
-"""``agentgym/Gymnasium-v0``: any environment of Gymnasium whose actions are a few choices or text.
+"""``agentgym/Gymnasium-v0``: any environment of Gymnasium with discrete or text actions.
 
-Source: Gymnasium (Farama Foundation, MIT licence), the engine being the package itself.
+Source: Gymnasium (Farama Foundation, MIT licence). The installed package is the engine.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _TOLERANCE = 1e-9
 _LONGEST_KEY = 200
 
 Transitions = Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
-"""Toy-text's model: state, action -> (probability, next state, reward, is the end)."""
+"""The model of a toy-text game: state, action -> (probability, next state, reward, is terminal)."""
 
 
 class GymnasiumEnv(LineEnv):
-    """An environment of Gymnasium with discrete or text actions, told in words.
+    """An environment of Gymnasium with discrete or text actions, described in words.
 
-    An episode is the wrapped environment's own, begun with the episode's seed: its rewards, its end, and its time limit
-    as the limit of turns (one action a turn). The toy-text games and CartPole have texts of their own; others are
-    told by their observations and numbered actions unless the arguments say more. A game whose model is known
-    (``P``, as toy-text has it) and free of chance has an oracle.
+    Rewards and ends of an episode are the wrapped environment's, which is reset with the episode's seed. Its time limit
+    is the turn limit, with one action per turn. Toy-text games and CartPole have texts. For others, the text shows
+    observations and numbered actions, unless the arguments give more. A deterministic game with a known model (``P``,
+    as in toy-text) has an oracle.
 
     Args:
-        env: id of the environment in Gymnasium's registry, ``module:Id`` to import a module first.
-        env_kwargs: arguments for it.
-        action_names: of discrete actions, in the order of their numbers.
-        rules: what the policy is told at the start.
-        describe: how an observation is told: ``value`` for its numbers, ``drawing`` for what ``render`` gives in
+        env: id of the environment in Gymnasium's registry, or ``module:Id`` to import a module first.
+        env_kwargs: arguments of the environment.
+        action_names: names of discrete actions, in the order of their numbers.
+        rules: text at the start of an episode.
+        describe: text form of an observation: ``value`` for its numbers, ``drawing`` for the output of ``render`` in
             ``ansi`` mode, or a function of the observation and the unwrapped environment.
-        success_return: an episode is a success if its rewards sum to at least this; by default what the game's text
-            says, else Gymnasium's ``reward_threshold``, else a last reward above 0.
-        max_turns: turns after which an episode is truncated, by default the wrapped environment's limit.
+        success_return: smallest return of a success; by default the value in the game's text, else Gymnasium's
+            ``reward_threshold``, else a last reward above 0.
+        max_turns: turns after which an episode is truncated; by default the wrapped environment's limit.
         interface: ``tools`` for the tool ``act``, ``text`` for an action on the last line.
 
     Raises:
@@ -142,7 +142,7 @@ class GymnasiumEnv(LineEnv):
 
     @property
     def wrapped(self) -> gymnasium.Env[Any, Any]:
-        """The environment that is played."""
+        """The wrapped environment."""
         return self._wrapped
 
     def action_names(self) -> Sequence[str]:
@@ -152,16 +152,18 @@ class GymnasiumEnv(LineEnv):
         return tuple(self._names)
 
     def state_key(self) -> str:
-        """The last observation (a long one by its digest), what the game hides of its state, and whether it ended."""
+        """Return a key of the last observation (a digest if it is long), the hidden state, and whether the episode
+        ended.
+        """
         if self._observation is None:
             raise ResetNeededError(f"{self.env_id}: no state before reset()")
         return f"{_short(self._observation)} {canonical(self._text.hidden(self._world))} {self._has_ended}"
 
     def oracle(self) -> Message:
-        """The best action by the game's own model, with a discount of 0.99.
+        """Return the best action under the game's own model, with a discount of 0.99.
 
         Raises:
-            UsageError: there is no model, or chance decides.
+            UsageError: there is no model, or the game is random.
         """
         if self._plan is None:
             return super().oracle()
@@ -169,7 +171,7 @@ class GymnasiumEnv(LineEnv):
 
     @cached_property
     def _plan(self) -> Sequence[int] | None:
-        """The best action of each state, None where no model says it."""
+        """Return the best action of each state, or None without a deterministic model."""
         model: Transitions | None = getattr(self._world, "P", None)
         if model is None or not hasattr(self._world, "s"):
             return None
@@ -179,7 +181,7 @@ class GymnasiumEnv(LineEnv):
 
 
 def _best_actions(model: Transitions) -> list[int]:
-    """Value iteration ("Dynamic Programming", Bellman 1957) on a model without chance."""
+    """Run value iteration ("Dynamic Programming", Bellman 1957) on a deterministic model."""
     states, actions = range(len(model)), range(len(model[0]))
     moves = [[model[state][action][0] for action in actions] for state in states]
     following = np.array([[move[1] for move in row] for row in moves])
@@ -200,7 +202,7 @@ _UNKNOWN = GameText(actions=(), rules="", describe=describe_value)
 
 
 def _make(id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    """The environment without its time limit, which is the limit of turns here, drawn in text where it can be."""
+    """Make the environment without its time limit, which becomes the turn limit, and with text rendering if any."""
     fixed: dict[str, Any] = {"max_episode_steps": -1, "disable_env_checker": True}
     try:
         made = gymnasium.make(id, **kwargs, **fixed)

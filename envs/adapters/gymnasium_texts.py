@@ -1,4 +1,4 @@
-"""Environments of Gymnasium in words: what their actions are called, what is told at the start and at each step.
+"""Texts for environments of Gymnasium: names of actions, rules, and descriptions of observations.
 
 Source of the facts: the docstrings of ``gymnasium.envs.toy_text`` and ``classic_control``.
 """
@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-_HIGHLIGHTED = re.compile(r"\x1b\[[\d;]*m(.)\x1b\[0m")  # toy-text marks where the agent is by colour
+_HIGHLIGHTED = re.compile(r"\x1b\[[\d;]*m(.)\x1b\[0m")  # toy-text marks the agent's position by colour
 _LAST_ACTION = re.compile(r"^  \(\w+\)\n", re.MULTILINE)
 
 Describe = Callable[[Any, Any], str]
-"""Tells an observation: of the observation and the unwrapped environment."""
+"""A function from the observation and the unwrapped environment to a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameText:
-    """Words for one environment of Gymnasium.
+    """Texts for one environment of Gymnasium.
 
     Example:
         >>> GAME_TEXTS["Blackjack-v1"].actions
@@ -29,20 +29,20 @@ class GameText:
     """
 
     actions: Sequence[str]
-    """By number, from the action space's first."""
+    """Names of actions in the order of their numbers."""
     rules: str
     describe: Describe
     goal_reward: float | None = None
-    """An episode that ends with at least this reward in its last step is a success; None for what Gymnasium's
-    registry says of the return."""
+    """Smallest reward in the last step that makes an episode a success; None for the return threshold in Gymnasium's
+    registry."""
     hidden: Callable[[Any], Any] = lambda world: None
-    """What the unwrapped environment's state has beyond the observation."""
+    """Function that returns the hidden part of the unwrapped environment's state."""
     max_turns: int | None = None
-    """Where Gymnasium has no limit."""
+    """Turn limit if Gymnasium has none."""
 
 
 def describe_value(observation: Any, world: Any) -> str:
-    """Any observation as text: numbers with four digits, arrays and tuples as lists.
+    """Format any observation: numbers with four digits, arrays and tuples as lists.
 
     Example:
         >>> describe_value((np.float32(0.5), np.int64(3)), None)
@@ -52,7 +52,7 @@ def describe_value(observation: Any, world: Any) -> str:
 
 
 def describe_drawing(observation: Any, world: Any) -> str:
-    """Return the drawing of ``ansi`` mode, with the coloured character in brackets and nothing of the past."""
+    """Return the drawing of ``ansi`` mode, with the coloured character in brackets and without the last action."""
     drawn = _LAST_ACTION.sub("", str(world.render()))
     return _HIGHLIGHTED.sub(r"[\1]", drawn).strip("\n")
 
@@ -130,4 +130,4 @@ GAME_TEXTS: Mapping[str, GameText] = {
         describe=describe_value,
     ),
 }
-"""By id; what is not here is told by its observations and numbered actions."""
+"""Texts by environment id. Other environments show observations and numbered actions."""

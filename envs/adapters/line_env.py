@@ -1,4 +1,4 @@
-"""An environment whose actions are lines of text: what most engines of other people take."""
+"""Base class of environments whose actions are lines of text, as most engines of other projects expect."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _NO_ACTION = "Write an action on the last line."
 
 
 class LineEnv(InterfaceEnv):
-    """Reads the policy's line and answers it; subclasses say what a line does.
+    """An environment that executes one line of text per turn. Subclasses implement :meth:`do`.
 
-    With ``interface="tools"`` there is one tool, ``act``; with ``interface="text"`` the last line of the message that
-    is not empty is the action.
+    With ``interface="tools"`` there is one tool, ``act``. With ``interface="text"`` the last non-empty line of the
+    message is the action.
     """
 
-    # ------------------------------------------------------------------------------------ what subclasses implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     def do(self, line: str) -> str:
-        """Take an action and say what happens.
+        """Execute an action and return the text of its result.
 
         Raises:
             ToolError: the action is impossible; the message is for the policy.
@@ -33,14 +33,14 @@ class LineEnv(InterfaceEnv):
         raise NotImplementedError(f"{type(self).__name__} must implement do(line)")
 
     def action_names(self) -> Sequence[str]:
-        """Every action there is, if they are few and always the same; else none."""
+        """Return all actions if they are few and constant, else none."""
         return ()
 
     def read_line(self, text: str) -> str:
-        """The action in a message of the text interface, empty if there is none."""
+        """Return the action in a message of the text interface; empty if there is none."""
         return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
 
-    # ----------------------------------------------------------------------------------------------------- ToolEnv's
+    # ----------------------------------------------------------------------------------------------------- ToolEnv
 
     @tool
     def act(self, action: str) -> str:
@@ -57,7 +57,7 @@ class LineEnv(InterfaceEnv):
         return tuple(_with_names(spec, names) if names and spec.name == "act" else spec for spec in super().tools)
 
     def parse_action(self, text: str) -> Message:
-        """Read what a person typed, in either interface: an action (``go north``) or a call (``act: go north``).
+        """Convert a person's input in either interface: an action (``go north``) or a call (``act: go north``).
 
         In the tools interface every line is a call.
         """
@@ -72,7 +72,7 @@ class LineEnv(InterfaceEnv):
         return self.message_of(*(line.strip() for line in text.split("\n") if line.strip()))
 
     def message_of(self, *lines: str) -> Message:
-        """Actions as the assistant message that gives them in this interface."""
+        """Return the assistant message with these actions in the current interface."""
         if self.interface == "text":
             return Message("assistant", "\n".join(lines))
         calls = tuple([ToolCall("act", {"action": line}, str(index)) for index, line in enumerate(lines)])

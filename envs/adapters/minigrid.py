@@ -1,4 +1,4 @@
-"""``agentgym/MiniGrid-v0``: MiniGrid's and BabyAI's grid worlds in words.
+"""``agentgym/MiniGrid-v0``: the grid worlds of MiniGrid and BabyAI, described in words.
 
 Sources: "Minigrid & Miniworld: Modular & Customizable Reinforcement Learning Environments for Goal-Oriented Tasks" and
 "BabyAI: A Platform to Study the Sample Efficiency of Grounded Language Learning"; the package is Farama's minigrid.
@@ -21,7 +21,7 @@ from agentgym.errors import MissingExtraError, ResetNeededError, UsageError
 from agentgym.types import Message, Task
 
 ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done")
-"""In the order of MiniGrid's numbers; toggle opens and closes what is in front."""
+"""Names of actions in the order of MiniGrid's numbers. ``toggle`` opens and closes the object in front."""
 
 _RULES = "You move in a grid of rooms and see what is in front of you. toggle opens or closes what you face."
 _DOOR_STATES = ("open", "closed", "locked")
@@ -29,14 +29,14 @@ _NOTHING = frozenset({"unseen", "empty", "floor", "wall"})
 
 
 class MiniGridEnv(GymnasiumEnv):
-    """A level of MiniGrid or BabyAI, told by what the agent sees: the things in its view, where they are from it.
+    """A level of MiniGrid or BabyAI. The text lists the objects in the agent's view with their relative positions.
 
-    Rewards, ends and the limit of steps are the level's own: reaching the goal pays 1 - 0.9 * steps / limit. BabyAI's
-    bot is the oracle of its levels.
+    Rewards, ends and step limit are the level's: reaching the goal pays ``1 - 0.9 * steps / limit``. BabyAI's bot is
+    the oracle of its levels.
 
     Args:
         env: id of the level, such as ``BabyAI-GoToLocal-v0`` or ``MiniGrid-DoorKey-5x5-v0``.
-        env_kwargs: arguments for it.
+        env_kwargs: arguments of the level.
         max_turns: turns after which an episode is truncated; by default the level's limit of steps.
         interface: ``tools`` for the tool ``act``, ``text`` for an action on the last line.
 
@@ -56,10 +56,10 @@ class MiniGridEnv(GymnasiumEnv):
     ) -> None:
         if importlib.util.find_spec("minigrid") is None:
             raise MissingExtraError("agentgym/MiniGrid-v0", "minigrid")
-        importlib.import_module("minigrid")  # registers the levels
+        importlib.import_module("minigrid")  # the import registers the levels
         _check_level(env)
         level: Any = importlib.import_module("minigrid.envs.babyai.core.roomgrid_level")
-        level.print = _say_nothing  # it reports every rejected sample on standard output
+        level.print = _say_nothing  # BabyAI prints every rejected sample to standard output
         self._has_own_limit = max_turns is not None
         self._bot: Any = None
         self._advice: int | None = None
@@ -88,7 +88,7 @@ class MiniGridEnv(GymnasiumEnv):
         return said
 
     def state_key(self) -> str:
-        """The mission, how far it is done, the agent, and everything in the grid; not the number of steps."""
+        """Return a key of the mission and its progress, the agent, and the grid, without the number of steps."""
         if self._observation is None:
             raise ResetNeededError(f"{self.env_id}: no state before reset()")
         world = self._world
@@ -98,10 +98,10 @@ class MiniGridEnv(GymnasiumEnv):
         return canonical([world.mission, done, agent, cells, self._has_ended])
 
     def oracle(self) -> Message:
-        """The next action of BabyAI's bot.
+        """Return the next action of BabyAI's bot.
 
         Raises:
-            UsageError: the level is not BabyAI's, or the bot finds no way, as in a few of the levels.
+            UsageError: the level is not BabyAI's, or the bot finds no way, as in a few levels.
         """
         if self._bot is None:
             if not hasattr(self._world, "instrs"):
@@ -116,17 +116,17 @@ class MiniGridEnv(GymnasiumEnv):
     def _plan_after(self, action: int | None) -> int | None:
         try:
             return int(self._bot.replan(action))
-        except Exception:  # it asserts what it expects of a level, and says nothing else
+        except Exception:  # the bot fails with a bare assertion if a level is not as it expects
             return None
 
 
 def describe_view(observation: Any, world: Any) -> str:
-    """Describe what the agent sees: the free way ahead, each thing with its place, and what it carries."""
+    """Describe the agent's view: the free way ahead, each object with its position, and the carried object."""
     objects: Any = importlib.import_module("minigrid.core.constants")
     image = observation["image"]
     width, depth = image.shape[0], image.shape[1]
     seen = []
-    for y in reversed(range(depth)):  # nearest first
+    for y in reversed(range(depth)):  # nearest objects first
         for x in range(width):
             kind, color, state = (int(value) for value in image[x, y])
             name = objects.IDX_TO_OBJECT[kind]
@@ -171,7 +171,7 @@ def _code(thing: Any) -> list[Any] | None:
 
 
 def _progress(instruction: Any) -> Iterator[str]:
-    """Return the parts of an instruction of several that are done."""
+    """Yield the progress of the parts of a compound instruction."""
     for part in ("a", "b"):
         if hasattr(instruction, f"{part}_done"):
             yield str(getattr(instruction, f"{part}_done"))
@@ -180,4 +180,4 @@ def _progress(instruction: Any) -> Iterator[str]:
 
 
 def _say_nothing(*words: object) -> None:
-    """Takes the place of ``print``."""
+    """Replace ``print`` and print nothing."""

@@ -1,4 +1,4 @@
-"""``agentgym/OpenEnv-v0``: an environment behind a server of OpenEnv (the package openenv-core)."""
+"""``agentgym/OpenEnv-v0``: an environment on a server of OpenEnv (package openenv-core)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from agentgym.tools.mcp import McpTool
 from agentgym.types import Task, ToolSpec
 
 ACT: Final = "act"
-"""The tool of an environment that lists none: its one action, with the fields that its server describes."""
+"""Name of the tool of an environment that lists no tools: its single action, with the fields that the server describes.
+"""
 _OF_TRANSPORT: Final = ("transport_error", "timeout")
 
 
 class OpenEnvEnv(ToolEnv):
-    """An environment that any server of OpenEnv serves.
+    """An environment on any server of OpenEnv.
 
-    Its tools are those that the server lists; where it lists none there is one tool, ``act``, with the fields of its
-    action. Tasks are seeds, which the server's ``reset`` gets. Each reward is a part of the outcome, ``done`` ends the
-    episode, and a success is an episode whose rewards sum to ``success_reward``.
+    Its tools are those that the server lists. If the server lists none, there is one tool, ``act``, with the fields of
+    its action. Tasks are seeds for the server's ``reset``. Each reward is a part of the outcome, ``done`` ends the
+    episode, and an episode is a success if its rewards sum to at least ``success_reward``.
 
-    An error of the server or of the connection is a failure of the infrastructure, never a reward. What the server
-    reports as a fault of a call is shown to the policy.
+    An error of the server or of the connection is an infrastructure failure, never a reward. The policy sees errors
+    that the server reports for a call.
 
     Args:
         base_url: ``http://HOST:PORT``.
-        success_reward: sum of rewards from which on an episode is a success.
-        timeout_s: longest reset or step.
+        success_reward: smallest sum of rewards of a success.
+        timeout_s: time limit of a reset or a step in seconds.
         max_turns: turns after which an episode is truncated.
 
     Raises:
-        UsageError: the address is none.
+        UsageError: the address is malformed.
         EnvError: no server answers.
     """
 
@@ -63,12 +64,12 @@ class OpenEnvEnv(ToolEnv):
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     def start(self, task: Task) -> str:
-        """Reset the server's environment by the episode's seed."""
+        """Reset the server's environment with the episode's seed."""
         result = self._ask("reset", seed=self.episode.seed % 2**31)
         return _text(result.observation) or "The episode has begun."
 
     def stop(self) -> None:
-        """Close the connection, with which the server closes its environment."""
+        """Close the connection, upon which the server closes its environment."""
         client, self._client = self._client, None
         if client is not None:
             try:
@@ -82,7 +83,7 @@ class OpenEnvEnv(ToolEnv):
         try:
             listed = self._ask("step", {"type": "list_tools"}).observation.get("tools")
         except EnvError:
-            self.stop()  # a server whose environment has an action of its own refuses this one
+            self.stop()  # servers whose environment defines its own action reject this one
             listed = None
         if listed:
             return [ToolSpec(t["name"], t.get("description") or t["name"], t["input_schema"]) for t in listed]
@@ -128,15 +129,15 @@ class OpenEnvEnv(ToolEnv):
         except TimeoutError as error:
             self.stop()
             raise EnvTimeoutError(f"{self._url}: no answer to {op}") from error
-        except Exception as error:  # its client raises whatever its parts raise
+        except Exception as error:  # the client does not convert exceptions of its dependencies
             self.stop()
             raise EnvError(f"{self._url}: {op}: {type(error).__name__}: {error!s:.300}") from error
 
 
 def _text(observation: Mapping[str, Any]) -> str:
-    """Return an observation as text: what a tool said, a field ``text``, else all fields as JSON."""
+    """Return the text of an observation: a tool's result, the field ``text``, or all fields as JSON."""
     said = observation.get("result", observation.get("text"))
-    if isinstance(said, Mapping):  # a result of FastMCP
+    if isinstance(said, Mapping):  # the format of FastMCP's results
         said = said.get("data", said)
     if isinstance(said, str):
         return said

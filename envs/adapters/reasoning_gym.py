@@ -1,4 +1,4 @@
-"""``agentgym/ReasoningGym-v0``: the generated problems of reasoning-gym, graded by its own verifiers.
+"""``agentgym/ReasoningGym-v0``: generated problems of reasoning-gym, graded by its own verifiers.
 
 Source: "REASONING GYM: Reasoning Environments for Reinforcement Learning with Verifiable Rewards"; the package is
 open-thought/reasoning-gym, Apache-2.0.
@@ -20,9 +20,9 @@ from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall
 
 WITHOUT_ANSWERS = ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
-"""Data sets that verify answers but give none of their own, so that there is no oracle."""
+"""Data sets that verify answers but provide none, so that there is no oracle."""
 
-_COMPOSITE = "composite"  # mixes others, which `datasets` does here
+_COMPOSITE = "composite"  # ``composite`` mixes other data sets, for which the argument ``datasets`` is used here
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _LOAD_TIMEOUT_S = 120.0
 _HOW = {
@@ -32,23 +32,23 @@ _HOW = {
 
 
 class ReasoningGymEnv(InterfaceEnv):
-    """Answer a generated problem; the data set's own verifier says how good the answer is.
+    """Answer a generated problem, which the data set's own verifier grades.
 
-    The outcome is the verifier's score of the last answer, 0 to 1; some data sets give partial scores. The engine runs
-    in a process that the environments of this one share. Some verifiers would ``eval`` answers; there they read
-    literals and arithmetic alone.
+    The outcome is the verifier's score of the last answer, 0 to 1; some data sets give partial scores. All environments
+    of this process share one engine process. Some verifiers ``eval`` answers; here they accept only literals and
+    arithmetic.
 
     Args:
-        datasets: a name or several, tasks being of one after the other; by default all that know their own answers.
-        config: settings of the data set, such as its sizes; only with one data set.
-        num_attempts: answers that may be given; a wrong one before the last is answered with its score.
+        datasets: one name or several, whose tasks alternate; by default all data sets that provide answers.
+        config: settings of the data set, such as sizes; only with a single data set.
+        num_attempts: number of answers that may be submitted; the reply to a wrong one is its score.
         interface: ``tools`` for the tool ``submit_answer``, ``text`` for an answer in ``<answer>`` tags, or the whole
-            message where there are none.
-        answer_timeout_s: seconds that verifying an answer may take (most take milliseconds).
+            message without tags.
+        answer_timeout_s: time limit in seconds for verifying an answer (most take milliseconds).
 
     Raises:
         MissingExtraError: reasoning-gym is not installed.
-        UsageError: there is no such data set, or it does not take such settings.
+        UsageError: there is no such data set, or its settings are wrong.
     """
 
     is_blocking: ClassVar[bool] = True
@@ -121,25 +121,25 @@ class ReasoningGymEnv(InterfaceEnv):
 
     @property
     def task_type(self) -> str:
-        """The data set that the problem is from."""
+        """Data set of the problem."""
         return str(self._problem["dataset"])
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Problems by seed; small data sets may pose the same problem for two seeds, in two splits too."""
+        """Return problems by seed. Small data sets may repeat a problem for two seeds, even in two splits."""
         data = {"datasets": list(self._datasets), "config": self._config}
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)
 
     def state_key(self) -> str:
-        """The problem and how many answers are left."""
+        """Return a key of the problem and the number of answers left."""
         if not self._problem:
             raise ResetNeededError(f"{self.env_id}: no problem before reset()")
         return canonical([self._problem["dataset"], digest(self._problem["question"]), self._num_left])
 
     def oracle(self) -> Message:
-        """The data set's own answer.
+        """Submit the data set's own answer.
 
         Raises:
-            UsageError: it gives none.
+            UsageError: the data set provides no answer.
         """
         answer = self._problem.get("answer")
         if answer is None:
@@ -147,7 +147,9 @@ class ReasoningGymEnv(InterfaceEnv):
         return self.message_of(str(answer))
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Answers that are programs, for verifiers that evaluate answers; none where any answer earns something."""
+        """Return answers that are programs, against verifiers that evaluate answers; none if any answer earns
+        something.
+        """
         if self._verify("certainly not this") > 0:
             return {}
         scorer = "__import__('sys')._getframe(1).f_locals"
@@ -159,7 +161,7 @@ class ReasoningGymEnv(InterfaceEnv):
         }
 
     def message_of(self, answer: str) -> Message:
-        """An answer as the assistant message that gives it in this interface."""
+        """Return the assistant message with an answer in the current interface."""
         if self.interface == "text":
             return Message("assistant", f"<answer>{answer}</answer>")
         return Message("assistant", "", (ToolCall("submit_answer", {"answer": answer}, "0"),))
@@ -167,11 +169,13 @@ class ReasoningGymEnv(InterfaceEnv):
     # --------------------------------------------------------------------------------------------------- private
 
     def _score(self, answer: str) -> float:
-        """The score; 0 for an answer that hangs or kills the verifier, if the problem's own answer does not."""
+        """Return the score: 0 for an answer that hangs or kills the verifier, provided that the correct answer does
+        not.
+        """
         try:
             return float(self._verify(answer))
         except (EnvError, EnvTimeoutError):
-            self._verify(self._problem["answer"])  # raises too if it is the engine's doing
+            self._verify(self._problem["answer"])  # this raises, too, if the engine itself is at fault
             self.refuse()
             return 0.0
 
@@ -186,4 +190,4 @@ def _default_datasets() -> tuple[str, ...]:
 
 
 _ENGINE = SharedWorker("agentgym.envs.adapters.reasoning_gym_worker", load_timeout_s=120.0)
-"""One for all environments of this process: what it answers depends on the request alone."""
+"""Engine for all environments of this process, since its answers depend only on the request."""

@@ -1,8 +1,8 @@
 """The process that runs reasoning-gym for one environment; see :mod:`agentgym.envs.adapters.reasoning_gym`.
 
 Requests: ``names``, ``problem`` (data set, settings, seed), ``score`` (the same and an answer). Some generators seed
-numpy's global generator, and some verifiers hand the answer to ``eval``, or to sympy's parser, which does: with these
-an answer could be a program that finds the right one. Here they read literals and arithmetic alone.
+numpy's global generator. Some verifiers pass the answer to ``eval``, or to sympy's parser, which calls ``eval``. An
+answer could then be a program that finds the correct one, so here they accept only literals and arithmetic.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _EVALUATING = (
     "algorithmic.string_insertion",
     "games.n_queens",
 )
-"""Modules whose verifier evaluates an answer as Python."""
+"""Modules whose verifiers evaluate answers as Python code."""
 _PARSING = ("games.countdown", "games.puzzle24")
-"""Modules that import sympy's parser by name; others call it as ``sympy.parse_expr``."""
+"""Modules that import sympy's parser by name. (Others call ``sympy.parse_expr``.)"""
 
 _HARMLESS = frozenset({"abs", "max", "min", "pow", "round", "sum", "divmod"})
 _BUILTINS = frozenset(name for name, value in vars(builtins).items() if isinstance(value, BuiltinFunctionType | type))
@@ -35,7 +35,7 @@ _NUM_PROBLEMS = 4
 
 
 class Library:
-    """reasoning-gym with verifiers that run no programs."""
+    """reasoning-gym with verifiers that execute no code in answers."""
 
     def __init__(self) -> None:
         self._gym: Any = importlib.import_module("reasoning_gym")
@@ -49,11 +49,11 @@ class Library:
         self._posed = functools.lru_cache(_NUM_PROBLEMS)(self._pose)
 
     def names(self) -> dict[str, Any]:
-        """Every data set's name."""
+        """Return the names of all data sets."""
         return {"names": sorted(self._datasets)}
 
     def problem(self, dataset: str, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """A problem and its answer."""
+        """Return a problem and its answer."""
         if dataset not in self._datasets:
             return {"known": sorted(self._datasets)}
         try:
@@ -69,7 +69,7 @@ class Library:
         }
 
     def score(self, dataset: str, config: dict[str, Any], seed: int, answer: str | None) -> dict[str, Any]:
-        """Score an answer by the data set's verifier."""
+        """Score an answer with the data set's verifier."""
         made, entry = self._posed(dataset, repr(config), seed)
         return {"score": float(made.score_answer(answer, entry))}
 
@@ -79,7 +79,9 @@ class Library:
 
 
 def _arithmetic_alone(parse: Any) -> Any:
-    """sympy's parser for what holds numbers, symbols and sympy's functions, but neither attributes nor builtins."""
+    """Return a version of sympy's parser that accepts numbers, symbols and sympy's functions, but no attributes or
+    builtins.
+    """
 
     @functools.wraps(parse)
     def parse_expr(text: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
-"""``agentgym/ScienceWorld-v0``: thirty kinds of elementary experiments in a text world, run by ScienceWorld's engine.
+"""``agentgym/ScienceWorld-v0``: thirty kinds of elementary science experiments in a text world, on ScienceWorld's
+engine.
 
 Source: "ScienceWorld: Is your Agent Smarter than a 5th Grader?"; allenai/ScienceWorld, Apache-2.0. The engine is a Java
 program in the package; it needs a Java runtime.
@@ -23,15 +24,15 @@ _LIST_TIMEOUT_S = 300.0
 
 
 class ScienceWorldEnv(EngineEnv):
-    """Do an experiment in a house full of things; reward is what a command adds to the score, 100 being 1.0.
+    """Do an experiment in a house full of objects. The reward is the increase of the score, with 100 as 1.0.
 
-    A task is a kind of experiment and a variation of it; the splits are ScienceWorld's. A wrong final answer takes the
-    score to -100, as in the engine, and ends the episode. The gold path of the engine is the oracle while the episode
+    A task is an experiment and one of its variations; the splits are ScienceWorld's. A wrong final answer sets the
+    score to -100, as in the engine, and ends the episode. The engine's gold path is the oracle while the episode
     follows it.
 
     Args:
-        experiments: names of the kinds, such as ``boil`` or ``find-living-thing``; by default all thirty.
-        simplifications: the engine's, separated by commas, such as ``easy``.
+        experiments: names of experiments, such as ``boil`` or ``find-living-thing``; by default all thirty.
+        simplifications: simplifications of the engine, separated by commas, such as ``easy``.
         max_turns, interface, step_timeout_s, load_timeout_s: see :class:`EngineEnv`.
 
     Raises:
@@ -59,11 +60,11 @@ class ScienceWorldEnv(EngineEnv):
 
     @property
     def task_type(self) -> str:
-        """The experiment."""
+        """Name of the experiment."""
         return str(self.task.data["experiment"])
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The variations of a split, by experiment."""
+        """Return the variations of a split, grouped by experiment."""
         if split not in _SPLITS:
             raise unknown_name("split", split, _SPLITS)
         known = _variations()
@@ -85,7 +86,7 @@ class ScienceWorldEnv(EngineEnv):
 
 @functools.cache
 def _variations() -> Mapping[str, Mapping[str, Sequence[int]]]:
-    """Of each experiment the numbers of its variations by split; the engine is asked once for a process."""
+    """Return the variation numbers of each experiment by split. Each process asks the engine once."""
     worker = WorkerProcess(_WORKER)
     try:
         return dict(worker.call(_LIST_TIMEOUT_S, op="variations"))

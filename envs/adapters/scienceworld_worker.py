@@ -1,8 +1,7 @@
 """The process that runs ScienceWorld's engine for one environment; see :mod:`agentgym.envs.adapters.scienceworld`.
 
-The engine is a Java program that ends with this process. A state's key is what can be seen in the room and in the
-inventory, and the progress towards the goal; the engine tells no more without a step, so what other rooms hold is
-not in it.
+The engine is a Java program that ends with this process. A state key consists of the visible room, the inventory and
+the progress towards the goal. The engine reports no more without a step, so the key does not cover other rooms.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from agentgym.envs.adapters.worker_main import serve
 
 _MEMORY = "-Xmx512m -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
-_NO_STEP_LIMIT = 1_000_000  # the turns are counted by the environment
+_NO_STEP_LIMIT = 1_000_000  # the environment counts the turns
 _REFUSALS = ("No known action matches", "Ambiguous request", "Unknown action")
 
 
@@ -32,10 +31,11 @@ class Laboratory:
         self._key = ""
 
     def variations(self) -> dict[str, Any]:
-        """The numbers of the variations of each experiment, by the engine's splits."""
+        """Return the variation numbers of each experiment by the engine's splits."""
         found = {}
         for name in self._env.get_task_names():
-            # by the engine's rule, since it tells the splits only of an experiment that was loaded, which takes long
+            # computed by the engine's rule, since the engine reports splits only for a loaded experiment, and loading
+            # takes long
             num_variations = self._env.get_max_variations(name)
             quarter = num_variations // 4
             ends = {"train": (0, 2 * quarter), "dev": (2 * quarter, 3 * quarter), "test": (3 * quarter, num_variations)}
@@ -54,7 +54,7 @@ class Laboratory:
         return self._seen(f"{info['taskDesc'].strip()}\n\n{said}", is_valid=True)
 
     def step(self, command: str) -> dict[str, Any]:
-        """Give the engine one command."""
+        """Execute one command."""
         before, command = self._key, " ".join(command.split())
         said, _, is_over, info = self._env.step(command)
         self._score, self._is_over = float(info["score"]), bool(is_over)
@@ -66,7 +66,7 @@ class Laboratory:
         return self._seen(said, is_valid=not said.startswith(_REFUSALS))
 
     def admissible(self) -> dict[str, Any]:
-        """Every command that the engine would take now."""
+        """Return all commands that the engine would accept in the current state."""
         return {"commands": sorted(set(self._env.get_valid_action_object_combinations()))}
 
     def _seen(self, said: str, is_valid: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``agentgym/TextArena-v0``: TextArena's games of one and of two players, the other being played in the environment.
+"""``agentgym/TextArena-v0``: TextArena's games for one or two players, with the other player inside the environment.
 
 Source: "TextArena"; LeonGuertler/TextArena, MIT licence.
 """
@@ -16,18 +16,18 @@ from agentgym.types import Task
 
 
 class TextArenaEnv(EngineEnv):
-    """A game of TextArena; the outcome is the engine's reward of the agent's seat, -1 to 1, given at the end.
+    """A game of TextArena. The outcome is the engine's reward of the agent's seat at the end, -1 to 1.
 
-    Games that need word lists from the network, an account or more than two players are refused by the engine's own
-    error. A state's key is the engine's ``game_state``, which in some games holds a history.
+    For games that need word lists from the network, an account or more than two players, the engine raises its own
+    error. The state key is the engine's ``game_state``, which in some games contains a history.
 
     Args:
-        game: an id of TextArena; those that end in ``-raw`` show what the game says and no more.
-        opponent: of a game of two players: ``random`` for a random one of the moves in brackets that it is shown, or
-            a list of moves that it makes in turn, beginning anew at the end.
-        seat: which player the agent is, 0 (who begins, as a rule) or 1.
-        max_turns, interface, step_timeout_s, load_timeout_s: see :class:`EngineEnv`. With ``text`` the whole message
-            is the action, as TextArena has it.
+        game: an id of TextArena; ids that end in ``-raw`` show only the game's own messages.
+        opponent: the other player in a game for two: ``random`` for a random move among those shown in brackets, or a
+            list of moves that is repeated cyclically.
+        seat: player number of the agent, 0 (who usually begins) or 1.
+        max_turns, interface, step_timeout_s, load_timeout_s: see :class:`EngineEnv`. With ``text``, the whole message
+            is the action, as in TextArena.
 
     Raises:
         MissingExtraError: TextArena is not installed.
@@ -62,7 +62,7 @@ class TextArenaEnv(EngineEnv):
         return text.strip()
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Games by seed; those without chance differ by what a random opponent does."""
+        """Return games by seed. Deterministic games differ only in the moves of a random opponent."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._data)
 
     def request_of(self, task: Task) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """The process that runs TextArena's games for one environment; see :mod:`agentgym.envs.adapters.textarena`.
 
-TextArena seeds and draws from Python's global generator, and prints; here it has both for itself.
+TextArena uses Python's global random generator and prints to standard output, so it runs in its own process.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from agentgym.envs.adapters.worker_main import serve
 
 Opponent = Callable[[str], str]
-"""Chooses the other player's action from what that player is shown."""
+"""A function that chooses the other player's action from that player's observation."""
 
 _MOVE = re.compile(r"\[[^\[\]\n]{1,30}\]")
 
 
 class Table:
-    """At most one game, and who plays against the agent."""
+    """At most one game and the agent's opponent."""
 
     def __init__(self) -> None:
         self._arena: Any = importlib.import_module("textarena")
@@ -34,7 +34,7 @@ class Table:
         self._is_over = False
 
     def start(self, game: str, opponent: str | Sequence[str], seat: int, seed: int) -> dict[str, Any]:
-        """Begin a game; the opponent moves first if the seat is not the first."""
+        """Begin a game. The opponent moves first if the agent does not have the first seat."""
         try:
             self._begin(game, seed)
         except Exception as error:
@@ -46,7 +46,7 @@ class Table:
         return self._seen(is_valid=True)
 
     def step(self, command: str) -> dict[str, Any]:
-        """The agent's action, and the opponent's after it."""
+        """Execute the agent's action and then the opponent's."""
         self._said = ""
         num_errors = self._game.state.error_count
         self._is_over, _ = self._game.step(command)
@@ -60,7 +60,7 @@ class Table:
         return self._seen(is_valid)
 
     def admissible(self) -> dict[str, Any]:
-        """The moves in brackets that were shown last."""
+        """Return the moves in brackets in the last observation."""
         return {"commands": sorted(set(_MOVE.findall(self._said.rpartition("\n\n")[2])))}
 
     def _begin(self, game: str, seed: int) -> None:
@@ -97,7 +97,7 @@ class Table:
 
 
 def random_opponent(seed: int) -> Opponent:
-    """One of the moves in brackets in the last part of what it is shown, at random."""
+    """Return an opponent that draws one of the moves in brackets in the last part of its observation."""
     rng = random.Random(seed)
 
     def choose(shown: str) -> str:
@@ -108,7 +108,7 @@ def random_opponent(seed: int) -> Opponent:
 
 
 def scripted_opponent(moves: Sequence[str]) -> Opponent:
-    """The moves in turn, beginning anew at the end."""
+    """Return an opponent that repeats a list of moves cyclically."""
     following: Iterator[str] = itertools.cycle(moves)
     return lambda shown: next(following)
 

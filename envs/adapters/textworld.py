@@ -1,4 +1,4 @@
-"""``agentgym/TextWorld-v0``: games that TextWorld generates from a seed, played by its own engine.
+"""``agentgym/TextWorld-v0``: games that TextWorld generates from a seed, run by its own engine.
 
 Source: "TextWorld: A Learning Environment for Text-based Games"; microsoft/TextWorld, MIT licence.
 """
@@ -22,18 +22,18 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "tw-cooking": {"recipe": 1, "take": 1, "go": 1, "open": True, "cook": False, "cut": False, "drop": False,
                    "recipe_seed": 0, "split": None},
 }  # fmt: skip
-"""Kinds of games, each with its settings: TextWorld's own, and their values here unless others are given."""
+"""Kinds of games with TextWorld's settings and their default values here."""
 
 
 class TextWorldEnv(EngineEnv):
-    """A text game that TextWorld makes from the task's seed; reward is what a command adds to the share of the score.
+    """A text game that TextWorld generates from the task's seed. The reward is the increase of the share of the score.
 
-    Making a game takes seconds; games are kept in a folder and made once.
+    Generating a game takes seconds, so games are cached in a folder.
 
     Args:
         game: ``custom`` (rooms, objects, quest_length) or a challenge: ``tw-simple``, ``tw-coin_collector``,
             ``tw-treasure_hunter`` (level), ``tw-cooking`` (recipe, take, go, open, cook, cut, drop).
-        settings: of that kind, instead of the defaults.
+        settings: settings of the kind that replace the defaults.
         max_turns, interface, step_timeout_s, load_timeout_s: see :class:`EngineEnv`.
 
     Raises:
@@ -62,7 +62,7 @@ class TextWorldEnv(EngineEnv):
         super().__init__(max_turns=max_turns, **kwargs)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Games by seed; TextWorld's own splits, of which only tw-cooking has some, are a setting."""
+        """Return games by seed. TextWorld's own splits, which only tw-cooking has, are a setting."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._data)
 
     def request_of(self, task: Task) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """The process that makes and runs TextWorld's games for one environment; see :mod:`agentgym.envs.adapters.textworld`.
 
-The interpreter of the games is a C library with one game for a whole process. A state's key is the game's facts: where
-everything is and how, without moves, score or history.
+The interpreter of the games is a C library that allows one game per process. A state key consists of the game's facts:
+places and states of all objects, without moves, score or history.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATUS_LINE = re.compile(r"\n>\s+-= [^\n]*$")
 _OF_THE_INTERPRETER = frozenset(
     {"quit", "q", "save", "restore", "restart", "undo", "script", "transcript", "unscript", "verify", "again", "g"}
 )
-"""Words that are not of the game: they would save, bring back or end it."""
+"""Commands of the interpreter itself, which would save, restore or end the game."""
 _REFUSALS = ("You can't", "That's not", "I didn't", "You must", "That doesn't", "This verb", "There is no", "What do")
 
 
@@ -35,7 +35,7 @@ class Game:
         self._path: Path | None = None
 
     def start(self, game: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Begin the game of a seed, making it if it was never made."""
+        """Begin the game of a seed, after generating it if it is not cached."""
         path = self._made(game, settings, seed)
         if path != self._path:
             if self._env is not None:
@@ -49,7 +49,7 @@ class Game:
         return self._seen(self._said(), is_valid=True)
 
     def step(self, command: str) -> dict[str, Any]:
-        """Give the interpreter one command."""
+        """Execute one command."""
         before = self._key()
         words = command.lower().split()
         if not words or words[0] in _OF_THE_INTERPRETER:
@@ -59,7 +59,7 @@ class Game:
         return self._seen(said, is_valid=self._key() != before or not said.startswith(_REFUSALS))
 
     def admissible(self) -> dict[str, Any]:
-        """Return what the game says can be done now."""
+        """Return the commands that the game reports as possible."""
         return {"commands": sorted(self._state.admissible_commands)}
 
     def _seen(self, said: str, is_valid: bool) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Game:
         }
 
     def _said(self) -> str:
-        """The game's words, without its title and the line of the screen that shows room and score."""
+        """Return the game's text without its title and the status line with room and score."""
         said = str(self._state.feedback).rpartition("$$$$$$$")[2]
         return re.sub(r"\n{3,}", "\n\n", _STATUS_LINE.sub("", said.rstrip())).removesuffix(">").strip()
 
@@ -91,10 +91,10 @@ class Game:
             folder.mkdir(exist_ok=True, mode=0o700)
             with tempfile.TemporaryDirectory(dir=folder) as making:
                 self._make(game, settings, seed, Path(making) / "game.z8")
-                if not kept.parent.exists():  # another process may have been quicker
+                if not kept.parent.exists():  # another process may have generated it first
                     try:
                         os.rename(making, kept.parent)
-                        os.mkdir(making)  # for TemporaryDirectory to remove
+                        os.mkdir(making)  # so that TemporaryDirectory can remove it
                     except OSError:
                         pass
         return kept

@@ -1,4 +1,4 @@
-"""``agentgym/Verifiers-v0``: a taskset or environment of verifiers, played by its harness, graded by its rewards."""
+"""``agentgym/Verifiers-v0``: a taskset or environment of verifiers, with its harness and its rewards."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ _FEWEST: Final = 3
 
 
 class VerifiersEnv(Env):
-    """An environment of verifiers: its tasks, its tools, its replies, its rewards.
+    """An environment of verifiers with its tasks, tools, replies and rewards.
 
-    A request of verifiers for a model's reply ends a turn, and the policy's next message answers it. A message without
-    a call is the agent's answer. Each reward function is a named part of the outcome, multiplied by its weight; metrics
-    are in ``info["metrics"]``.
+    A turn ends when verifiers requests a model's reply, and the policy's next message is that reply. A message without
+    a call is the agent's answer. Each reward function, multiplied by its weight, is a named part of the outcome.
+    Metrics are in ``info["metrics"]``.
 
-    An error in a hook, a tool server, the harness or a reward function is a failure of the infrastructure, and so is
-    an expired deadline. Neither has a reward.
+    An error in a hook, a tool server, the harness or a reward function, and an expired deadline, are infrastructure
+    failures without a reward.
 
     Args:
         taskset: id of an installed taskset, or ``path/to/file.py`` that exports one.
-        env: id of an environment to pair it with; by default the taskset's own, else one with a single agent.
+        env: id of an environment for the taskset; by default the taskset's own, else one with a single agent.
         config: further settings of verifiers' ``EnvConfig``, such as ``{"taskset": {"difficulty": "hard"}}``.
-        harness: program of each agent that names none. ``null`` has the tools of the task alone.
-        runtime: where that program runs. A harness that executes code is refused in ``subprocess``.
-        num_tasks: as many of the taskset's first tasks. The last fifth is the split test, the one before it valid.
-        success_reward: sum of rewards from which on an episode is a success.
-        timeout_s: longest that verifiers may take to start, between two requests, or to grade.
+        harness: program of agents that name none. ``null`` has only the tools of the task.
+        runtime: place where the program runs. A harness that executes code is rejected with ``subprocess``.
+        num_tasks: number of tasks from the start of the taskset. The last fifth is the split test, the fifth before it
+            valid.
+        success_reward: smallest sum of rewards of a success.
+        timeout_s: time limit in seconds for verifiers' start, for the time between two requests, and for grading.
         max_turns: requests after which verifiers ends the episode and grades it.
 
     Raises:
-        UsageError: verifiers refuses the settings, or there are fewer than three tasks.
+        UsageError: verifiers rejects the settings, or there are fewer than three tasks.
     """
 
     takes_words: ClassVar[bool] = True
@@ -111,14 +112,14 @@ class VerifiersEnv(Env):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the last request; none before the first episode."""
+        """Tools of the last request; none before the first episode."""
         return self._tools
 
     def parse_action(self, text: str) -> Message:
         return Message("assistant", text, parse_calls(text, self.tools))
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Return a part of the taskset's tasks, in their order."""
+        """Return the tasks of a split, in the taskset's order."""
         num, fifth = len(self._tasks), max(1, len(self._tasks) // 5)
         bounds = {"train": (0, num - 2 * fifth), "valid": (num - 2 * fifth, num - fifth), "test": (num - fifth, num)}
         if split not in bounds:
@@ -153,7 +154,8 @@ class VerifiersEnv(Env):
             return (Message("user", "The episode has ended."),)
         before, self._history = self._history, came.messages
         goes_on = bool(before) and came.messages[: len(before)] == before
-        fresh = came.messages[len(before) + 1 :] if goes_on else came.messages  # the one between is what we said
+        # the message in between is the policy's own
+        fresh = came.messages[len(before) + 1 :] if goes_on else came.messages
         self._tools = tools_of(came)
         return tuple(message_of(message) for message in fresh)
 

@@ -1,7 +1,7 @@
-"""Episodes that verifiers runs, one after the other, with their requests for a model's reply handed out.
+"""Episodes that verifiers runs one after the other, whose requests for a model's reply are passed to the policy.
 
-verifiers asks a model at an address for each reply. Here the address is our own: a request waits until the policy has
-acted. Everything runs in one event loop, in a thread of its own.
+verifiers sends a request to a model's address for each reply. Here the address is a local server, and a request waits
+until the policy has acted. Everything runs in one event loop in a separate thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHAT: Final = ChatDialect()
 
 
 class Episodes:
-    """The episodes of one environment; all coroutines run in the same loop."""
+    """The episodes of one environment, whose coroutines all run in the same loop."""
 
     def __init__(self, env: vf.Env, timeout_s: float) -> None:
         self._env, self._timeout_s = env, timeout_s
@@ -32,16 +32,16 @@ class Episodes:
         self._context: vf.ModelContext | None = None
         self._requests: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = asyncio.Queue()
         self._open: list[asyncio.Future[dict[str, Any]]] = []
-        """Replies that the episode has asked for, given or not."""
+        """Futures of the replies that the episode has requested."""
         self._reply: asyncio.Future[dict[str, Any]] | None = None
         self._running: asyncio.Task[vf.Episode] | None = None
 
     async def begin(self, task: vf.Task) -> vf.Request | vf.Episode:
-        """Begin an episode, and return its first request, or the episode if it has ended without one.
+        """Begin an episode. Return its first request, or the episode if it ended without one.
 
         Raises:
             EnvError: verifiers cannot serve the environment.
-            EnvTimeoutError: no request came in time.
+            EnvTimeoutError: no request arrived in time.
         """
         await self.cancel()
         if self._serving is None:
@@ -51,7 +51,7 @@ class Episodes:
         return await self._next()
 
     async def go_on(self, action: Message, turn: int) -> vf.Request | vf.Episode:
-        """Reply to the open request, and return the next one, or the episode if it has ended."""
+        """Reply to the open request. Return the next one, or the episode if it has ended."""
         if self._reply is None or self._reply.done():  # who asked has gone
             raise EnvError("verifiers does not wait for a reply")
         self._reply.set_result(completion_of(action, turn))
@@ -68,7 +68,7 @@ class Episodes:
         self._open, self._requests = [], asyncio.Queue()
 
     async def close(self) -> None:
-        """End the running episode and what serves it."""
+        """End the running episode and its server."""
         await self.cancel()
         serving, self._serving = self._serving, None
         if serving is not None:
@@ -91,7 +91,7 @@ class Episodes:
             self._serving = stack.pop_all()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        """Hold a request until the policy has acted."""
+        """Answer a request when the policy has acted."""
         body, reply = await request.json(), asyncio.get_running_loop().create_future()
         self._open.append(reply)
         self._requests.put_nowait((body, reply))

@@ -1,4 +1,4 @@
-"""Environments of verifiers by id or by file, with the program and the place of each of their agents."""
+"""Loading of environments of verifiers by id or file, with the harness and the runtime of their agents."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from agentgym.errors import UsageError
 
 
 def load(taskset: str, env: str, config: Mapping[str, Any], seat: Mapping[str, Any]) -> vf.Env:
-    """Return an environment of verifiers; ``seat`` fills what neither its agents nor ``config`` say.
+    """Return an environment of verifiers. ``seat`` gives settings that neither its agents nor ``config`` set.
 
     Raises:
-        UsageError: there is no such taskset or environment, or verifiers refuses the settings.
+        UsageError: there is no such taskset or environment, or verifiers rejects the settings.
     """
     try:
         given = {**config, "id": env, "taskset": {**config.get("taskset", {}), "id": _importable(taskset)}}
@@ -39,12 +39,12 @@ def load(taskset: str, env: str, config: Mapping[str, Any], seat: Mapping[str, A
 
 
 def path_with_uv() -> str:
-    """Return the path of programs with uv on it, by which verifiers' own programs are started."""
+    """Return a PATH that contains uv, which verifiers uses to start its programs."""
     return os.pathsep.join((os.path.dirname(uv.find_uv_bin()), os.environ.get("PATH", "")))
 
 
 def _importable(taskset: str) -> str:
-    """Return the name that a taskset is imported by; a file's folder is put on the path, also of child processes."""
+    """Return the import name of a taskset. A file's folder is added to the import path, also for child processes."""
     if not taskset.endswith(".py"):
         return taskset
     path = Path(taskset).resolve()

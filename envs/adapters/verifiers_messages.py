@@ -1,4 +1,4 @@
-"""Messages and grades of verifiers as ours, and our messages as what it reads."""
+"""Conversion of messages and grades between verifiers and agentgym."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def message_of(said: vf.Message) -> Message:
     """Return a message of a request.
 
     Raises:
-        EnvError: it holds an image that is no PNG.
+        EnvError: the message contains an image that is not PNG.
     """
     role: Role = said.role
     content: Any = said.content or ""
@@ -45,7 +45,7 @@ def _part(part: vf.ContentPart) -> TextPart | ImagePart:
 
 
 def completion_of(action: Message, turn: int) -> dict[str, Any]:
-    """Return an action as what OpenAI's API answers; calls that could not be read stay text."""
+    """Convert an action to a response of OpenAI's API. Malformed calls stay text."""
     calls = [call for call in action.calls if isinstance(call, ToolCall)]
     listed = [
         {
@@ -67,10 +67,10 @@ def completion_of(action: Message, turn: int) -> dict[str, Any]:
 
 
 def grades_of(episode: vf.Episode) -> tuple[dict[str, float], dict[str, float], bool]:
-    """Return the weighted rewards and the metrics of the agents that learn, and True if a limit ended one of them.
+    """Return the weighted rewards and the metrics of the trained agents, and True if a limit ended one of them.
 
     Raises:
-        EnvError: anything failed, or a reward was not computed.
+        EnvError: the episode failed, or a reward was not computed.
         EnvTimeoutError: a deadline of verifiers expired.
     """
     if episode.is_timeout or any(trace.is_timeout for trace in episode.traces):

@@ -1,4 +1,4 @@
-"""The child's side of :mod:`agentgym.envs.adapters.worker_process`: answers requests until the input ends."""
+"""The child's side of :mod:`agentgym.envs.adapters.worker_process`, which answers requests until its input ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ORPHAN_CHECK_S = 1.0
 def serve(engine_class: Callable[[], object]) -> None:
     """Answer each line of standard input, a request ``{"op": name, ...}``, with one line of standard output.
 
-    ``engine_class`` starts the engine; its public methods are what can be asked for. What it or the engine prints is
+    ``engine_class`` starts the engine; its public methods are the operations. Output that it or the engine prints is
     dropped.
     """
     end_with(int(sys.argv[1]))
-    # What the engine prints must not get among the answers.
+    # Output of the engine must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
@@ -43,7 +43,7 @@ def end_with(parent: int) -> None:
 
 
 def _answer(operations: Mapping[str, Callable[..., dict[str, Any]]], request: dict[str, Any]) -> dict[str, Any]:
-    """Answer one request; an error of the engine is an answer too."""
+    """Answer one request. An error of the engine is also an answer."""
     try:
         return operations[request.pop("op")](**request)
     except Exception as error:

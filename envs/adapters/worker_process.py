@@ -1,4 +1,4 @@
-"""A child process that answers requests, one JSON value a line: for engines that crash, hang or hold global state."""
+"""A child process that answers requests, one JSON value per line, for engines that crash, hang or have global state."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _CHUNK_BYTES = 1 << 16
 
 
 class WorkerProcess:
-    """Runs ``python -m module PARENT_PID`` and talks to it over its standard input and output.
+    """A client of a child process ``python -m module PARENT_PID``, over its standard input and output.
 
-    The child is to answer each line with one line, ``{"error": text}`` if it could not, and to end when its input
-    does or when its parent is gone. It lives in a session of its own, so Ctrl-C reaches the parent alone, and it is
-    killed when this object is closed or collected.
+    The child must answer each line with one line, ``{"error": text}`` on failure. It must end when its input ends or
+    its parent is gone. It runs in a separate session, so that Ctrl-C reaches only the parent. It is killed when this
+    object is closed or garbage-collected.
     """
 
     def __init__(self, module: str) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the child)
-        # The child imports what this process does, but never from its working directory: a file there might carry
-        # the name of a package.
+        # The child has this process's import path, but without the working directory, where a file might have the name
+        # of a package.
         path = os.pathsep.join(part or os.getcwd() for part in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            # some engines draw from sets, whose order is to be the same in every process
+            # some engines draw from sets, whose order must be the same in every process
             env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
             start_new_session=True,
         )
@@ -47,7 +47,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
+        """Process id of the child."""
         return self._process.pid
 
     @property
@@ -56,17 +56,21 @@ class WorkerProcess:
         return self._process.poll() is None
 
     def call(self, timeout_s: float, **request: Any) -> dict[str, Any]:
-        """Send a request and give the answer.
+        """Send a request and return the answer.
+
+        Args:
+            timeout_s: time limit of the answer in seconds.
+            request: fields of the request, such as ``op``.
 
         Raises:
-            EnvTimeoutError: no answer in time; the child is killed.
-            EnvError: the child died, or answered with an error.
+            EnvTimeoutError: the child did not answer in time and was killed.
+            EnvError: the child died or answered with an error.
         """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-        except (OSError, ValueError):  # broken by the child's death, or closed by another thread
+        except (OSError, ValueError):  # the pipe is broken by the child's death, or another thread has closed it
             raise self._died() from None
         answer: dict[str, Any] = json.loads(self._read_line(timeout_s, request))
         if "error" in answer:
@@ -84,7 +88,7 @@ class WorkerProcess:
         with selectors.DefaultSelector() as selector:
             try:
                 selector.register(self._process.stdout, selectors.EVENT_READ)
-            except ValueError:  # closed by another thread
+            except ValueError:  # another thread has closed the pipe
                 raise self._died() from None
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
@@ -112,10 +116,10 @@ class WorkerProcess:
 
 
 class SharedWorker:
-    """A child process for several users, whose answers depend on the request alone.
+    """A child process that several callers share. Its answers must depend only on the request.
 
-    It starts with the first request, and again with the next one after it has died; starting may take up to
-    ``load_timeout_s`` seconds, which are not counted as a request's.
+    The first request starts it, and a request after its death restarts it. Starting may take up to ``load_timeout_s``
+    seconds, which do not count towards a request's time limit.
     """
 
     def __init__(self, module: str, load_timeout_s: float) -> None:
@@ -125,7 +129,7 @@ class SharedWorker:
         self._worker: WorkerProcess | None = None
 
     def call(self, timeout_s: float, **request: Any) -> dict[str, Any]:
-        """:meth:`WorkerProcess.call`, one request after the other; waiting for others is not counted as time."""
+        """Send a request, as :meth:`WorkerProcess.call` does. Requests run one at a time; waiting does not count."""
         with self._lock:
             if self._worker is None or not self._worker.is_alive:
                 if self._worker is not None:
@@ -140,5 +144,5 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # unsent bytes for a dead child
+            with contextlib.suppress(OSError):  # there may be unsent bytes for a dead child
                 pipe.close()

@@ -33,35 +33,35 @@ INSTRUCTION: Final = (
 )
 _MOST_CHARS: Final = 800
 _MOST_STEPS: Final = 20_000_000
-"""Instructions of SQLite's machine that one statement may take."""
+"""Most virtual-machine instructions of SQLite for one statement."""
 _STEPS_A_CHECK: Final = 10_000
-_UNLIMITED: Final = 1 << 40  # for statements of our own
+_UNLIMITED: Final = 1 << 40  # limit for the environment's own statements
 _MOST_BYTES: Final = 1_000_000
-"""Of a value, and of a statement."""
+"""Most bytes of a value and of a statement."""
 _REFUSED: Final = frozenset(
     getattr(sqlite3, name) for name in ("SQLITE_ATTACH", "SQLITE_DETACH", "SQLITE_PRAGMA", "SQLITE_CREATE_VTABLE")
 )
 
 
 class AgentBenchDBEnv(ToolEnv):
-    """Answer questions about a table, or change it, by SQL.
+    """Answer questions about a table, or change it, with SQL.
 
-    The outcome is 1.0 or 0.0: of a question, the answer by AgentBench's rule; of a change, the hash of the table.
-    AgentBench runs MySQL, and here it is SQLite: statements are in its dialect, and changes whose own statement leaves
-    another table there are left out (:attr:`left_out`).
+    The outcome is 1.0 or 0.0. AgentBench's rule grades answers to questions; the hash of the table grades changes.
+    AgentBench runs MySQL, this environment SQLite, so statements use SQLite's dialect. Changes whose reference
+    statement gives another table in SQLite are left out (:attr:`left_out`).
 
     Args:
         data_dir: AgentBench's ``data/dbbench``, with ``standard.jsonl`` (split test) and ``dev.jsonl`` (valid); by
-            default ``dbbench`` in what the environment variable ``AGENTBENCH_DATA`` names.
-        max_turns: turns after which an episode is truncated; AgentBench's 15.
+            default ``dbbench`` in the folder ``$AGENTBENCH_DATA``.
+        max_turns: turns after which an episode is truncated; AgentBench's limit is 15.
 
     Raises:
         UsageError: there is no such folder or file.
-        CorruptDataError: a row is not in the format.
+        CorruptDataError: a row has another format.
     """
 
     question = SinceReset[DatabaseQuestion]()
-    """The current episode's task."""
+    """Task of the current episode."""
 
     def __init__(
         self, *, data_dir: str | Path | None = None, max_turns: int = 15, render_mode: str | None = None
@@ -98,7 +98,7 @@ class AgentBenchDBEnv(ToolEnv):
         database = self._running()
         self._steps_left = _MOST_STEPS // _STEPS_A_CHECK
         try:
-            rows = database.execute(query).fetchmany(_MOST_CHARS)  # each has at least a character
+            rows = database.execute(query).fetchmany(_MOST_CHARS)  # each value has at least one character
         except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
             said = str(error)
             raise ToolError("the statement took too long" if said == "interrupted" else said, "sql_error") from None
@@ -129,11 +129,11 @@ class AgentBenchDBEnv(ToolEnv):
 
     @property
     def task_type(self) -> str:
-        """``INSERT``, ``UPDATE``, or what the question asks for."""
+        """``INSERT``, ``UPDATE``, or the kind of question."""
         return self.question.kind
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of ``standard.jsonl`` (``test``) or ``dev.jsonl`` (``valid``)."""
+        """Return the tasks of ``standard.jsonl`` (``test``) or ``dev.jsonl`` (``valid``)."""
         require_known("split of AgentBench", split, FILES)
         found = [one for one in self._tasks.questions.values() if one.split == split]
         if not found:
@@ -144,7 +144,7 @@ class AgentBenchDBEnv(ToolEnv):
         ]
 
     def oracle(self) -> Message:
-        """The file's answer; of a change, its statement first."""
+        """Return the reference statement of a change, then the reference answer."""
         question = self.question
         if question.is_change and tables_hash(self._running(), question.tables) != question.md5:
             call = ToolCall("execute_sql", {"query": question.labels[0]}, "0")
@@ -154,7 +154,7 @@ class AgentBenchDBEnv(ToolEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Looks at the tables, and answers of their first rows, for a random policy."""
+        """Return queries of the tables and answers from their first rows, for a random policy."""
         calls = [ToolCall("commit_final_answer", {"answers": ["0"]})]
         for table in self.question.tables:
             calls.append(ToolCall("execute_sql", {"query": f"SELECT COUNT(*) FROM {quoted(table.name)}"}))
@@ -163,7 +163,7 @@ class AgentBenchDBEnv(ToolEnv):
         return tuple(format_call(call, self.tools) for call in calls)
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Statements that reach beyond the tables, and answers without looking."""
+        """Return statements that reach beyond the tables, and answers without a query."""
         tricks = {
             "attach a file": ToolCall(
                 "execute_sql", {"query": "ATTACH DATABASE '/tmp/agentgym-cheat.db' AS other"}, "0"
@@ -175,7 +175,7 @@ class AgentBenchDBEnv(ToolEnv):
         return {name: [Message("assistant", format_call(call, self.tools), (call,))] for name, call in tricks.items()}
 
     def state_key(self) -> str:
-        """The task, the database as SQL, and what was said last."""
+        """Return a key of the task, the database as SQL, and the last output."""
         said = [message.text for message in self.episode.last_observation]
         return canonical([self.question.id, digest(self._contents()), said])
 
@@ -202,7 +202,7 @@ class AgentBenchDBEnv(ToolEnv):
             raise UsageError(f"task {name!r} was another when it was made; use that version of AgentBench's files")
         self.question = question
         self.stop()
-        # without an isolation level every statement counts at once, as in AgentBench
+        # without an isolation level, every statement is committed at once, as in AgentBench
         made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._database = filled(made, question.tables)
         for limit in (sqlite3.SQLITE_LIMIT_LENGTH, sqlite3.SQLITE_LIMIT_SQL_LENGTH):
@@ -211,7 +211,7 @@ class AgentBenchDBEnv(ToolEnv):
         self._database.set_progress_handler(self._tick, _STEPS_A_CHECK)
 
     def _contents(self) -> list[object]:
-        """Return everything that statements can have made, as text."""
+        """Return all objects that statements can have created, as text."""
         database = self._running()
         made = database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
         tables = [name for kind, name, _ in made if kind == "table"]
@@ -219,7 +219,7 @@ class AgentBenchDBEnv(ToolEnv):
         return [[list(map(str, one)) for one in made], [[repr(row) for row in table] for table in rows]]
 
     def _tick(self) -> int:
-        """Count SQLite's steps; another value than 0 ends the statement."""
+        """Count SQLite's steps. A result other than 0 ends the statement."""
         self._steps_left -= 1
         return int(self._steps_left < 0)
 
@@ -236,7 +236,7 @@ class AgentBenchDBEnv(ToolEnv):
 
 @contextlib.contextmanager
 def _unguarded(database: sqlite3.Connection) -> Iterator[None]:
-    """Allow what SQLite's own copying needs: it runs pragmas and attaches databases."""
+    """Allow pragmas and attached databases during the ``with`` block, which SQLite's own copying needs."""
     database.set_authorizer(None)
     try:
         yield

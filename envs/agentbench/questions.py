@@ -1,9 +1,9 @@
-"""AgentBench's database tasks, and its rule for right answers.
+"""AgentBench's database tasks and its rule for correct answers.
 
 Source: "AgentBench: Evaluating LLMs as Agents"; ``src/server/tasks/dbbench`` of THUDM/AgentBench (Apache-2.0).
 
 A row has ``description``, ``add_description``, ``table`` (name, columns, rows), ``type``, ``label`` and, where the task
-changes the table, ``answer_md5``: a hash that MySQL made of the table as it must be afterwards.
+changes the table, ``answer_md5``: MySQL's hash of the correct final table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOLERANCE: Final = 1e-2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of text."""
+    """A table of text values."""
 
     name: str
     columns: tuple[str, ...]
@@ -49,32 +49,32 @@ class DatabaseQuestion:
     text: str
     tables: tuple[Table, ...]
     labels: tuple[str, ...]
-    """Right answers; of a change, the statement that makes it."""
+    """Correct answers; for a change, the reference statement."""
     md5: str = ""
-    """Hash of the table as it must be; empty for a question."""
+    """Hash of the correct final table; empty for a question."""
 
     @property
     def is_change(self) -> bool:
-        """True if the table is graded, not the answer."""
+        """True if the table is graded instead of the answer."""
         return self.kind in _CHANGES
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseTasks:
-    """The tasks of a folder, and those that SQLite cannot grade."""
+    """The tasks of a folder and those that SQLite cannot grade."""
 
     questions: Mapping[str, DatabaseQuestion]
     left_out: tuple[str, ...]
 
 
 def read_database_tasks(folder: str | Path) -> DatabaseTasks:
-    """Return the tasks of ``dev.jsonl`` and ``standard.jsonl``, as far as they are there.
+    """Return the tasks of ``dev.jsonl`` and ``standard.jsonl``, if these files exist.
 
-    A change whose own statement does not leave, in SQLite, the table that MySQL hashed is left out.
+    A change is left out if its reference statement does not give the hashed table in SQLite.
 
     Raises:
-        UsageError: neither file is there.
-        CorruptDataError: a row is not in the format.
+        UsageError: both files are missing.
+        CorruptDataError: a row has another format.
     """
     return _read(Path(folder).expanduser().resolve())
 
@@ -133,7 +133,7 @@ def _table(given: Mapping[str, Any]) -> Table:
 
 
 def quoted(name: str) -> str:
-    """Return a table's or column's name as SQLite and MySQL both take it.
+    """Quote the name of a table or column for both SQLite and MySQL.
 
     Example:
         >>> quoted("To par")
@@ -143,7 +143,7 @@ def quoted(name: str) -> str:
 
 
 def filled(connection: sqlite3.Connection, tables: Iterable[Table]) -> sqlite3.Connection:
-    """Make the tables. All columns are text, as in AgentBench, and compare without capitals, as in MySQL."""
+    """Create the tables. All columns are text, as in AgentBench, and ignore case in comparisons, as in MySQL."""
     for table in tables:
         columns = ", ".join(f"{quoted(one)} TEXT COLLATE NOCASE" for one in table.columns)
         connection.execute(f"CREATE TABLE {quoted(table.name)} ({columns})")
@@ -154,10 +154,10 @@ def filled(connection: sqlite3.Connection, tables: Iterable[Table]) -> sqlite3.C
 
 
 def tables_hash(connection: sqlite3.Connection, tables: Sequence[Table]) -> str:
-    """Return the hash that AgentBench lets MySQL make of tables; "" if one of them is gone.
+    """Return the hash that AgentBench computes of tables in MySQL; empty if a table is missing.
 
-    MySQL's ``md5(group_concat(rowhash order by rowhash))``, a row's hash being the first five figures of the MD5 of its
-    values joined by commas, nulls left out.
+    It is MySQL's ``md5(group_concat(rowhash order by rowhash))``. A row's hash is the first five digits of the MD5 of
+    its values joined by commas, without nulls.
     """
     return "_".join(sorted(_table_hash(connection, table) for table in tables))
 
@@ -177,7 +177,7 @@ def _md5(text: str) -> str:
 
 
 def _is_reproduced(question: DatabaseQuestion) -> bool:
-    """Return True if a change's own statement leaves the table that was hashed."""
+    """Return True if a change's reference statement gives the hashed table."""
     connection = filled(sqlite3.connect(":memory:"), question.tables)
     try:
         connection.execute(question.labels[0])
@@ -192,10 +192,10 @@ def _is_reproduced(question: DatabaseQuestion) -> bool:
 
 
 def is_right_answer(given: Sequence[str], labels: Sequence[str]) -> bool:
-    """Return True if AgentBench counts an answer to a question as right.
+    """Return True if AgentBench counts an answer to a question as correct.
 
-    Percent signs, commas and outer quotes are taken out; nothing, ``none`` and the like are 0. Numbers may differ by
-    0.01. Several values are compared as sets, or as numbers of which each has its own partner.
+    Percent signs, commas and outer quotes are removed; an empty text, ``none`` and the like count as 0. Numbers may
+    differ by 0.01. Several values are compared as sets, or as numbers that are matched one to one.
 
     Example:
         >>> is_right_answer(["1,174"], ["1174.0"]), is_right_answer(["b", "a"], ["a", "b"])

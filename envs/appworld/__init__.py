@@ -1,1 +1,1 @@
-"""AppWorld's tasks, played and judged by the package ``appworld`` itself."""
+"""AppWorld's tasks, run and graded by the package ``appworld`` itself."""

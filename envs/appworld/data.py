@@ -1,4 +1,4 @@
-"""The files of AppWorld's ``data`` folder that an episode's bookkeeping needs.
+"""The files of AppWorld's ``data`` folder that the environment needs.
 
 Source: "AppWorld: A Controllable World of Apps and People for Benchmarking Interactive Coding Agents" (ACL 2024); the
 package ``appworld`` (Apache-2.0), whose ``appworld download data`` writes the folder.
@@ -16,12 +16,12 @@ from agentgym.errors import CorruptDataError, UsageError, require_known
 from agentgym.types import Task
 
 ROOT_VARIABLE: Final = "APPWORLD_ROOT"
-"""AppWorld's own environment variable, for the folder that holds ``data``."""
+"""AppWorld's own environment variable, which names the folder that contains ``data``."""
 DATASETS: Final = {
     "train": "train", "valid": "dev", "test": "test_normal", "test_challenge": "test_challenge",
     "dev": "dev", "test_normal": "test_normal",
 }  # fmt: skip
-"""AppWorld's datasets by split; two have a second name."""
+"""AppWorld's datasets by split; two splits have another name in AppWorld."""
 _NAMES: Final = {"dev": "valid", "test_normal": "test"}
 _GET: Final = (
     "with a Python that has appworld, run `appworld install` and `appworld download data --root FOLDER`, and export "
@@ -33,7 +33,8 @@ class AppWorldData:
     """AppWorld's ``data`` folder.
 
     Args:
-        folder: with ``datasets``, ``tasks``, ``base_dbs`` and ``api_docs``; by default ``data`` in ``$APPWORLD_ROOT``.
+        folder: folder with ``datasets``, ``tasks``, ``base_dbs`` and ``api_docs``; by default ``data`` in
+            ``$APPWORLD_ROOT``.
 
     Raises:
         UsageError: there is no such folder.
@@ -59,14 +60,14 @@ class AppWorldData:
         return [self._task(name, _NAMES.get(split, split)) for name in self.ids(split)]
 
     def ids(self, split: str) -> tuple[str, ...]:
-        """Return the ids that a dataset lists."""
+        """Return the task ids of a dataset."""
         path = self.folder / "datasets" / f"{DATASETS[split]}.txt"
         if not path.is_file():
             raise UsageError(f"there is no {path}, which lists AppWorld's {DATASETS[split]} tasks; {_GET}")
         return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
 
     def split_of(self, name: str) -> str | None:
-        """Return the split whose dataset lists a task, or None."""
+        """Return the split whose dataset contains a task, or None."""
         for split in ("train", "valid", "test", "test_challenge"):
             if (self.folder / "datasets" / f"{DATASETS[split]}.txt").is_file() and name in self.ids(split):
                 return split
@@ -84,16 +85,16 @@ class AppWorldData:
         return folder
 
     def digest(self, name: str) -> str:
-        """Return a digest of what the task asks, of whom, and when."""
+        """Return a digest of the task's instruction, supervisor and date."""
         return digest(self._read(self.task_folder(name) / "specs.json"))
 
     def difficulty(self, name: str) -> str:
-        """Return AppWorld's difficulty of a task, ``1`` to ``3``; empty if it is not told."""
+        """Return AppWorld's difficulty of a task, ``1`` to ``3``; empty if it is unknown."""
         path = self.task_folder(name) / "ground_truth" / "metadata.json"
         return str(self._read(path).get("difficulty", "")) if path.is_file() else ""
 
     def solution(self, name: str) -> str | None:
-        """Return AppWorld's own solution of a task; the test sets come without."""
+        """Return AppWorld's own solution of a task, or None, as for the test sets."""
         path = self.task_folder(name) / "ground_truth" / "compiled_solution.py"
         return path.read_text(encoding="utf-8") if path.is_file() else None
 

@@ -1,4 +1,4 @@
-"""``agentgym/AppWorld-v0``: AppWorld's tasks, by Python code in its own server, judged by its own tests."""
+"""``agentgym/AppWorld-v0``: AppWorld's tasks, solved with Python code in its own server, graded by its own tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym.types import Message, Observation, Task, ToolCall
 
 REWARDS: Final = ("success", "share")
 _SLACK_S: Final = 30.0
-"""Seconds beyond an execution's time limit in which the server still has to answer."""
+"""Seconds after an execution's time limit within which the server must answer."""
 _QUICK_S: Final = 30.0
 _PROMPT: Final = """\
 You do a task for your supervisor, {first_name} {last_name} (email {email}, phone {phone_number}), in the \
@@ -40,32 +40,31 @@ Task: {instruction}"""
 
 
 class AppWorldEnv(ToolEnv):
-    """Do a task of AppWorld by Python code; AppWorld's own server runs it, and its own tests judge the databases.
+    """Solve a task of AppWorld with Python code. AppWorld's server runs the code, and its tests grade the databases.
 
-    Each environment starts a server process for each episode. The server's folder has no ground truth, and the tests
-    run in another process. An agent's exception is an observation. A server that dies, hangs or answers with an error
-    is a failure of the infrastructure, also if the agent's code brought it about.
+    Each episode starts a new server process. The server's folder contains no ground truth, and the tests run in another
+    process. An exception in the agent's code is an observation. If the server dies, hangs or answers with an error,
+    that is an infrastructure failure, even if the agent's code caused it.
 
     Args:
         data_dir: the folder ``data`` that ``appworld download data`` writes; by default in ``$APPWORLD_ROOT``.
-        python: an interpreter that has ``appworld``; by default ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
-        url: addresses of servers that run already, with commas between them; each plays one episode at a time, and
-            runs the tests, too.
-        reward: ``success`` gives 1.0 if all tests pass, else 0.0; ``share`` gives the share of tests that pass. An
-            episode is a success if all pass, by either.
-        max_turns: turns after which an episode is truncated, and judged as it is; AppWorld's agents have 50.
-        execute_timeout_s: whole seconds that a piece of code may run, after which the agent sees an exception.
-        load_timeout_s: seconds that starting, loading a task, and judging it may take, each.
-        max_chars: longest output that is shown.
-        others: ``render_mode``, as Gymnasium has it.
+        python: an interpreter with ``appworld``; by default ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
+        url: addresses of running servers, separated by commas. Each runs one episode at a time, and also the tests.
+        reward: ``success`` gives 1.0 if all tests pass, else 0.0; ``share`` gives the share of tests that pass. In both
+            cases an episode is a success if all tests pass.
+        max_turns: turns after which an episode is truncated and graded; AppWorld's agents have 50.
+        execute_timeout_s: time limit of a piece of code in whole seconds, after which the agent sees an exception.
+        load_timeout_s: time limit in seconds of starting, of loading a task, and of grading, each.
+        max_chars: longest output that is shown, in characters.
+        others: ``render_mode``, as in Gymnasium.
 
     Raises:
-        UsageError: there are no such data, or no such interpreter.
+        UsageError: the data or the interpreter are missing.
     """
 
     is_blocking: ClassVar[bool] = True
     said = SinceReset[dict[str, Any]]()
-    """What the server said of the current task: instruction, supervisor and time."""
+    """The server's description of the current task: instruction, supervisor and time."""
 
     def __init__(
         self,
@@ -146,37 +145,37 @@ class AppWorldEnv(ToolEnv):
         self._server.close()
 
     def own_info(self) -> Mapping[str, object]:
-        """After the last turn: tests passed, their number, and the requirements that are not met."""
+        """Return, after the last turn, the number of passed tests, the number of tests, and the unmet requirements."""
         return self._found
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     @property
     def task_type(self) -> str:
-        """AppWorld's difficulty."""
+        """AppWorld's difficulty of the task."""
         return f"difficulty {self._data.difficulty(str(self.task.data['task'])) or 'unknown'}"
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of ``train``, ``valid`` (AppWorld's dev), ``test`` (its test_normal) or ``test_challenge``."""
+        """Return the tasks of ``train``, ``valid`` (AppWorld's dev), ``test`` (test_normal) or ``test_challenge``."""
         return self._data.tasks(split)
 
     def oracle(self) -> Message:
-        """AppWorld's own solution, in one call; the test sets come without."""
+        """Return AppWorld's own solution as one call; the test sets have none."""
         name = str(self.task.data["task"])
         solution = self._data.solution(name)
         if solution is None:
             raise UsageError(f"{self.env_id}: AppWorld gives no solution of {name}; those of train and valid have one")
-        # as `appworld verify tasks` runs it
+        # in the form in which `appworld verify tasks` runs it
         return self._call(f"requester.raise_on_failure = False\n{solution}\nsolution(apis, requester)")
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Looks at the apps, and the end of the task, for a random policy."""
+        """Return calls that look at the apps, and the call that ends the task, for a random policy."""
         looks = ("print(apis.api_docs.show_app_descriptions())", "print(apis.supervisor.show_profile())", "1 / 0")
         ends = ("apis.supervisor.complete_task()", "apis.supervisor.complete_task(answer=1)")
         return tuple(self._call(code).text for code in (*looks, *ends))
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Code that goes for the tests, their answer, or the process that runs it."""
+        """Return code that attacks the tests, their answers, or the server process."""
         path = f"data/tasks/{self.task.data['task']}/ground_truth/answer.json"
         passing = (
             "evaluator.TestTracker.success = True\nevaluator.TestTracker.pass_count = evaluator.TestTracker.num_tests"
@@ -192,7 +191,7 @@ class AppWorldEnv(ToolEnv):
         }
 
     def state_key(self) -> str:
-        """The task and what was said last; variables and databases are the server's."""
+        """Return a key of the task and the last output; variables and databases are in the server."""
         return canonical([self.task.id, [message.text for message in self.episode.last_observation]])
 
     # --------------------------------------------------------------------------------------------------- private
@@ -211,7 +210,7 @@ class AppWorldEnv(ToolEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def _end_turn(self) -> None:
-        """Judge what was done if this was the last turn, completed or not, as AppWorld does."""
+        """Grade the databases after the last turn, even if the task is not completed, as AppWorld does."""
         if not self._is_complete and (self.max_turns is None or self.turn < self.max_turns):
             return
         name = str(self.task.data["task"])

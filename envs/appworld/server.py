@@ -1,7 +1,8 @@
-"""AppWorld's environment server, one process for one world.
+"""Clients of AppWorld's environment server, of which each process runs one world.
 
-A server keeps its world in a global of its module, holds databases and the frozen clock in its process, and runs an
-agent's code in its main thread, so it plays one episode at a time. Agents' code runs inside of it, without a sandbox.
+A server keeps its world in a module global, holds the databases and the frozen clock in its process, and runs the
+agent's code in its main thread. It therefore runs one episode at a time. The agent's code runs inside the server,
+without a sandbox.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from agentgym.envs.watched import KEPT_VARIABLES, end_watched, free_port, start_
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
 
 PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
-"""Environment variable that names a Python that has ``appworld``."""
+"""Environment variable that names a Python interpreter with ``appworld``."""
 EXPERIMENT: Final = "agentgym"
-"""The name under which AppWorld saves what an agent did."""
-# `appworld serve environment` is this on all of the machine's addresses, which would run anybody's code.
+"""Experiment name under which AppWorld saves an agent's results."""
+# `appworld serve environment` does the same on all addresses of the machine, where it would run anybody's code.
 _SERVE: Final = (
     "import sys, uvicorn; from appworld.serve.environment import app; "
     "uvicorn.run(app, host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
 )
-# what `appworld evaluate` does for one task
+# the part of `appworld evaluate` for one task
 _JUDGE: Final = (
     "import json, sys; from appworld.evaluator import evaluate_task; "
     "found = evaluate_task(sys.argv[1], experiment_name=sys.argv[2]).to_dict(); "
@@ -47,36 +48,37 @@ _TRIES: Final = 3
 
 
 class Server(Protocol):
-    """A server that plays an episode and has it judged."""
+    """A server that runs and grades an episode."""
 
     def begin(self, name: str) -> None:
-        """Make ready for an episode of a task."""
+        """Prepare an episode of a task."""
 
     def call(self, operation: str, timeout_s: float, **values: object) -> Any:
         """Send a request, and return its ``output``."""
 
     def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """Run the task's tests on what the agent left."""
+        """Run the task's tests on the final databases."""
 
     def end(self) -> None:
-        """Leave the episode."""
+        """End the episode."""
 
     def close(self) -> None:
         """Free everything."""
 
 
 def appworld_python(named: str | None) -> str:
-    """Return the path of a Python that has ``appworld``: the one named, ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
+    """Return the path of a Python with ``appworld``: the named one, ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
 
     Raises:
-        UsageError: it does not exist, or none is named and this one has no ``appworld``.
+        UsageError: the named one does not exist, or none is named and this one has no ``appworld``.
     """
     python = named or os.environ.get(PYTHON_VARIABLE)
     if python:
         found = shutil.which(python)
         if found is None:
             raise UsageError(f"{python} is no program; python= or {PYTHON_VARIABLE} names a Python that has appworld")
-        return os.path.abspath(found)  # it runs in another folder; resolved links would leave its environment
+        # absolute, since it runs in another folder, but with links unresolved, which would leave its environment
+        return os.path.abspath(found)
     if importlib.util.find_spec("appworld") is None:
         raise UsageError(
             "agentgym/AppWorld-v0 needs a Python that has appworld, which pins old versions: python -m venv "
@@ -90,10 +92,10 @@ def request(url: str, operation: str, timeout_s: float, values: dict[str, object
     """Send a request to a server, and return its ``output``.
 
     Raises:
-        EnvTimeoutError: it does not answer in time.
-        EnvError: it cannot be reached, or answers with an error or with anything but JSON.
+        EnvTimeoutError: the server does not answer in time.
+        EnvError: the server cannot be reached, or answers with an error or invalid JSON.
     """
-    # The server's clock jumps when it is frozen, and kept connections end then.
+    # The server's clock jumps when it is frozen, which ends kept-alive connections.
     headers = {"Connection": "close"}
     try:
         answer = httpx.post(f"{url}/{operation}", json=values, headers=headers, timeout=timeout_s, trust_env=False)
@@ -110,15 +112,15 @@ def request(url: str, operation: str, timeout_s: float, values: dict[str, object
 
 
 class OwnServer:
-    """A server process of this machine, started anew for each episode.
+    """A local server process, which is started for each episode.
 
-    It sees a folder of its own with the databases, the documentation and the one task's specification, but no ground
-    truth. Another process runs the tests, on the saved changes of the databases.
+    It uses a separate folder with the databases, the documentation and the specification of one task, but no ground
+    truth. Another process runs the tests on the saved changes of the databases.
 
     Args:
         data: AppWorld's data.
-        python: an interpreter that has ``appworld``.
-        start_s: seconds that it may take to listen.
+        python: an interpreter with ``appworld``.
+        start_s: seconds within which the server must listen.
     """
 
     def __init__(self, data: AppWorldData, python: str, start_s: float) -> None:
@@ -130,21 +132,23 @@ class OwnServer:
 
     @property
     def pid(self) -> int | None:
-        """Process id of its guard, None between episodes."""
+        """Process id of its guard; None between episodes."""
         return None if self._process is None else self._process.pid
 
     def begin(self, name: str) -> None:
+        """Prepare an episode of a task."""
         self.end()
         self._lay_out(name)
         for attempt in range(_TRIES):
             self._start()
             if self._listens():
                 return
-            if attempt + 1 == _TRIES or "address already in use" not in self._said():  # else the port was taken
+            if attempt + 1 == _TRIES or "address already in use" not in self._said():  # otherwise the port was in use
                 break
         raise EnvError(self._failed("AppWorld's server does not start"))
 
     def call(self, operation: str, timeout_s: float, **values: object) -> Any:
+        """Send a request and return its ``output``."""
         try:
             return request(self._url, operation, timeout_s, values)
         except EnvTimeoutError:
@@ -154,7 +158,8 @@ class OwnServer:
             raise EnvError(self._failed(str(error))) from error
 
     def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
-        self.end()  # nothing writes any more
+        """Run the task's tests on the final databases."""
+        self.end()  # so that no process writes any more
         with tempfile.TemporaryDirectory(prefix="agentgym-appworld-") as scratch:
             root, task = Path(scratch), Path("experiments", "outputs", EXPERIMENT, "tasks", name, "dbs")
             (root / "data").symlink_to(self._data.folder)
@@ -173,11 +178,13 @@ class OwnServer:
             return found
 
     def end(self) -> None:
+        """End the episode."""
         if self._process is not None:
             self._kill()
             self._process = None
 
     def close(self) -> None:
+        """Free all resources."""
         self.end()
         self._remove()
 
@@ -204,7 +211,7 @@ class OwnServer:
         self._kill = weakref.finalize(self, end_watched, self._process)
 
     def _listens(self) -> bool:
-        """Wait until it answers; False if it ends before."""
+        """Wait until the server answers. Return False if it ends before."""
         deadline = time.monotonic() + self._start_s
         while self._process is not None and self._process.poll() is None:
             with suppress(httpx.HTTPError):
@@ -226,13 +233,13 @@ class OwnServer:
 
 
 class RemoteServer:
-    """One of the servers at given addresses, which other episodes of this process leave alone meanwhile.
+    """One of several running servers, reserved for one episode at a time in this process.
 
     Args:
-        urls: of servers that ``appworld serve environment`` started, each with the ground truth.
+        urls: addresses of servers started by ``appworld serve environment``, each with the ground truth.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no address.
     """
 
     _taken: set[str] = set()  # noqa: RUF012  (of the whole process)
@@ -245,6 +252,7 @@ class RemoteServer:
         self._url: str | None = None
 
     def begin(self, name: str) -> None:
+        """Prepare an episode of a task."""
         self.end()
         with self._lock:
             free = next((one for one in self._urls if one not in self._taken), None)
@@ -257,27 +265,31 @@ class RemoteServer:
             self._url = free
 
     def call(self, operation: str, timeout_s: float, **values: object) -> Any:
+        """Send a request and return its ``output``."""
         if self._url is None:
             raise EnvError("AppWorld: no server before the episode begins")
         return request(self._url, operation, timeout_s, values)
 
     def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Run the task's tests on the final databases."""
         found: dict[str, Any] = self.call("evaluate", timeout_s, task_id=name, suppress_errors=True)
         return found
 
     def end(self) -> None:
+        """End the episode."""
         with self._lock:
             if self._url is not None:
                 self._taken.discard(self._url)
                 self._url = None
 
     def close(self) -> None:
+        """Free all resources."""
         self.end()
 
 
 def _variables(root: Path) -> dict[str, str]:
-    """Return the environment variables of a process of AppWorld: its folder, and nothing of ours that names another."""
+    """Return the environment variables of an AppWorld process, with its folder instead of any set by the user."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     own = {"HOME": str(root), "APPWORLD_ROOT": str(root), "APPWORLD_CACHE": str(root / "cache")}
-    # its sets are to have the same order in every process
+    # so that sets have the same order in every process
     return {**kept, **own, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}

@@ -237,7 +237,7 @@ def test_admissible_actions_are_exactly_the_possible_ones(interface: str) -> Non
         ({"rooms": ("kitchn",)}, "did you mean 'kitchen'"),
         ({"rooms": ("bathroom",)}, "look_at_obj_in_light needs one of the rooms living room, bedroom; got bathroom"),
         ({"max_turns": 0}, "max_turns must be at least 1"),
-        ({"interface": "speech"}, "interface is one of tools, text, got 'speech'"),
+        ({"interface": "speech"}, "interface must be one of tools, text, got 'speech'"),
         ({"num_rooms": 3}, "num_rooms"),
     ],
 )

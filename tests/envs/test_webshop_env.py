@@ -255,7 +255,7 @@ def test_an_episode_is_truncated_after_its_turns() -> None:
         ({"num_products": 99}, "num_products is a whole number from 100 to 100000, got 99"),
         ({"num_products": 2.0}, "got 2.0"),
         ({"num_products": True}, "got True"),
-        ({"interface": "speech"}, "interface is one of tools, text, got 'speech'"),
+        ({"interface": "speech"}, "interface must be one of tools, text, got 'speech'"),
         ({"max_turns": 0}, "max_turns must be at least 1"),
         ({"data_dir": "/no/such/folder"}, "data folder '/no/such/folder' does not exist"),
     ],

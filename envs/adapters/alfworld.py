@@ -123,7 +123,7 @@ class ALFWorldEnv(CommandEnv):
             raise ResetNeededError(f"{self.env_id}: no game before reset()")
         return self._worker
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def walkthrough(self) -> tuple[str, ...]:

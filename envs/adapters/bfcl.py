@@ -139,7 +139,7 @@ class BFCLEnv(Env):
         is_said = self._checker.response_checker(world.said, gold, world.users_turn)["valid"]
         return bool(world.has_called and is_same and is_said)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

@@ -107,7 +107,7 @@ class BFCLSingleEnv(Env):
         self.finish(float(self._verdict))
         return "That is right." if self._verdict else "That is not right."
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

@@ -138,7 +138,7 @@ class GymnasiumEnv(LineEnv):
                 return int(space.start) + number
         raise ToolError(f"no action {line!r}; there are: {', '.join(self._names)}", "unknown_action")
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def wrapped(self) -> gymnasium.Env[Any, Any]:

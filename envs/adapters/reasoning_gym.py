@@ -117,7 +117,7 @@ class ReasoningGymEnv(InterfaceEnv):
             return _HOW["text"]
         return self.submit_answer(answer)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def task_type(self) -> str:

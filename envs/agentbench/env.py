@@ -125,7 +125,7 @@ class AgentBenchDBEnv(ToolEnv):
             self._database.close()
             self._database = None
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def task_type(self) -> str:

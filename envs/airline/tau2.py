@@ -17,12 +17,13 @@ _FILES: Final = ("db.json", "tasks.json", "policy.md")
 
 
 class Tau2AirlineEnv(Tau2Env):
-    """tau2-bench's airline domain: its policy, database and tasks, graded as tau2 grades them.
+    """tau2-bench's airline domain: its policy, database, tasks and grading.
 
-    The database must be as the gold actions leave it, and the texts of ``communicate_info`` must have been told; these
-    two are what tau2's reward for this domain is made of. Users say who they are, so nothing identifies them; a change
-    without the user's yes is a violation. The benchmark's user is a language model: give one by ``user``. The scripted
-    user reads its scenario out and says yes to everything, which is for trying things out.
+    The final database must equal the one after the gold actions, and the agent must have told the texts of
+    ``communicate_info``; tau2's reward for this domain consists of these two conditions. Users state who they are, so
+    no tool identifies them. A change without the user's yes is a violation. The benchmark's user is a language model,
+    which the argument ``user`` sets. The default scripted user reads its scenario out and agrees to everything, which
+    is meant for trials only.
 
     Args:
         data_dir: folder with tau2's ``db.json``, ``tasks.json``, ``policy.md`` and ``split_tasks.json``; by default
@@ -31,7 +32,7 @@ class Tau2AirlineEnv(Tau2Env):
 
     Raises:
         UsageError: there is no such folder, or a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
 
     toolkit_class = AirlineTools
@@ -41,7 +42,7 @@ class Tau2AirlineEnv(Tau2Env):
         return load_airline(folder)
 
     def random_calls(self) -> Iterable[GoldAction]:
-        """Calls about the user, as far as the gold actions tell who that is."""
+        """Return calls about the user, if the gold actions reveal who that is."""
         yield GoldAction("list_all_airports", {})
         owner = next(filter(None, map(self._owner, self.case.task.actions)), None)
         if owner is None:
@@ -64,7 +65,7 @@ def load_airline(folder: str | Path) -> Tau2Data:
 
     Raises:
         UsageError: a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
     return _load(Path(folder).expanduser().resolve())
 
@@ -84,7 +85,9 @@ def _load(path: Path) -> Tau2Data:
 
 
 def _with_amounts(users: dict[str, Any]) -> dict[str, Any]:
-    """Return users whose cards and certificates hold floats, so that paying and refunding leads back to the same."""
+    """Return users with float amounts on cards and certificates, so that a payment and its refund restore the same
+    value.
+    """
     return {
         key: {
             **user,

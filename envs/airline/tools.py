@@ -1,7 +1,7 @@
 """The fourteen tools of tau2-bench's airline domain, over a database in its schema.
 
-What each does, what it refuses and what it leaves in the database was read off ``src/tau2/domains/airline/tools.py`` of
-sierra-research/tau2-bench (MIT), and is compared with it by ``benchmarks/tau2/parity.py``.
+Their results, errors and database changes follow ``src/tau2/domains/airline/tools.py`` of sierra-research/tau2-bench
+(MIT). ``benchmarks/tau2/parity.py`` compares them with it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
-from typing_extensions import TypedDict  # pydantic takes typing's only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic supports typing's TypedDict only from Python 3.12 on
 
 from agentgym.envs.domains.database import Record, copied
 from agentgym.envs.domains.sums import calculated
@@ -20,7 +20,7 @@ from agentgym.tool import tool
 Cabin = Literal["business", "economy", "basic_economy"]
 
 NOW: Final = "2024-05-15T15:00:00"
-"""The time at which all tasks play."""
+"""Current time in all tasks."""
 AIRPORTS: Final = {
     "SFO": "San Francisco", "JFK": "New York", "LAX": "Los Angeles", "ORD": "Chicago", "DFW": "Dallas",
     "DEN": "Denver", "SEA": "Seattle", "ATL": "Atlanta", "MIA": "Miami", "BOS": "Boston",

@@ -148,7 +148,7 @@ class AppWorldEnv(ToolEnv):
         """Return, after the last turn, the number of passed tests, the number of tests, and the unmet requirements."""
         return self._found
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def task_type(self) -> str:

@@ -1,1 +1,1 @@
-"""Worlds where the agent writes, repairs and tests programs, graded out of its reach."""
+"""Environments in which the agent writes, repairs and tests programs, graded in a separate sandbox."""

@@ -1,8 +1,8 @@
-"""Draws a repair problem from a seed: a small module, public and hidden tests, and a bug that the tests catch.
+"""The generator of repair problems: a small module, public and hidden tests, and a bug that the hidden tests catch.
 
 Modules are drawn from families of functions (:mod:`agentgym.envs.code.function_families`), bugs from
-:data:`~agentgym.envs.code.mutations.BUG_KINDS`. Nothing is a bug here that the hidden tests do not catch, and the
-module without it is the repair. Its split is a property of that module's text, so that no module is in two splits.
+:data:`~agentgym.envs.code.mutations.BUG_KINDS`. The hidden tests catch every bug, and the module without the bug is the
+repair. The split depends on the text of that module, so no module is in two splits.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from agentgym.envs.code.trusted_code import EndlessError, Outcome, TrustedModule
 from agentgym.errors import UsageError, require_known
 
 PublicTests = Literal["fail", "pass", "none"]
-"""Public tests that the bug fails, that it passes (then only the docstrings tell of it), or none."""
+"""Public tests that fail with the bug, tests that pass with it (only docstrings reveal the bug), or no public tests."""
 
 FILE: Final = "main.py"
 PUBLIC_TESTS: Final = "test_main.py"
 HIDDEN_TESTS: Final = "test_hidden.py"
 
-_NUM_PUBLIC = 3  # per function
+_NUM_PUBLIC = 3  # cases per function
 _PATIENCE = 300
 
 
@@ -59,15 +59,15 @@ class BugDifficulty:
     """Difficulty of generated repairs.
 
     Args:
-        level: 0: one function of one line; 1: one function with a branch or a loop; 2: three functions, loops of loops;
-            3: four functions, helpers among them, and two bugs.
-        num_bugs: how many functions have a bug, None for what the level says.
+        level: 0: one function of one line; 1: one function with a branch or a loop; 2: three functions with nested
+            loops; 3: four functions, including helpers, and two bugs.
+        num_bugs: number of functions with a bug; None for the level's number.
         public_tests: see :data:`PublicTests`.
-        bug_kinds: which bugs there are, of :data:`~agentgym.envs.code.mutations.BUG_KINDS`.
-        shows_file: the statement shows the module, so that nobody has to read it first.
+        bug_kinds: kinds of bugs, from :data:`~agentgym.envs.code.mutations.BUG_KINDS`.
+        shows_file: include the module in the statement, so that the agent need not read it first.
 
     Raises:
-        UsageError: if a value is out of range or a name unknown.
+        UsageError: a value is out of range, or a name is unknown.
     """
 
     level: int = 1
@@ -90,7 +90,7 @@ class BugDifficulty:
             raise UsageError(f"bug_kinds is empty; name some of {', '.join(BUG_KINDS)}")
 
     def as_data(self) -> dict[str, Any]:
-        """The difficulty as a task's data.
+        """Return the difficulty as a task's data.
 
         Example:
             >>> BugDifficulty(bug_kinds=["off_by_one"]).as_data()
@@ -102,17 +102,17 @@ class BugDifficulty:
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> BugDifficulty:
-        """The difficulty that a task's data tells; what it does not tell is as by default."""
+        """Return the difficulty in a task's data; missing values are the defaults."""
         return BugDifficulty(**{entry.name: data[entry.name] for entry in fields(BugDifficulty) if entry.name in data})
 
 
-@lru_cache(maxsize=256)  # siblings of a group have the same problem
+@lru_cache(maxsize=256)  # cached, since the members of a group have the same problem
 def generate_repair(seed: int, split: str, difficulty: BugDifficulty) -> RepairProblem:
-    """The repair problem of one task, a function of the arguments alone.
+    """Generate the repair problem of a task, which depends only on the arguments.
 
     Raises:
         UnknownNameError: there is no such split.
-        UsageError: hardly any module has bugs of the kinds that are asked for.
+        UsageError: too few modules have bugs of the requested kinds.
 
     Example:
         >>> problem = generate_repair(0, "train", BugDifficulty(level=0))
@@ -123,7 +123,7 @@ def generate_repair(seed: int, split: str, difficulty: BugDifficulty) -> RepairP
         >>> sorted(problem.files), list(problem.solution)
         (['main.py', 'test_main.py'], ['main.py'])
     """
-    # An own generator, seeded by the task alone, so that an episode's seed cannot move a task into another split.
+    # A generator seeded only by the task, so that an episode's seed cannot move the task to another split.
     rng = random.Random(seed)
     for _ in range(_PATIENCE):
         functions = _draw_functions(rng, _LEVELS[difficulty.level])
@@ -141,7 +141,7 @@ def generate_repair(seed: int, split: str, difficulty: BugDifficulty) -> RepairP
 
 
 def with_bugs(source: str, bugs: Sequence[Mutation]) -> str:
-    """The source with several bugs in it, none of which overlap."""
+    """Return the source with several bugs that do not overlap."""
     for bug in sorted(bugs, key=lambda bug: bug.start, reverse=True):
         source = bug.applied(source)
     return source
@@ -149,10 +149,10 @@ def with_bugs(source: str, bugs: Sequence[Mutation]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A call and what it must give."""
+    """A call and its expected value."""
 
     name: str
-    """Of the test method."""
+    """Name of the test method."""
     call: str
     expected: Any
 
@@ -163,7 +163,7 @@ def _draw_functions(rng: random.Random, level: _Level) -> list[Function]:
     while len(functions) < level.num_functions:
         function = draw(rng.choice(list(rng.choice(list(level.groups)))), rng, sorted(names))
         defined = {line[4:].partition("(")[0] for line in function.source.splitlines() if line.startswith("def ")}
-        if not defined & names:  # helpers have no choice of names
+        if not defined & names:  # helpers have fixed names
             functions.append(function)
             names |= defined
     return functions
@@ -174,7 +174,7 @@ def _source_of(functions: Sequence[Function]) -> str:
 
 
 class _Module:
-    """A correct module and the cases it is tested by."""
+    """A correct module and its test cases."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
         self.source = _source_of(functions)
@@ -186,19 +186,22 @@ class _Module:
         ]
 
     def draw_bugs(self, rng: random.Random, difficulty: BugDifficulty) -> tuple[Mutation, ...]:
-        """As many bugs as are wanted, in different functions, each caught by itself; none if there are too few."""
+        """Draw the required number of bugs in different functions, each of which the tests catch; empty if there are
+        too few.
+        """
         candidates = list(mutations(self.source, difficulty.bug_kinds))
         by_kind = {kind: [bug for bug in candidates if bug.kind == kind] for kind in difficulty.bug_kinds}
         chosen: list[Mutation] = []
         while any(by_kind.values()) and len(chosen) < difficulty.as_data()["num_bugs"]:
-            kind = rng.choice([kind for kind in by_kind if by_kind[kind]])  # each alike, however many there are of it
+            # kinds are equally likely, independent of their number of places
+            kind = rng.choice([kind for kind in by_kind if by_kind[kind]])
             bug = by_kind[kind].pop(rng.randrange(len(by_kind[kind])))
             if bug.function not in (other.function for other in chosen) and self.caught(bug.applied(self.source)):
                 chosen.append(bug)
         return tuple(chosen) if len(chosen) == difficulty.as_data()["num_bugs"] else ()
 
     def caught(self, source: str) -> tuple[Case, ...]:
-        """The cases that a changed module fails; none if it does not load or does not end."""
+        """Return the cases that a changed module fails; none if it does not load or does not end."""
         try:
             answers = TrustedModules({FILE: source})
             return tuple(case for case in self.cases if not is_right(answers.outcome(FILE, case.call), case.expected))
@@ -206,7 +209,7 @@ class _Module:
             return ()
 
     def problem(self, rng: random.Random, bugs: Sequence[Mutation], difficulty: BugDifficulty) -> RepairProblem | None:
-        """The problem, or None if the bugs leave no public tests of the kind that is wanted."""
+        """Return the problem, or None if there are no public tests of the required kind."""
         broken, public = with_bugs(self.source, bugs), difficulty.public_tests
         failing = self.caught(broken)
         if not failing:
@@ -240,12 +243,12 @@ class _Module:
 
 
 def is_right(outcome: Outcome, expected: object) -> bool:
-    """True if a test that compares with ``expected`` passes."""
+    """Return True if a test that compares with ``expected`` passes."""
     return not outcome.raised and bool(outcome.value == expected)
 
 
 def render_tests(class_name: str, imports: str, cases: Sequence[Case]) -> str:
-    """The source of a module of ``unittest`` with one test for each case.
+    """Return the source of a ``unittest`` module with one test per case.
 
     Example:
         >>> print(render_tests("TestAdd", "from add import add", [Case("test_add_1", "add(1, 2)", 3)]))

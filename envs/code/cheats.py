@@ -1,7 +1,7 @@
-"""Ways to score without doing the task, to show that none of them does: for ``agentgym check``.
+"""Attempts to score without doing the task, with which ``agentgym check`` shows that none succeeds.
 
-Each is one episode: files are written by the environment's own tools, then the work is handed in. The programs know
-more of the grading than an agent could: they go for its processes, its descriptors and its memory.
+Each cheat is one episode that writes files with the environment's tools and then submits. The programs use more
+knowledge of the grading than an agent could have: they attack its processes, descriptors and memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKS = {
     "kills the grader": _PROGRAMS["stop"].format("SIGKILL"),
     "interrupts the grader": _PROGRAMS["stop"].format("SIGINT"),
 }
-"""Programs in the place of the work."""
+"""Programs that are submitted instead of the work."""
 
 _PASSING = "def test_nothing():\n    pass\n"
 _HOOK = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
@@ -42,7 +42,7 @@ _REWARDS = ("reward.txt", "reward.json", "result.json", "logs/verifier/reward.tx
 
 
 def cheats_for(assignment: Assignment, tools: Sequence[ToolSpec]) -> Mapping[str, tuple[Message, ...]]:
-    """The turns of each cheat, by its name; none where the tools cannot write files and hand in."""
+    """Return the turns of each cheat by name; none if the tools cannot write files and submit."""
     names = {spec.name for spec in tools}
     if not {"write_file", "submit"} <= names:
         return {}

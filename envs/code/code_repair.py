@@ -1,4 +1,4 @@
-"""``agentgym/CodeRepair-v0``: repair a module, or complete an exercise, over several turns of editing and testing."""
+"""``agentgym/CodeRepair-v0``: repair a module, or complete an exercise, in several turns of editing and testing."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
     """Find and repair the bug in a small module, or complete an Exercism exercise.
 
     Args:
-        source: ``generated`` (from a seed, needs nothing) or ``exercism``.
-        level: of generated modules, 0 to 3, see :class:`~agentgym.envs.code.bugs.BugDifficulty`, as for the next three.
-        num_bugs: in how many functions.
-        bug_kinds: which bugs there are.
-        shows_file: the first message shows the module.
-        public_tests: ``fail``, ``pass`` or ``none``. Exercism's own tests are the hidden ones: with ``fail`` they are
-            public as well, with anything else nobody sees them.
-        exercism_path: a file or folder of exercises, see :mod:`agentgym.envs.code.exercism`; by default what the
-            environment variable ``AGENTGYM_SHARED_DATA`` leads to.
+        source: ``generated`` (from a seed, needs no data) or ``exercism``.
+        level: level of generated modules, 0 to 3. For this and the next three see
+            :class:`~agentgym.envs.code.bugs.BugDifficulty`.
+        num_bugs: number of functions with a bug.
+        bug_kinds: kinds of bugs.
+        shows_file: include the module in the first message.
+        public_tests: ``fail``, ``pass`` or ``none``. Exercism's own tests are the hidden tests. With ``fail`` they are
+            public, too; otherwise the agent does not see them.
+        exercism_path: a file or folder of exercises, see :mod:`agentgym.envs.code.exercism`; by default in the folder
+            ``$AGENTGYM_SHARED_DATA``.
         others: see :class:`~agentgym.envs.code.repair_env.RepairEnv`.
 
     Raises:
-        UsageError: if a value is out of range, or there are no exercises.
+        UsageError: a value is out of range, or there are no exercises.
 
     Example:
         >>> env = CodeRepairEnv(level=0, sandbox="process")
@@ -73,7 +74,7 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         super().__init__(**others)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Generated: 1,000,000 to train on, 1,000 each to validate and test; Exercism: all exercises, about 3 : 1 : 1.
+        """Return generated tasks (1,000,000 for training, 1,000 each for the others), or Exercism's, about 3 : 1 : 1.
 
         No module and no exercise is in two splits.
         """
@@ -103,12 +104,12 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
     # --------------------------------------------------------------------------------------------------- private
 
     def _check_tests(self, slug: str) -> None:
-        """Refuse an exercise whose tests fail its own example: they would fail whatever an agent does.
+        """Raise an error for an exercise whose tests fail its own example, since no agent could pass them.
 
-        Each is graded once in a process.
+        Each process grades an example once.
 
         Raises:
-            UsageError: naming the exercise and what came of its tests.
+            UsageError: the tests fail; the message names the exercise and the result.
         """
         problem = self.problem
         key = digest([problem.solution, problem.hidden_tests])
@@ -126,4 +127,4 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
 
 
 _gradable: set[str] = set()
-"""Exercises whose own examples pass their tests, by digest."""
+"""Digests of exercises whose examples pass their tests."""

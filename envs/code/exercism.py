@@ -1,8 +1,8 @@
-"""Exercism's Python exercises: instructions, a stub, a module of tests and a worked example each.
+"""Exercism's Python exercises, each with instructions, a stub, a test module and an example solution.
 
-They are read from one JSON Lines file (``slug``, ``blurb``, ``instructions``, and ``stub``, ``tests``, ``example`` as
+They are read from a JSON Lines file (``slug``, ``blurb``, ``instructions``, and ``stub``, ``tests``, ``example`` as
 maps from file names to contents) or from a folder of exercises as in a checkout of github.com/exercism/python
-(``<slug>/.docs/instructions.md``, ``.meta/config.json``, ``.meta/example.py``). Neither comes with the package.
+(``<slug>/.docs/instructions.md``, ``.meta/config.json``, ``.meta/example.py``). The package contains neither.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from agentgym.types import Task
 
 DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
 FILE: Final = "code/exercism_python_practice.jsonl"
-"""Where the file lies in the folder that :data:`DATA_VARIABLE` names."""
+"""Path of the file below the folder in :data:`DATA_VARIABLE`."""
 
 NOT_GRADABLE: Final[Mapping[str, str]] = {
     "grep": "its tests replace open() of the work by a function that takes keyword arguments",
     "paasio": "its tests derive classes from the work's",
     "react": "its tests look into lists that the work changes",
 }
-"""Exercises whose tests do what a grader outside the work's process cannot (:func:`~agentgym.envs.code.grading.\
+"""Exercises whose tests need access to the work's process, which the grader does not give (:func:`~agentgym.envs.code.grading.\
 grade_suite`), and why: no task is made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """One exercise; files by their names."""
+    """An exercise, with files by name."""
 
     slug: str
     instructions: str
     stub: dict[str, str]
     tests: dict[str, str]
     example: dict[str, str]
-    """The stub's files as a correct solution has them."""
+    """The stub's files in a correct solution."""
 
     @cached_property
     def content_hash(self) -> str:
-        """Digest of all of it."""
+        """Return a digest of the whole exercise."""
         return digest([self.instructions, self.stub, self.tests, self.example])
 
     def problem(self, *, shows_tests: bool) -> RepairProblem:
-        """The exercise as a problem; its tests are the hidden ones, and public as well if ``shows_tests``."""
+        """Return the exercise as a problem. Its tests are hidden, and also public if ``shows_tests``."""
         files, tests = ", ".join(sorted(self.stub)), ", ".join(sorted(self.tests))
         shown = f"The tests are in {tests}. " if shows_tests else ""
         return RepairProblem(
@@ -67,10 +67,10 @@ class Exercise:
 
 
 def find_exercises(path: str | Path | None = None) -> Path:
-    """Return the folder of the exercises: ``path``, or else the one that ``AGENTGYM_SHARED_DATA`` leads to.
+    """Return the path of the exercises: ``path``, or else the one below ``$AGENTGYM_SHARED_DATA``.
 
     Raises:
-        UsageError: there is nothing there; the message says what to do.
+        UsageError: there are no exercises; the message says what to do.
     """
     if path is not None:
         found = Path(path)
@@ -92,11 +92,11 @@ def find_exercises(path: str | Path | None = None) -> Path:
 
 
 def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
-    """All exercises of a file or folder by slug, sorted.
+    """Load all exercises of a file or folder, sorted by slug.
 
     Raises:
-        UsageError: there is no such file, or no exercise in it.
-        CorruptDataError: an exercise lacks something; the message says where.
+        UsageError: there is no such file, or it contains no exercise.
+        CorruptDataError: an exercise is incomplete; the message says where.
     """
     place = Path(path)
     if not place.exists():
@@ -109,12 +109,12 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
 
 
 class ExercismTasks(Sequence[Task]):
-    """The exercises of one split as tasks; the split is a property of an exercise's slug.
+    """The exercises of one split as tasks. The slug of an exercise decides its split.
 
     Args:
         path: see :func:`find_exercises`.
         split: train, valid or test.
-        extra_data: what a task's data holds beside the slug and a digest of the content.
+        extra_data: data of a task in addition to the slug and a digest of the content.
     """
 
     def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, object]) -> None:
@@ -138,11 +138,11 @@ class ExercismTasks(Sequence[Task]):
 
 
 def exercise_of(task: Task, path: str | Path | None) -> Exercise:
-    """The exercise a task is about.
+    """Return the exercise of a task.
 
     Raises:
         UnknownNameError: there is no such exercise.
-        UsageError: it is not what it was when the task was made.
+        UsageError: the exercise has changed since the task was made.
     """
     exercises = load_exercises(find_exercises(path))
     slug = str(task.data.get("slug", ""))
@@ -185,7 +185,7 @@ def _from_folders(root: Path) -> Iterator[Exercise]:
                 instructions="\n\n".join(doc.read_text(encoding="utf-8").strip() for doc in docs if doc.is_file()),
                 stub=_files(folder, [*solution, *names.get("editor", ())]),
                 tests=_files(folder, names["test"]),
-                # examples lie under .meta, in the order of the solution's files that they stand for
+                # example files are in .meta, in the order of the solution's files
                 example={name: (folder / at).read_text("utf-8") for name, at in zip(solution, example, strict=True)},
             )
         except (OSError, ValueError, KeyError, TypeError) as error:

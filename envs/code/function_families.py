@@ -1,7 +1,7 @@
-"""Families of small functions that a module can be made of, and inputs that tell their right from their wrong answers.
+"""Families of small functions for generated modules, with inputs that reveal wrong results.
 
-A family is a template with places for constants. Its functions have a docstring that says all they have to do, since
-that is what a bug is repaired by, and only ``for`` loops (see :mod:`agentgym.envs.code.trusted_code`).
+A family is a template with placeholders for constants. Its functions have a complete docstring, from which a bug can be
+repaired, and only ``for`` loops (see :mod:`agentgym.envs.code.trusted_code`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _WORDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Functions that differ in their constants.
+    """A family of functions that differ in their constants.
 
-    ``$name`` stands for the function's name, every other ``$word`` for one of ``constants``. ``inputs`` names the kinds
-    of arguments (:data:`INPUTS`) of the last function in the template; those above it are its helpers.
+    ``$name`` is replaced by the function's name, every other ``$word`` by one of ``constants``. ``inputs`` names the
+    kinds of arguments (:data:`INPUTS`) of the last function in the template. Functions above it are its helpers.
     """
 
     names: Sequence[str]
@@ -46,7 +46,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """One function of a generated module, with the helpers it calls.
+    """A function of a generated module, with its helpers.
 
     Example:
         >>> add = Family(names=("add",), template=\"\"\"
@@ -63,17 +63,17 @@ class Function:
 
     name: str
     source: str
-    """Without an empty line at its start and its end."""
+    """Source without empty lines at the start and the end."""
     calls: Sequence[str]
-    """Expressions that call it, no two alike; empty and extreme inputs are among them where there are such."""
+    """Distinct expressions that call it, including empty and extreme inputs if there are any."""
 
 
 _NUM_CALLS = 14
-_MOST_DRAWS = 60  # where there are hardly more inputs than calls
+_MOST_DRAWS = 60  # stop even if there are fewer distinct inputs than calls
 
 
 def draw(family: Family, rng: random.Random, taken: Sequence[str] = ()) -> Function:
-    """A function of a family, under a name that is not ``taken`` unless all are."""
+    """Draw a function of a family, with a name that is not in ``taken`` unless all are."""
     free = [name for name in family.names if name not in taken]
     name = rng.choice(free or list(family.names))
     constants = {key: rng.choice(list(values)) for key, values in family.constants.items()}
@@ -91,7 +91,8 @@ def draw(family: Family, rng: random.Random, taken: Sequence[str] = ()) -> Funct
 # ------------------------------------------------------------------------------------------------------- inputs
 
 _Input = Callable[[random.Random, Sequence[int], int], str]
-"""Text of an argument from a generator, numbers near the function's constants, and how many there were before."""
+"""A function that returns an argument's source from a generator, numbers near the function's constants, and the number
+of earlier inputs."""
 
 
 def _number(rng: random.Random, near: Sequence[int]) -> int:
@@ -175,7 +176,7 @@ INPUTS: Final[Mapping[str, _Input]] = {
 """Kinds of arguments by name."""
 
 
-# ------- families that modules are made of: one-liners and folds are combined here, the others are in ``families.toml``
+# ------- families of functions: one-liners and folds are combined here, the others are in ``families.toml``
 
 _SMALL: Final = range(2, 8)
 _LIMITS: Final = range(3, 13)
@@ -219,11 +220,11 @@ ONE_LINERS: Final = (
         )
     ),
 )
-"""A docstring and one expression each."""
+"""Functions of one expression."""
 
 
 def _fold(names: tuple[str, ...], doc: str, start: str, step: str) -> tuple[Family, ...]:
-    """Folds over a list: each takes what a condition picks out."""
+    """Return folds over a list, each over the items that fulfil a condition."""
     conditions = (
         ("at least $k", "{} >= $k"),
         ("below $k", "{} < $k"),
@@ -260,8 +261,8 @@ FOLDS: Final = (
 )
 _FILE: Final = tomllib.loads(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
 BRANCHES: Final = tuple(Family(**fields) for fields in _FILE["branches"])
-"""A few statements without a loop each."""
+"""Functions of a few statements without a loop."""
 LOOPS: Final = tuple(Family(**fields) for fields in _FILE["loops"])
-"""One loop, or two, each."""
+"""Functions with one or two loops."""
 WITH_HELPERS: Final = tuple(Family(**fields) for fields in _FILE["with_helpers"])
-"""Two functions each, one of which calls the other."""
+"""Pairs of functions, one of which calls the other."""

@@ -1,4 +1,4 @@
-"""Functions to write, made from a seed: what they are to do in words, a reference solution, and inputs to try it on.
+"""The generator of functions to write: a description, a reference solution, and inputs.
 
 ========  ==========================================================================================
 level     functions
@@ -27,26 +27,26 @@ LEVELS = (0, 1, 2, 3, 4)
 NAME = "f"
 NUM_EXAMPLES, NUM_HIDDEN = 3, 8
 _SAYS: dict[Kind, str] = {"number": "a whole number", "text": "a text", "list": "a list of whole numbers"}
-_SHARES = {"train": range(0, 8), "valid": range(8, 9), "test": range(9, 10)}  # tenths of all functions
+_SHARES = {"train": range(0, 8), "valid": range(8, 9), "test": range(9, 10)}  # tenths of all functions, by split
 _Drawn = tuple[Kind, str, str]
-"""Kind of the argument, description, source."""
+"""Kind of the argument, description, and source."""
 _LETTERS = "abcdefg"
 _MOST_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done to a value."""
+    """One operation on a value."""
 
     words: str
-    """In the imperative, ``{x}`` for the value."""
+    """Description in the imperative, with ``{x}`` for the value."""
     code: str
-    """An expression; ``{x}`` is put in parentheses where it is one of several parts, ``{bare}`` never."""
+    """Expression. ``{x}`` is parenthesised if it is a part of a larger expression, ``{bare}`` never."""
     into: Kind
     group: str
-    """No two steps of a group follow each other: they could be one."""
+    """Group of the step. Two steps of a group never follow each other, since they could be one step."""
     is_tight: bool = False
-    """True if the code can stand in a larger expression without parentheses."""
+    """True if the code needs no parentheses inside a larger expression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +63,16 @@ class Function:
 
     words: str
     source: str
-    """The reference solution."""
+    """Reference solution."""
     run: Callable[[object], object]
     examples: tuple[object, ...]
-    """Arguments to show, with what the function gives."""
+    """Arguments to show with the function's results."""
     hidden: tuple[object, ...]
-    """Arguments to grade with."""
+    """Arguments for grading."""
 
 
 def make_function(seed: int, split: str, level: int) -> Function:
-    """The function of a seed; another draw is made until it is one of the split's and not too plain."""
+    """Make the function of a seed. Draws repeat until the function belongs to the split and is not trivial."""
     rng = np.random.default_rng((seed, level))
     for _ in range(_MOST_TRIES):
         kind, words, source = (_straight, _straight, _straight, _branching, _looping)[level](rng, level)
@@ -81,7 +81,7 @@ def make_function(seed: int, split: str, level: int) -> Function:
             continue
         inputs, run = _inputs(rng, kind), _compiled(source)
         values = [run(value) for value in inputs]
-        if len({repr(value) for value in values}) >= 4 and values != inputs:  # neither constant nor the identity
+        if len({repr(value) for value in values}) >= 4 and values != inputs:  # neither a constant nor the identity
             return Function(
                 words=f"x is {_SAYS[kind]}. {words}",
                 source=source,
@@ -144,7 +144,7 @@ def _steps(rng: np.random.Generator, kind: Kind, num_steps: int, level: int) -> 
 
 
 def _possible(rng: np.random.Generator, kind: Kind, level: int) -> list[Step]:
-    """One step of each sort, with numbers drawn."""
+    """Return one step of each sort with random numbers."""
     n, factor = int(rng.integers(1, 10)), int(rng.integers(2, 10))
     if kind == "number":
         easy = [
@@ -201,7 +201,7 @@ def _of_lists(n: int, factor: int) -> list[Step]:
 
 
 def _condition(rng: np.random.Generator, kind: Kind) -> tuple[str, str]:
-    """A condition in words and as code."""
+    """Return a condition as a description and as code."""
     n, divisor = int(rng.integers(-3, 6)), int(rng.integers(2, 5))
     if kind == "number":
         choices = [
@@ -218,7 +218,7 @@ def _condition(rng: np.random.Generator, kind: Kind) -> tuple[str, str]:
 
 
 def _inputs(rng: np.random.Generator, kind: Kind) -> list[object]:
-    """Different arguments: those to show and those to grade with."""
+    """Return distinct arguments, for examples and for grading."""
     found: list[object] = []
     while len(found) < NUM_EXAMPLES + NUM_HIDDEN:
         value: Any = int(rng.integers(-20, 21))
@@ -231,11 +231,11 @@ def _inputs(rng: np.random.Generator, kind: Kind) -> list[object]:
     return found
 
 
-# ------------------------------------------------------------------------------------------- as words and as code
+# ------------------------------------------------------------------------------------------- text and code
 
 
 def _compiled(source: str) -> Callable[[object], object]:
-    """The reference solution itself: what it gives is right."""
+    """Compile the reference solution, whose results define the expected values."""
     names: dict[str, Any] = {}
     exec(source, names)
     run: Callable[[Any], Any] = names[NAME]

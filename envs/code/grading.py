@@ -1,24 +1,24 @@
-"""Grading where the graded code can neither see what is expected of it nor say what came out.
+"""Grading in which the graded code can neither see the expected values nor write the verdict.
 
-A fresh sandbox gets the work alone, cut down to the files that the agent may change. In it a judge (trusted code, which
-came from outside a moment ago) starts a second process that loads the work, and asks it over a socket for one call
-after the other. Tests and expected values never are in the second process, nor in any file:
+A new sandbox gets only the work: the files that the agent may change. In it, a judge (trusted code that is sent from
+outside) starts a second process that loads the work, and sends it one call after the other over a socket. Tests and
+expected values are never in the second process or in a file:
 
-* for :func:`grade_calls` they never enter the sandbox: values come out and are compared here;
-* for :func:`grade_check` and :func:`grade_suite` the judge has them in its memory, which is closed to other processes
-  of its user, and gets them only after the second process has been split off. Its verdict leaves by its own standard
-  output, which the second process never had.
+* for :func:`grade_calls` they never enter the sandbox: results are returned and compared here;
+* for :func:`grade_check` and :func:`grade_suite` the judge holds them in its memory, which other processes of its user
+  cannot read, and receives them only after it has started the second process. It writes the verdict to its own standard
+  output, which the second process never has.
 
-So nothing that the work does to its own process changes a verdict: it can leave early, replace ``unittest``, write to
-every descriptor it has, look into all frames and files, or print what it likes. What it can do is answer wrongly, or
-make the grading fail, which is a failed submission.
+Nothing that the work does in its own process therefore changes a verdict. It may exit early, replace ``unittest``,
+write to all its descriptors, inspect all frames and files, or print any text. It can only answer wrongly or make the
+grading fail, which counts as a failed submission.
 
-How long it may take is a limit of processor time (``Limits.cpu_s`` of the sandbox, for each process): the same work
-gets the same grade on an idle machine and on a starved one. The limit by the clock is far above it.
+Its duration is limited in CPU time (``Limits.cpu_s`` of the sandbox, per process), so that the same work gets the same
+grade on an idle and on a busy machine. The limit of wall time is much higher.
 
-What remains possible: an object of a class that the tests themselves use (``Clock(8, 0) == Clock(8, 0)``) answers for
-itself what ``==``, ``<``, ``in``, ``bool`` or ``len`` of it gives. And whatever the sandbox lets through: on the rung
-``process`` the code may read the host's files, on which tests may lie.
+Two attacks remain. An object of a class that the tests themselves use (``Clock(8, 0) == Clock(8, 0)``) decides its own
+results of ``==``, ``<``, ``in``, ``bool`` and ``len``. And the sandbox may be weak: with ``process``, code can read the
+host's files, which may include tests.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def grade_calls(
     function: str,
     cases: Sequence[tuple[Sequence[object], object]],
 ) -> Grade:
-    """Grade a function by its values.
+    """Grade a function by its return values.
 
     Args:
         pool: where the sandbox to grade in comes from.
         work: the files of the work.
         function: ``module:name``.
-        cases: arguments and expected value of each call; plain values (numbers, text, lists, tuples, sets, dicts),
-            which must be equal in type, too: ``1`` is not ``True`` and not ``1.0``. As in Python, the order of a dict
-            and the sign of a zero make no difference.
+        cases: arguments and expected value of each call, as plain values (numbers, text, lists, tuples, sets, dicts).
+            Types must be equal, too: ``1`` is neither ``True`` nor ``1.0``. As in Python, the order of a dict and the
+            sign of a zero do not matter.
 
     Raises:
         SandboxError: the sandbox failed, not the work.
@@ -68,11 +68,11 @@ def grade_calls(
 
 
 def grade_check(pool: SharedPool, work: Files, function: str, source: str) -> Grade:
-    """Grade a function by trusted code that defines ``check(candidate)``, which raises if the candidate is wrong.
+    """Grade a function with trusted code that defines ``check(candidate)``, which raises if the candidate is wrong.
 
     Raises:
         SandboxError: the sandbox failed, not the work.
-        EnvError: the source itself does not run.
+        EnvError: the trusted code itself fails.
     """
     module, _, name = function.partition(":")
     request = {"kind": "check", "module": module, "function": name, "source": source}
@@ -81,11 +81,11 @@ def grade_check(pool: SharedPool, work: Files, function: str, source: str) -> Gr
 
 
 def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grade:
-    """Grade modules by trusted test modules.
+    """Grade modules with trusted test modules.
 
-    What tests import of the work are proxies: values go by copy, objects by reference, functions that are handed over
-    are called back, errors arrive as errors of the same class. Not to be had are classes derived from the work's, its
-    ``__dict__``, and changes that it makes to a list it was given.
+    Tests import proxies of the work. Values are copied, objects are passed by reference, functions that the tests pass
+    are called back, and errors keep their class. Not supported are classes derived from the work's, its ``__dict__``,
+    and changes that it makes to a list it was given.
 
     Args:
         pool: where the sandbox to grade in comes from.
@@ -96,7 +96,7 @@ def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grad
 
     Raises:
         SandboxError: the sandbox failed, not the work.
-        EnvError: the tests themselves are no Python.
+        EnvError: the tests themselves are not valid Python.
     """
     names = sorted(modules_of(work))
     report = _judged(pool, work, {"kind": "suite", "tests": dict(tests), "names": names})
@@ -108,7 +108,7 @@ def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grad
 
 
 def modules_of(work: Files) -> set[str]:
-    """Names of the top modules and packages that files make up.
+    """Return the names of the top-level modules and packages in files.
 
     Example:
         >>> sorted(modules_of({"clock.py": "", "src/shop/cart.py": "", "notes.txt": ""}))
@@ -134,9 +134,9 @@ def _judged(pool: SharedPool, work: Files, request: Mapping[str, object]) -> lis
     for line in result.stdout.splitlines():
         try:
             report.append(json.loads(line))
-        except (ValueError, RecursionError):  # the last one, cut when the time was up; or nested without end
+        except (ValueError, RecursionError):  # the last line, cut at the time limit; or nested too deeply
             break
-    if not report:  # before it had begun, so this is not the work's doing
+    if not report:  # it failed before grading began, so the work is not the cause
         raise EnvError(f"grading did not begin (exit code {result.exit_code}): {result.stderr.strip()[-500:]}")
     return report
 
@@ -151,7 +151,7 @@ def _grade(report: Sequence[Mapping[str, object]], num_tests: int, num_passed: i
 
 
 def canonical_text(data: object) -> str:
-    """Return a text of an encoded value that is the same for equal values of the same types.
+    """Return a text of an encoded value that is equal for equal values of the same types.
 
     Example:
         >>> canonical_text({"d": [["b", -0.0], ["a", 1]]}) == canonical_text({"d": [["a", 1], ["b", 0.0]]})
@@ -159,12 +159,12 @@ def canonical_text(data: object) -> str:
     """
     try:
         return json.dumps(_canonical(data), sort_keys=True)
-    except RecursionError:  # nested without end: the text of no value
+    except RecursionError:  # nested too deeply: a text that no value has
         return ""
 
 
 def _canonical(data: object) -> object:
-    """Return encoded data without what equality in Python does not see: signs of zeros, orders of dicts and sets."""
+    """Return encoded data without details that Python's equality ignores: signs of zeros, orders of dicts and sets."""
     if isinstance(data, float):
         return data + 0.0  # -0.0 + 0.0 is 0.0
     if isinstance(data, list):
@@ -172,7 +172,7 @@ def _canonical(data: object) -> object:
     if not isinstance(data, dict):
         return data
     found = {kind: _canonical(content) for kind, content in data.items()}
-    for kind in found.keys() & {"d", "s", "f"}:  # the encodings of dict, set and frozenset
+    for kind in found.keys() & {"d", "s", "f"}:  # encodings of dict, set and frozenset
         content = found[kind]
         if isinstance(content, list):
             found[kind] = sorted(content, key=lambda item: json.dumps(item, sort_keys=True))

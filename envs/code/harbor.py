@@ -1,4 +1,4 @@
-"""Tasks in Harbor's directory format (harborframework.com/docs/tasks), as far as sandboxes without a build allow.
+"""Tasks in Harbor's directory format (harborframework.com/docs/tasks), without those that need an image build.
 
 ::
 
@@ -9,9 +9,9 @@
         tests/test.sh             writes /logs/verifier/reward.txt, a number, or reward.json
         solution/solve.sh         the oracle
 
-A sandbox has one writable folder, so Harbor's fixed places become folders in it: the image's WORKDIR is ``app``,
-``/tests`` is ``tests``, ``/solution`` is ``solution``, ``/logs`` is ``logs``. Their names are replaced in scripts and
-tests before these run. There is no network, so a test that installs something fails.
+A sandbox has one writable folder, so Harbor's fixed paths become folders in it: the image's WORKDIR is ``app``,
+``/tests`` is ``tests``, ``/solution`` is ``solution``, ``/logs`` is ``logs``. The paths are replaced in scripts and
+tests before these run. There is no network, so a test that installs packages fails.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from agentgym.types import Task
 DEFAULT_WORKDIR: Final = "/app"
 
 _DONE_BY_US: Final = frozenset({"FROM", "WORKDIR", "ENV", "COPY", "ADD", "LABEL", "ARG", "CMD", "ENTRYPOINT", "USER"})
-"""Instructions of a Dockerfile that need no build: COPY and ENV are carried out, the last five make no difference."""
+"""Instructions of a Dockerfile that need no build. COPY and ENV are executed here; the last five have no effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HarborTask:
-    """One task directory.
+    """A task directory.
 
-    ``files``, ``tests`` and ``solution`` are contents by relative path.
+    ``files``, ``tests`` and ``solution`` hold contents by relative path.
     """
 
     name: str
     instruction: str
     image: str | None
-    """Image that must be there; None if the sandbox's own does."""
+    """Required image; None if the sandbox's default image is enough."""
     workdir: str = DEFAULT_WORKDIR
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """What the Dockerfile copies into ``workdir``."""
+    """Files that the Dockerfile copies into ``workdir``."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Of the Dockerfile, for what runs in the environment."""
+    """Environment variables from the Dockerfile."""
     tests: Mapping[str, bytes] = field(default_factory=dict)
     tests_env: Mapping[str, str] = field(default_factory=dict)
     tests_timeout_s: float = 600.0
     solution: Mapping[str, bytes] = field(default_factory=dict)
     memory_mb: int | None = None
     left_out: tuple[str, ...] = ()
-    """Names in the image's ``workdir`` that the workspace lacks, such as ``.git``, whose size it could not hold."""
+    """Names in the image's ``workdir`` that are not copied to the workspace, such as a large ``.git``."""
 
     @property
     def content_hash(self) -> str:
-        """Digest of all of it."""
+        """Return a digest of the whole task."""
         contents = [{path: data.hex() for path, data in files.items()} for files in (self.files, self.tests)]
         return digest([self.instruction, self.image, self.workdir, dict(self.env), *contents])
 
     def placed(self, text: str, places: Mapping[str, str]) -> str:
-        """A text with Harbor's folders (``/tests``, the WORKDIR ...) called by where they really are.
+        """Replace Harbor's paths (``/tests``, the WORKDIR ...) in a text by the real ones.
 
         Example:
             >>> task = HarborTask(name="t", instruction="", image=None)
@@ -83,7 +83,7 @@ def load_harbor_task(folder: str | Path) -> HarborTask:
     """Read one task directory.
 
     Raises:
-        UsageError: there is no such task, or it needs what sandboxes here do not have; the message says what to do.
+        UsageError: there is no such task, or it needs features that sandboxes lack; the message says what to do.
         CorruptDataError: task.toml cannot be read.
     """
     root = Path(folder)
@@ -110,10 +110,10 @@ def load_harbor_task(folder: str | Path) -> HarborTask:
 
 
 class HarborTasks(Sequence[Task]):
-    """The task directories in a folder (or the one task that it is) as tasks; all are of one split.
+    """The task directories in a folder (or the folder itself) as tasks, all in one split.
 
     Raises:
-        UsageError: there is no task in the folder.
+        UsageError: the folder contains no task.
     """
 
     def __init__(self, path: str | Path, split: str, extra_data: Mapping[str, object]) -> None:
@@ -133,7 +133,7 @@ class HarborTasks(Sequence[Task]):
 
 
 def task_folders(path: str | Path) -> tuple[Path, ...]:
-    """The folders with a task.toml in a folder, sorted by name; the folder itself if it has one."""
+    """Return the folders with a task.toml in a folder, sorted by name, or the folder itself if it has one."""
     root = Path(path)
     if (root / "task.toml").is_file():
         return (root,)
@@ -181,7 +181,7 @@ def _left_out(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 def _memory_mb(environment: Mapping[str, Any]) -> int | None:
     if "memory_mb" in environment:
         return int(environment["memory_mb"])
-    if "memory" not in environment:  # the spelling before schema 1.1: "512M", "4G"
+    if "memory" not in environment:  # the form before schema 1.1: "512M", "4G"
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([MG])i?B?", str(environment["memory"]).strip(), re.IGNORECASE)
     if found is None:
@@ -201,7 +201,7 @@ class _Dockerfile:
 
 
 def _read_dockerfile(root: Path, ready_image: str | None) -> _Dockerfile:
-    """Read the Dockerfile; of one whose image is there already, only the folder and the variables."""
+    """Read the Dockerfile; if its image exists, only the folder and the variables."""
     path = root / "environment" / "Dockerfile"
     found = _Dockerfile()
     if not path.is_file():
@@ -238,13 +238,13 @@ def _build_needed(root: Path, why: str) -> UsageError:
 
 def _variables(text: str) -> dict[str, str]:
     words = shlex.split(text)
-    if words and "=" not in words[0]:  # the old form: ENV name all the rest
+    if words and "=" not in words[0]:  # the old form: ENV name value with spaces
         return {words[0]: " ".join(words[1:])}
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def _copied(root: Path, text: str, workdir: str) -> dict[str, bytes]:
-    """The files that a COPY brings into the workdir; what it copies elsewhere would need a build."""
+    """Return the files that a COPY adds to the workdir. Copies to other places would need a build."""
     context = (root / "environment").resolve()
     *sources, target = shlex.split(text)
     if not sources or any(word.startswith("--") or "*" in word or "://" in word for word in sources):

@@ -1,11 +1,11 @@
-"""A Harbor task in our sandboxes: what the workspace is at the start, and the verifier in a fresh one.
+"""Harbor tasks in agentgym's sandboxes: the initial workspace, and the verifier in a new sandbox.
 
-The verifier's sandbox holds ``app`` (the workspace as the agent left it), ``tests`` and ``logs`` side by side. So
-nothing that the agent wrote lies among the tests or above them, and no reward file of its making is there. Files that
-tests would import or load without meaning to are put back as they were (:mod:`agentgym.envs.code.harbor_grading`). A
-reward counts only if the runner that the tests call (pytest, unittest) reported: work that leaves early ends the runner
-with exit code 0. Harbor's format lets tests run what the agent wrote in their own process, which can then write report
-and reward: how well a task is sealed is up to its tests.
+The verifier's sandbox holds ``app`` (the workspace as the agent left it), ``tests`` and ``logs`` side by side. Files of
+the agent are therefore neither among the tests nor above them, and the agent cannot leave a reward file. Files that
+tests would import or load unintentionally are restored (:func:`shadow_rule`). A reward counts only if the tests' runner
+(pytest, unittest) has written its report, since work that exits early ends the runner with exit code 0. In Harbor's
+format, tests may run the agent's code in their own process, which can then forge report and reward; each task's tests
+must guard against that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agentgym.sandbox import ExecResult, Limits, Sandbox, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 
 LIMITS: Final = Limits(wall_s=600.0, cpu_s=600, memory_mb=2048, workspace_mb=512, file_mb=256)
-"""What a task's sandbox may use; more memory where the task asks for more."""
+"""Limits of a task's sandbox; a task may request more memory."""
 
 _COPY: Final = """
 [ -d "$1" ] && [ ! "$1" -ef . ] || exit 0
@@ -42,7 +42,7 @@ _RAN: Final = {
     "pytest": re.compile(r'<testsuite\b[^>]*\btests="[1-9]'),
     "unittest": re.compile(r"^Ran [1-9]\d* tests? in ", re.MULTILINE),
 }
-"""What a runner's own report of at least one test looks like."""
+"""Patterns of a runner's own report of at least one test."""
 _CALLS: Final = {
     "pytest": re.compile(r"^(?!\s*(?:#|(?:pip|uv|apt)\b)).*(?:\bpytest\s|\bpytest$|pytest\.main\()", re.MULTILINE),
     "unittest": re.compile(r"-m\s+unittest\b"),
@@ -50,10 +50,10 @@ _CALLS: Final = {
 
 
 def kind_of(task: HarborTask, kind: SandboxKind) -> SandboxKind:
-    """The kind of sandbox a task needs, of an environment's kind.
+    """Return the kind of sandbox that a task needs, based on the environment's kind.
 
     Raises:
-        UsageError: the task needs an image, and this kind has none.
+        UsageError: the task needs an image, which this kind does not support.
     """
     limits = replace(
         LIMITS,
@@ -72,12 +72,12 @@ def kind_of(task: HarborTask, kind: SandboxKind) -> SandboxKind:
 
 
 def environment_of(task: HarborTask) -> str:
-    """Return what the agent is told: the instruction, with the image's folder called ``.``, where its tools work."""
+    """Return the instruction for the agent, with ``.`` for the image's folder, in which its tools work."""
     return task.placed(task.instruction, {task.workdir: "."}).strip()
 
 
 def lay_out(task: HarborTask, sandbox: Sandbox) -> None:
-    """Put into a new workspace what the image has in its folder and what the Dockerfile copies there."""
+    """Copy the content of the image's folder and the files of the Dockerfile into a new workspace."""
     if task.image is not None:
         copied = sandbox.exec(
             ["sh", "-c", _COPY, "-", task.workdir, *(f"--exclude=./{name}" for name in task.left_out)]
@@ -89,19 +89,19 @@ def lay_out(task: HarborTask, sandbox: Sandbox) -> None:
 
 
 def grade_harbor(pool: SharedPool, task: HarborTask, start: Snapshot, left: Snapshot) -> tuple[Grade, float]:
-    """Run a task's verifier; gives the grade and the reward, from 0 to 1.
+    """Run a task's verifier and return the grade and the reward, from 0 to 1.
 
     Args:
         pool: where the sandbox to grade in comes from.
         task: the task.
-        start: the workspace as it was given to the agent.
+        start: the initial workspace.
         left: the workspace as the agent left it.
 
     Raises:
         SandboxError: the sandbox failed, not the work.
     """
     with pool.acquire() as sandbox:
-        names = importable_in(sandbox)  # before the work is there
+        names = importable_in(sandbox)  # computed before the work is copied
         is_as_at_the_start = shadow_rule(task, _names_in(start), _names_in(left), names)
         sandbox.restore(_in_folder(start, left, "app", is_as_at_the_start))
         places = {name: f"{sandbox.workspace}{name}" for name in ("/tests", "/logs", "/solution")}
@@ -135,7 +135,7 @@ def _placed(task: HarborTask, data: bytes, places: Mapping[str, str]) -> bytes:
 
 
 def _reward(sandbox: Sandbox) -> float | None:
-    """Return the reward that the verifier wrote; None if there is no number."""
+    """Return the reward that the verifier wrote, or None if it is not a number."""
     for name in ("reward.txt", "reward.json"):
         try:
             text = sandbox.read(f"logs/verifier/{name}").decode()
@@ -148,19 +148,19 @@ def _reward(sandbox: Sandbox) -> float | None:
 
 
 def _runner(task: HarborTask) -> str:
-    """Return the runner whose report a reward needs: the one that the tests' scripts call, or none."""
+    """Return the runner whose report is required: the one that the test scripts call, or an empty text."""
     scripts = [data.decode(errors="replace") for path, data in task.tests.items() if path.endswith(".sh")]
     return next((name for name, call in _CALLS.items() if any(call.search(text) for text in scripts)), "")
 
 
 def _report(sandbox: Sandbox, runner: str, result: ExecResult) -> str:
-    """Return what a runner reported: pytest in a file that it was told of, unittest in its output or a log."""
+    """Return a runner's report: pytest's from a file, unittest's from the output or a log."""
     if runner == "unittest":
         logs = sandbox.exec("find logs -type f -size -1024k -exec cat {} +").stdout
         return f"{result.stdout}\n{result.stderr}\n{logs}"
     try:
         return sandbox.read(_REPORT).decode(errors="replace")
-    except SandboxFileError:  # the script's own --junitxml, which is stronger than ours
+    except SandboxFileError:  # the script's own --junitxml overrides ours
         return sandbox.exec("find logs -name '*.xml' -type f -size -1024k -exec cat {} +").stdout
 
 
@@ -172,7 +172,7 @@ def _names_in(snapshot: Snapshot) -> list[str]:
 def _in_folder(
     start: Snapshot, left: Snapshot, folder: str, is_as_at_the_start: Callable[[tarfile.TarInfo], bool]
 ) -> Snapshot:
-    """Return a workspace as a folder of another, with some paths as they were at the start."""
+    """Return a workspace as a folder of another one, with some paths restored from the start."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as made:
         for snapshot, of_the_start in ((left, False), (start, True)):
@@ -187,23 +187,23 @@ def _in_folder(
     return Snapshot(buffer.getvalue())
 
 
-# ----------------- which files of a submission would be imported by the tests' own programs in place of what those mean
-# ``python -m pytest`` and the like look for modules in the folder they start in before the standard library. A file
+# ----------------- files of a submission that the tests' programs would import instead of the intended modules ``python
+# -m pytest`` and the like look for modules in the folder they start in before the standard library. A file
 # ``argparse.py`` there, with ``os._exit(0)`` in it, ends the tests before they begin.
 
 UNASKED: Final = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "*.pth", "__pycache__"),
     *("sitecustomize.py", "usercustomize.py", "unittest", "unittest.py"),
 )
-"""Names, at any depth, of what Python, unittest or pytest load from a project without being told to."""
+"""Names, at any depth, that Python, unittest or pytest load from a project automatically."""
 _RUNNERS: Final = ("pytest.py", "_pytest", "pluggy")
-"""The same, of what a project has at the start only if it is the runner itself, and the work is on it."""
+"""Further such names, which a project has at the start only if it is the runner itself."""
 
 _ROOTS: Final = frozenset({"", "src", "lib"})
 _NAMES_A_ROOT: Final = re.compile(r"PYTHONPATH|pythonpath|sys\.path|site\.addsitedir|\b(?:cd|pushd)\s")
 _WORDS: Final = re.compile(r"[\w./-]+")
 _OF_PROJECTS: Final = frozenset({"test", "tests", "docs", "examples"})
-"""Names that libraries have, too, and that no test means the library's by."""
+"""Names that libraries also use, but that tests never import from a library."""
 _LISTING: Final = """
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]
@@ -214,11 +214,11 @@ print(json.dumps(sorted(names | {module.name for module in pkgutil.iter_modules(
 
 
 def importable_in(sandbox: Sandbox) -> frozenset[str]:
-    """Return the top-level modules that Python finds in a sandbox without the workspace: its library and packages."""
+    """Return the top-level modules that Python finds outside a sandbox's workspace: standard library and packages."""
     said = sandbox.run_python(_LISTING)
     try:
         found = frozenset(json.loads(said.stdout))
-    except ValueError:  # an image with a site that prints or fails; the standard library is known all the same
+    except ValueError:  # the image's site module prints or fails; the standard library is known anyway
         found = frozenset()
     return (found | sys.stdlib_module_names) - _OF_PROJECTS
 
@@ -226,16 +226,16 @@ def importable_in(sandbox: Sandbox) -> frozenset[str]:
 def shadow_rule(
     task: HarborTask, start: Iterable[str], left: Iterable[str], importable: frozenset[str]
 ) -> Callable[[tarfile.TarInfo], bool]:
-    """Return a function that tells whether an entry of the submission is to be as it was at the start.
+    """Return a function that is True for entries of the submission that must be restored from the start.
 
-    That holds for :data:`UNASKED`, for links in place of folders that modules are imported from, and for modules that
-    were not there at the start, would be imported in place of one of ``importable``, and are named in no test.
+    These are :data:`UNASKED`, links in place of folders that modules are imported from, and new modules that would be
+    imported instead of one of ``importable`` and that no test names.
 
     Args:
-        task: its tests and their settings say from which folders modules are imported.
-        start: the paths of the workspace as it was given.
-        left: the paths of the workspace as the agent left it.
-        importable: modules that the tests mean when they import them.
+        task: the task, whose tests and settings decide from which folders modules are imported.
+        start: paths of the initial workspace.
+        left: paths of the workspace as the agent left it.
+        importable: modules outside the workspace that tests may intend to import.
     """
     tests = [data.decode(errors="replace") for data in task.tests.values()]
     settings = [*tests, *(data.decode(errors="replace") for data in task.files.values())]

@@ -1,4 +1,4 @@
-"""``agentgym/PythonMath-v0``: reason with an interpreter at hand, hand in one whole number."""
+"""``agentgym/PythonMath-v0``: solve a problem with a Python interpreter and submit one whole number."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agentgym.tools.submit import SubmitAnswerTool
 from agentgym.types import Message, Task, ToolCall
 
 _NUM_TRAIN, _NUM_HELD_OUT = 1_000_000, 1_000
-_LONGEST_ANSWER = 4_000  # digits that Python reads
+_LONGEST_ANSWER = 4_000  # most digits that Python converts
 
 
 class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
-    """Solve a problem whose answer is one whole number, with a Python interpreter that remembers variables.
+    """Solve a problem whose answer is one whole number, with a Python interpreter that keeps variables.
 
-    The outcome is 1.0 for the exact answer, which is never in the sandbox. An answer that is no whole number is refused
-    and can be given again.
+    The outcome is 1.0 for the exact answer, which is never in the sandbox. An answer that is not a whole number is
+    rejected, and the agent may answer again.
 
     Args:
         level: 0 to 3, see :mod:`agentgym.envs.code.math_problems`.
@@ -57,7 +57,7 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
         raise AssertionError("an answer is graded, no files")
 
     def hand_in_answer(self, answer: str) -> str:
-        """Take an answer from the tool ``submit``."""
+        """Grade an answer from the tool ``submit``."""
         given = answer.strip().replace(",", "").replace("_", "").removesuffix(".0")
         if not given.removeprefix("-").isdecimal() or len(given) > _LONGEST_ANSWER:
             raise ToolError("the answer is one whole number, such as 42", "not_a_number")
@@ -73,11 +73,11 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def state_key(self) -> str:
-        """The workspace and what was said last: most calls leave no trace but their output."""
+        """Return a key of the workspace and the last output, since most calls leave no other trace."""
         return canonical([super().state_key(), [message.text for message in self.episode.last_observation]])
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """1,000,000 to train on, 1,000 each to validate and test; the answer is in ``data["answers"]``."""
+        """Return 1,000,000 tasks for training or 1,000 for another split, with the answer in ``data["answers"]``."""
         return SeededTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, self._data_of)
 
     def _data_of(self, seed: int) -> dict[str, object]:

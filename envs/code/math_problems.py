@@ -1,4 +1,4 @@
-"""Problems with one whole number for an answer, made from a seed, which take more arithmetic than one does in the head.
+"""The generator of problems whose answer is one whole number and that need more than mental arithmetic.
 
 ========  =====================================================================================
 level     problems
@@ -25,7 +25,7 @@ _GOODS = ("pens", "books", "lamps", "cups", "maps")
 
 @dataclass(frozen=True, slots=True)
 class MathProblem:
-    """A question, code that prints the answer, and the answer.
+    """A question, the answer, and code that prints it.
 
     Example:
         >>> problem = make_problem(3, 0)
@@ -39,7 +39,7 @@ class MathProblem:
 
 
 def make_problem(seed: int, level: int) -> MathProblem:
-    """The problem of a seed."""
+    """Make the problem of a seed."""
     rng = np.random.default_rng((seed, level, 1))
     makers = _MAKERS[level]
     return makers[int(rng.integers(len(makers)))](rng)

@@ -1,6 +1,6 @@
-"""Seeded bugs: small changes of a program's syntax tree, each written back as a change of its text.
+"""Seeded bugs: small changes of a program's syntax tree, applied to its text.
 
-Only the text of the changed node is replaced, so the rest of the file keeps its layout and a repair is one line.
+Only the text of the changed node is replaced. The rest of the file keeps its layout, and a repair is one line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUILTINS: Final[Mapping[str, str]] = {"min": "max", "max": "min", "any": "all",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """One bug: which text of a module becomes which other.
+    """A bug: the replacement of a text in a module.
 
     Example:
         >>> source = "def add(a, b):\\n    return a + b\\n"
@@ -45,21 +45,21 @@ class Mutation:
 
     kind: str
     function: str
-    """Name of the innermost function the bug is in."""
+    """Name of the innermost function that contains the bug."""
     start: int
     """Index of the first character of ``old`` in the source."""
     old: str
     new: str
 
     def applied(self, source: str) -> str:
-        """The source with the bug in it."""
+        """Return the source with the bug."""
         return source[: self.start] + self.new + source[self.start + len(self.old) :]
 
 
 def mutations(source: str, kinds: Sequence[str]) -> Iterator[Mutation]:
-    """Every bug of the given kinds (:data:`BUG_KINDS`) that a module's functions can be given, in order of place.
+    """Yield all bugs of the given kinds (:data:`BUG_KINDS`) in a module's functions, in order of position.
 
-    Some change nothing that can be observed; who uses them runs the tests to find out.
+    Some have no observable effect, so callers must run the tests.
     """
     lines = _LineStarts(source)
     for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
@@ -76,7 +76,7 @@ def mutations(source: str, kinds: Sequence[str]) -> Iterator[Mutation]:
 
 
 def _nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement, without what is inside formatted strings, whose places Python 3.11 does not know."""
+    """Yield the nodes of a statement, except those in f-strings, whose positions Python 3.11 does not report."""
     pending: list[ast.AST] = [statement]
     while pending:
         node = pending.pop(0)
@@ -85,7 +85,7 @@ def _nodes(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 _Changed = ast.expr | ast.stmt | None
-"""What a node becomes; None where a statement goes missing."""
+"""Replacement of a node; None if a statement is removed."""
 
 
 def _text_of(changed: ast.AST, node: ast.AST) -> str:
@@ -94,10 +94,10 @@ def _text_of(changed: ast.AST, node: ast.AST) -> str:
 
 
 class _LineStarts:
-    """Positions of nodes' texts in their source."""
+    """The positions of nodes' texts in their source."""
 
     def __init__(self, source: str) -> None:
-        assert source.isascii()  # columns of syntax trees count bytes
+        assert source.isascii()  # columns of syntax trees are in bytes
         self._starts = [0]
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
@@ -110,13 +110,13 @@ class _LineStarts:
         )
 
     def whole(self, node: ast.AST) -> tuple[int, int]:
-        """The span of the lines that a statement is on."""
+        """Return the span of a statement's lines."""
         assert isinstance(node, ast.stmt) and node.end_lineno is not None
         return self._starts[node.lineno - 1], self._starts[node.end_lineno]
 
 
 def _names_of(function: ast.FunctionDef) -> tuple[str, ...]:
-    """Parameters and local names, in order of appearance."""
+    """Return parameters and local names in order of appearance."""
     names = [argument.arg for argument in function.args.args if argument.arg != "self"]
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -168,7 +168,7 @@ def _wrong_constant(node: ast.AST, _: Sequence[str]) -> Iterator[_Changed]:
         yield ast.Constant(not value)
     elif isinstance(value, int):
         for other in (0, 1, 2 * value, 10 * value):
-            if abs(other - value) > 1:  # else it is off by one
+            if abs(other - value) > 1:  # otherwise the change is an off-by-one bug
                 yield ast.Constant(other)
     elif isinstance(value, str) and len(value) > 1:
         yield ast.Constant(value[:-1])
@@ -235,4 +235,4 @@ BUG_KINDS: Final[Mapping[str, _MakeChanges]] = {
     "wrong_variable": _wrong_variable,
     "wrong_function": _wrong_function,
 }
-"""Kinds of bugs by name: each gives, for a node and the names in scope, what the node could wrongly become."""
+"""Kinds of bugs by name: functions from a node and the names in scope to faulty replacements."""

@@ -1,4 +1,4 @@
-"""Repair problems of every source, and the split that each belongs to."""
+"""Repair problems of all sources and their splits."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from agentgym.envs.splits import is_byte_in_split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairProblem:
-    """Files with something wrong or missing in them, and tests that tell when it is right.
+    """A repair problem: incomplete or faulty files, and tests of a correct repair.
 
     Paths are relative to the workspace; contents are text.
     """
 
     statement: str
-    """What the agent is told."""
+    """Text for the agent."""
     files: dict[str, str]
-    """The workspace at the start, public tests among them."""
+    """Initial workspace, including public tests."""
     hidden_tests: dict[str, str]
-    """Modules of ``unittest``, which the agent never sees."""
+    """``unittest`` modules that the agent never sees."""
     solution: dict[str, str]
-    """The files that are to change, as a correct repair leaves them."""
+    """Changed files of a correct repair."""
     public_tests: tuple[str, ...] = ()
-    """Which of ``files`` are tests."""
+    """Paths in ``files`` that are tests."""
     num_passing_at_start: int | None = None
-    """Hidden tests that pass before anything was done; None if not known."""
+    """Number of hidden tests that pass at the start; None if unknown."""
 
 
 def is_in_split(content: object, split: str) -> bool:
-    """True if a problem with this content is one of ``split``: a property of the content, whatever the seeds.
+    """Return True if a problem with this content belongs to a split, which depends only on the content.
 
     Raises:
         UnknownNameError: there is no such split.
@@ -45,14 +45,14 @@ def is_in_split(content: object, split: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace the one occurrence of ``old`` in a file by ``new``."""
+    """An edit that replaces the only occurrence of ``old`` in a file by ``new``."""
 
     old: str
     new: str
 
 
 def edits(before: str, after: str) -> tuple[Edit, ...]:
-    """Edits that, one after the other, make one text into the other; each ``old`` occurs once when its turn comes.
+    """Return edits that convert one text to another in order. Each ``old`` is unique when its edit is applied.
 
     Example:
         >>> edits("def f(a, b):\\n    return a - b\\n", "def f(a, b):\\n    return a + b\\n")
@@ -61,7 +61,7 @@ def edits(before: str, after: str) -> tuple[Edit, ...]:
     made: list[Edit] = []
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     text = before
-    # from the last change to the first, so that line numbers of those to come stay true
+    # from the last change to the first, so that line numbers of the remaining ones stay valid
     for tag, start, end, new_start, new_end in reversed(difflib.SequenceMatcher(None, old, new, False).get_opcodes()):
         if tag != "equal":
             edit = _unique(text, (start, end), new[new_start:new_end])
@@ -80,12 +80,12 @@ def _unique(text: str, span: tuple[int, int], new: list[str]) -> Edit:
         if bare.old and is_same_margin and text.count(bare.old) == 1:
             return bare
     while not (wanted := "".join(lines[start:end])) or text.count(wanted) != 1:
-        if start > 0:  # take in the line above, else the line below
+        if start > 0:  # extend by the line above, else the line below
             start -= 1
             new = [lines[start], *new]
         elif end < len(lines):
             new = [*new, lines[end]]
             end += 1
         else:
-            break  # an empty file, or one of nothing but alike lines
+            break  # an empty file, or one with only equal lines
     return Edit(wanted, "".join(new))

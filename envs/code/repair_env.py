@@ -1,4 +1,4 @@
-"""An environment whose tasks are repair problems: what CodeRepair and SWE share."""
+"""Base class of environments with repair problems, used by CodeRepair and SWE."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from agentgym.errors import require_known
 from agentgym.types import Message, Task, ToolCall
 
 Outcome = Literal["all", "share"]
-"""1.0 if all hidden tests pass, else 0; or the share of those that did not pass at the start (Harbor: the reward)."""
+"""``all``: 1.0 if all hidden tests pass, else 0. ``share``: share of passed tests among those that failed at the start
+(for Harbor, the reward)."""
 
 
 _FEW_EDITS = 4
 
 
 class RepairEnv(SandboxEnv):
-    """Repair problems, graded by hidden tests. Subclasses implement :meth:`problem_of` and :meth:`editable_of`.
+    """An environment of repair problems with hidden tests. Subclasses implement :meth:`problem_of` and
+    :meth:`editable_of`.
 
     The parts of the reward: ``tests_passed`` (outcome), ``edit_made`` and ``tests_collected`` (process),
-    ``invalid_turn`` (format), ``turn_cost`` (cost); so that gated rewards apply.
+    ``invalid_turn`` (format), ``turn_cost`` (cost). Gated rewards can use these roles.
 
     Args:
         outcome: see :data:`Outcome`.
@@ -38,7 +40,7 @@ class RepairEnv(SandboxEnv):
     """
 
     problem = SinceReset[RepairProblem]()
-    """The problem of the current episode."""
+    """Problem of the current episode."""
 
     def __init__(self, *, outcome: Outcome = "all", **others: Any) -> None:
         require_known("outcome", outcome, get_args(Outcome))
@@ -47,11 +49,11 @@ class RepairEnv(SandboxEnv):
 
     @abstractmethod
     def problem_of(self, task: Task) -> RepairProblem:
-        """The problem of a task, a function of the task."""
+        """Return the problem of a task, which depends only on the task."""
 
     @abstractmethod
     def editable_of(self, problem: RepairProblem) -> tuple[str, ...]:
-        """Patterns of the paths that are graded as the agent leaves them."""
+        """Return patterns of the paths whose final content is graded."""
 
     def assign(self, task: Task) -> Assignment:
         self.problem = problem = self.problem_of(task)
@@ -74,7 +76,7 @@ class RepairEnv(SandboxEnv):
         return max(0.0, (grade.num_passed - num_before) / max(1, grade.num_tests - num_before))
 
     def oracle(self) -> Message:
-        """Read what is wrong, put it right, run the visible tests, submit."""
+        """Read the faulty file, repair it, run the visible tests, and submit."""
         work = self.seen_work()
         call = ToolCall("submit")
         for path, wanted in sorted(self.problem.solution.items()):
@@ -87,7 +89,7 @@ class RepairEnv(SandboxEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def test_call(self) -> ToolCall:
-        """Return the call by which the oracle runs the visible tests."""
+        """Return the call with which the oracle runs the visible tests."""
         return ToolCall("run_tests")
 
     # --------------------------------------------------------------------------------------------------- private
@@ -106,12 +108,12 @@ class RepairEnv(SandboxEnv):
         return any(call.name == "read_file" and call.arguments.get("path") == path for call in calls)
 
     def _has_tested(self) -> bool:
-        """True if the visible tests were run as the last thing."""
+        """Return True if the last action ran the visible tests."""
         last = self.episode.actions[-1].calls if self.episode.actions else ()
         return any(isinstance(call, ToolCall) and call.name == self.test_call().name for call in last)
 
     def _num_passing_at_start(self) -> int:
-        """Hidden tests that pass on what was given; graded where the problem does not know, once in a process."""
+        """Return the number of hidden tests that pass at the start; if unknown, grade once per process."""
         problem = self.problem
         if problem.num_passing_at_start is not None:
             return problem.num_passing_at_start
@@ -124,7 +126,7 @@ class RepairEnv(SandboxEnv):
 _passing_at_start: dict[str, int] = {}
 
 
-# ---- the tests that the agent may see, as a command for its own sandbox; what it shows is the same each time it is run
+# ---- the visible tests as a command for the agent's sandbox, with deterministic output
 
 _PROGRAM: Final = tomllib.loads(
     resources.files(__package__).joinpath("visible_tests.toml").read_text(encoding="utf-8")
@@ -134,7 +136,7 @@ _WIDEST = 400
 
 
 def command_for(tests: Sequence[str]) -> str:
-    """A shell line that runs test files, shows why the first ones fail, and ends with how many pass.
+    """Return a shell line that runs test files, shows the first failures, and prints the number of passed tests.
 
     Example:
         >>> command_for([])

@@ -1,8 +1,8 @@
-"""Draws a small repository from a seed: a package of modules, tests, a README, and an issue with a cause elsewhere.
+"""The generator of small repositories: a package, tests, a README, and an issue whose cause is in another module.
 
-An issue is about a function of the topmost module; its cause is a bug of :mod:`agentgym.envs.code.mutations` in a
-module below. The repository's own tests pass all the same; hidden tests of every module do not. A repository's split is
-a property of its sources before the bug.
+An issue describes a function of the top module; its cause is a bug of :mod:`agentgym.envs.code.mutations` in a lower
+module. The repository's own tests still pass, while hidden tests fail. The sources before the bug decide a repository's
+split.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from agentgym.envs.code.trusted_code import EndlessError, TrustedModules
 from agentgym.errors import UsageError, require_known
 
 IssueDetail = Literal["example", "plain"]
-"""An issue with a call, what it gives and what it should give; or one that only names the function."""
+"""``example``: an issue with a call, its result and the expected result. ``plain``: an issue that only names the
+function."""
 
-_NUM_CALLS = 12  # per function
+_NUM_CALLS = 12  # cases per function
 _NUM_PUBLIC = 3
 _MAX_BUGS = 2
 _PATIENCE = 300
@@ -36,13 +37,13 @@ class RepositoryDifficulty:
     """Difficulty of generated repositories.
 
     Args:
-        themes: what it may be about, of :data:`~agentgym.envs.code.themes.THEMES`.
-        num_bugs: 1 or 2, in different modules, each with its own issue.
+        themes: possible themes, from :data:`~agentgym.envs.code.themes.THEMES`.
+        num_bugs: number of bugs, 1 or 2, in different modules, each with its own issue.
         issue: see :data:`IssueDetail`.
-        bug_kinds: which bugs there are, of :data:`~agentgym.envs.code.mutations.BUG_KINDS`.
+        bug_kinds: kinds of bugs, from :data:`~agentgym.envs.code.mutations.BUG_KINDS`.
 
     Raises:
-        UsageError: if a value is out of range or a name unknown.
+        UsageError: a value is out of range, or a name is unknown.
     """
 
     themes: Sequence[str] = tuple(THEMES)
@@ -66,24 +67,24 @@ class RepositoryDifficulty:
                 require_known(what, name, known)
 
     def as_data(self) -> dict[str, object]:
-        """The difficulty as a task's data."""
+        """Return the difficulty as a task's data."""
         return {"themes": list(self.themes), "num_bugs": self.num_bugs, "issue": self.issue,
                 "bug_kinds": list(self.bug_kinds)}  # fmt: skip
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> RepositoryDifficulty:
-        """The difficulty that a task's data tells; what it does not tell is as by default."""
+        """Return the difficulty in a task's data; missing values are the defaults."""
         names = [entry.name for entry in fields(RepositoryDifficulty)]
         return RepositoryDifficulty(**{name: data[name] for name in names if name in data})
 
 
-@lru_cache(maxsize=256)  # siblings of a group have the same problem
+@lru_cache(maxsize=256)  # cached, since the members of a group have the same problem
 def generate_repository(seed: int, split: str, difficulty: RepositoryDifficulty) -> RepairProblem:
-    """The problem of one task, a function of the arguments alone.
+    """Generate the problem of a task, which depends only on the arguments.
 
     Raises:
         UnknownNameError: there is no such split.
-        UsageError: hardly any repository has bugs of the kinds that are asked for.
+        UsageError: too few repositories have bugs of the requested kinds.
 
     Example:
         >>> problem = generate_repository(0, "train", RepositoryDifficulty(themes=["search"]))
@@ -114,13 +115,13 @@ def generate_repository(seed: int, split: str, difficulty: RepositoryDifficulty)
 class _Bug:
     module: str
     source: str
-    """The whole module, with the bug."""
+    """Source of the whole module with the bug."""
     symptom: Case
-    """A call of the topmost module that goes wrong by this bug alone."""
+    """Call of the top module whose result is wrong because of this bug alone."""
 
 
 class _Repository:
-    """A correct repository and the cases it is tested by."""
+    """A correct repository and its test cases."""
 
     def __init__(self, rng: random.Random, theme: Theme, package: str, sources: Mapping[str, str]) -> None:
         self.theme, self.package, self.sources = theme, package, sources
@@ -137,7 +138,7 @@ class _Repository:
                 self.cases[module].append(Case(f"test_{function}_{number}", call, outcome.value))
 
     def draw_bugs(self, rng: random.Random, difficulty: RepositoryDifficulty) -> tuple[_Bug, ...]:
-        """As many bugs as are wanted, each in its own module below the topmost; none if there are too few."""
+        """Draw the required number of bugs in different lower modules; empty if there are too few."""
         chosen: list[_Bug] = []
         lower = [name for name in self.sources if name != self.top]
         rng.shuffle(lower)
@@ -153,7 +154,7 @@ class _Repository:
         return tuple(chosen) if is_sound and all(case in wrong for case in symptoms) else ()
 
     def _draw_bug(self, rng: random.Random, module: str, kinds: Sequence[str]) -> _Bug | None:
-        """A bug of a module that shows in the topmost, each kind as likely as any other."""
+        """Draw a bug of a module that is visible in the top module; all kinds are equally likely."""
         by_kind: dict[str, list[Mutation]] = {}
         for candidate in mutations(self.sources[module], kinds):
             by_kind.setdefault(candidate.kind, []).append(candidate)
@@ -167,7 +168,7 @@ class _Repository:
         return None
 
     def silently_wrong(self, changed: Mapping[str, str]) -> list[Case]:
-        """The cases of the topmost module that give something wrong; none if any raises: that would tell the place."""
+        """Return the top module's cases with a wrong value; none if one raises, since a traceback reveals the place."""
         answers = self._answers(changed)
         if answers is None:
             return []
@@ -181,7 +182,7 @@ class _Repository:
         return [case for case, outcome in pairs if not is_right(outcome, case.expected)]
 
     def right(self, answers: TrustedModules) -> dict[str, list[Case]]:
-        """By module, the cases that pass; one that does not end does not pass."""
+        """Return the passing cases by module; a case that does not end does not pass."""
         passing: dict[str, list[Case]] = {module: [] for module in self.cases}
         for module, cases in self.cases.items():
             for case in cases:
@@ -191,17 +192,17 @@ class _Repository:
         return passing
 
     def problem(self, rng: random.Random, bugs: Sequence[_Bug], detail: IssueDetail) -> RepairProblem:
-        """The repository with the bugs in it, and its issue."""
+        """Return the repository with the bugs and its issue."""
         changed = {bug.module: bug.source for bug in bugs}
         answers = self._answers(changed)
-        assert answers is not None  # the bugs were tried before
+        assert answers is not None  # the bugs have been tried before, so this loads
         right = self.right(answers)
         shown = {module: rng.sample(cases, min(_NUM_PUBLIC, len(cases))) for module, cases in right.items()}
         public = self._tests({module: cases for module, cases in shown.items() if cases}, "tests/test_{}.py")
         hidden = self._tests({module: cases for module, cases in self.cases.items() if cases}, "test_hidden_{}.py")
         files = {f"{self.package}/{name}.py": source for name, source in {**self.sources, **changed}.items()}
         files |= {f"{self.package}/__init__.py": f'"""{self.theme.summary}"""\n', "README.md": self._readme()}
-        files["tests/__init__.py"] = ""  # else unittest does not look into the folder
+        files["tests/__init__.py"] = ""  # otherwise unittest does not search the folder
         issues = [self._issue(bug, detail, answers) for bug in bugs]
         return RepairProblem(
             statement="\n\n".join([*issues, _TASK]),
@@ -213,7 +214,7 @@ class _Repository:
         )
 
     def _answers(self, changed: Mapping[str, str]) -> TrustedModules | None:
-        """The repository with some modules changed, ready to answer; None if it does not load."""
+        """Load the repository with some modules changed; return None if it does not load."""
         sources = {**self.sources, **changed}
         try:
             return TrustedModules({f"{self.package}.{name}": source for name, source in sources.items()})

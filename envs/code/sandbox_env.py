@@ -1,8 +1,8 @@
-"""An environment whose agent works in a sandbox and hands its work in to be graded elsewhere.
+"""Base class of environments whose agent works in a sandbox and submits its work for grading in another one.
 
-The sandbox comes from a pool that all environments of the process share. An environment holds at most one at a time:
-at submission the workspace is taken out and the sandbox given back, before a fresh one is asked for to grade in. So
-any number of environments can run on a pool of any size, one after the other if need be.
+All environments of the process share a pool of sandboxes. An environment holds at most one at a time: at submission it
+copies the workspace and gives the sandbox back before it acquires a new one for grading. Any number of environments can
+therefore use a pool of any size without a deadlock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agentgym.types import Call, Message, Observation, RewardRole, Task, TextPar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardValues:
-    """Values of the reward's parts; an outcome of 1 is success whatever these are.
+    """Values of the reward's parts. They do not affect success, which is an outcome of 1.
 
     Example:
         >>> RewardValues.of({"turn_cost": 0.01}).turn_cost
@@ -41,17 +41,17 @@ class RewardValues:
     """
 
     edit_made: float = 0.05
-    """Process: the work differs from what was given."""
+    """Process reward if the work differs from the initial files."""
     tests_collected: float = 0.05
-    """Process: the work can be loaded, so that there is something to test."""
+    """Process reward if the work can be loaded, so that tests can run."""
     invalid_turn: float = 0.02
-    """Format: taken off for a turn with a call that was malformed, refused or ended by a limit."""
+    """Format penalty for a turn with a call that was malformed, rejected or ended by a limit."""
     turn_cost: float = 0.0
-    """Cost: taken off for every turn."""
+    """Cost of every turn."""
 
     @classmethod
     def of(cls, given: dict[str, float] | None) -> RewardValues:
-        """From names and values; names that are left out keep their defaults."""
+        """Build the values from names and values; missing names keep their defaults."""
         names = [entry.name for entry in fields(cls)]
         for name, value in (given or {}).items():
             if name not in names or not isinstance(value, int | float) or value < 0:
@@ -60,36 +60,38 @@ class RewardValues:
 
 
 LIMITS: Final = Limits(wall_s=45.0, cpu_s=10)
-"""Processor time ends work that does not end. The clock would end work on a busy machine, too, so it gets far more; it
-is a limit all the same: work must not turn its grading into a failure of the infrastructure."""
+"""Limits of a sandbox. The CPU time limit ends endless work. The wall time limit is much higher, since work on a busy
+machine would reach it earlier. It is still needed, so that work cannot turn its grading into an infrastructure failure.
+"""
 
 _SLACK_S: Final = 60.0
-"""For what is no call of the agent's: reading the workspace, waiting for a sandbox to grade in."""
+"""Additional seconds for other operations: reading the workspace, waiting for a sandbox for grading."""
 _LEAST_CALL_S: Final = 0.05
 _SUBMIT: Final = "submit"
 
 
 class SandboxEnv(InSandbox, ToolEnv):
-    """An agent at work in a sandbox. Subclasses implement :meth:`assign` and :meth:`grade` and mix tools in.
+    """An environment in which an agent works in a sandbox. Subclasses implement :meth:`assign` and :meth:`grade` and
+    mix tools in.
 
     Args:
-        sandbox: ``docker``, ``namespaces``, ``process`` (isolates nothing), or ``auto``: the first of the ladder that
-            works here. ``reset`` says in ``info["sandbox"]`` which it is.
-        require: guarantees (:data:`agentgym.sandbox.GUARANTEES`) without which there is to be no sandbox.
-        image: for docker.
-        max_sandboxes: at most so many are open in this process for environments of this kind; others wait.
-        tool_timeout_s: a call of a tool that takes longer by the clock is ended, as is a process that takes more than
-            ``LIMITS.cpu_s`` of processor time; the model is told.
-        rewards: values of :class:`RewardValues` by name, where they are to differ from the defaults.
+        sandbox: ``docker``, ``namespaces``, ``process`` (isolates nothing), or ``auto``: the strongest kind that works
+            here. ``reset`` returns the kind in ``info["sandbox"]``.
+        require: required guarantees (:data:`agentgym.sandbox.GUARANTEES`).
+        image: image for docker.
+        max_sandboxes: most open sandboxes of this kind in this process; further environments wait.
+        tool_timeout_s: limit of a tool call in wall seconds. A process may also use at most ``LIMITS.cpu_s`` seconds of
+            CPU time. The model sees that a limit ended its call.
+        rewards: values of :class:`RewardValues` by name that differ from the defaults.
         max_turns: turns after which an episode is truncated.
     """
 
     is_blocking: ClassVar[bool] = True
     turn_timeout_s: float = 60.0
-    """Seconds by the clock that all calls of a turn may take together; later ones are refused."""
+    """Limit of all calls of a turn together in wall seconds; later calls are rejected."""
     test_command: str = ""
     assignment = SinceReset[Assignment]()
-    """What the agent of the current episode was given."""
+    """Assignment of the current episode."""
     _key = SinceReset[str]()
 
     def __init__(
@@ -111,42 +113,42 @@ class SandboxEnv(InSandbox, ToolEnv):
         self.tool_timeout_s = tool_timeout_s
         self.rewards = RewardValues.of(rewards)
         self._lease: PooledSandbox | None = None
-        self._lease_lock = threading.Lock()  # close() may come while another thread waits for a sandbox
+        self._lease_lock = threading.Lock()  # another thread may call close() while this one waits for a sandbox
         self._workspace = Snapshot(b"")
         self._is_submitted = False
         self._has_stopped = False
-        self._turn_ends_s = 0.0  # on the monotonic clock
+        self._turn_ends_s = 0.0  # time of the monotonic clock
         self._hosting: dict[str, Any] = {}
         self.longest_step_s = self.turn_timeout_s + LIMITS.wall_s + _SLACK_S
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------ what subclasses implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     @abstractmethod
     def assign(self, task: Task) -> Assignment:
-        """Return what the agent is told and given; a function of the task."""
+        """Return the text and files for the agent, which depend only on the task."""
 
     @abstractmethod
     def grade(self, work: Files) -> Grade:
-        """Grade the files of the work, out of the agent's reach (:mod:`agentgym.envs.code.grading`)."""
+        """Grade the files of the work where the agent cannot interfere (:mod:`agentgym.envs.code.grading`)."""
 
     def outcome_of(self, grade: Grade) -> float:
         """Return the outcome of a grade, from 0 to 1; 1 is success."""
         return float(grade.is_success)
 
     def is_edited(self, work: Files) -> bool:
-        """True if the work differs from what was given."""
+        """Return True if the work differs from the initial files."""
         return dict(work) != dict(self.assignment.files)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     @property
     def pool(self) -> SharedPool:
-        """The pool that this environment's sandboxes come from."""
+        """Pool of this environment's sandboxes."""
         return shared_pool(self.kind)
 
     def host_agent(self, mounts: Sequence[Mount], limits: Limits) -> None:
-        """Work in sandboxes with these mounts and limits from the next reset on; grading has neither."""
+        """Use sandboxes with these mounts and limits from the next reset on. They do not apply to grading."""
         self._hosting = {"mounts": tuple(mounts), "limits": limits}
 
     def start(self, task: Task) -> str:
@@ -169,7 +171,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, object]]:
         checked = super()._checked(call)
-        if checked[1].name != _SUBMIT:  # handing in late is better than not at all
+        if checked[1].name != _SUBMIT:  # a late submission is better than none
             self.call_timeout_s()
         return checked
 
@@ -181,12 +183,12 @@ class SandboxEnv(InSandbox, ToolEnv):
         return min(self.tool_timeout_s, left_s)
 
     def hand_in(self) -> str:
-        """Submit the work: take it out, give the sandbox back, and grade in a fresh one."""
+        """Submit the work: copy it, give the sandbox back, and grade in a new one."""
         work = self.assignment.work(unpacked(self._taken_out()))
         self.close_work()
         try:
             grade = self.grade(work)
-        except ToolError as error:  # work that ends its sandbox, or that no sandbox takes, is work that fails
+        except ToolError as error:  # work that ends its sandbox, or that no sandbox accepts, fails
             grade = Grade(num_tests=1, num_passed=0, is_collected=False, note=str(error))
         if self.is_edited(work):
             self.award(self.rewards.edit_made, "edit_made", RewardRole.PROCESS)
@@ -197,16 +199,16 @@ class SandboxEnv(InSandbox, ToolEnv):
         return str(grade)
 
     def close_work(self) -> None:
-        """Let the sandbox go: what is to be graded has been taken out of it."""
+        """Give the sandbox back after the work has been copied."""
         self.end_episode()
         self._is_submitted = True
 
     def seen_work(self) -> dict[str, str]:
-        """The files that would be graded, as they were at the end of the last turn."""
+        """Return the files to grade at the end of the last turn."""
         return self.assignment.work(unpacked(self._workspace))
 
     def end_episode(self) -> None:
-        """Give the sandbox back; the episode cannot go on."""
+        """Give the sandbox back; the episode cannot continue."""
         with self._lease_lock:
             lease, self._lease = self._lease, None
         if lease is not None:
@@ -217,10 +219,10 @@ class SandboxEnv(InSandbox, ToolEnv):
             self._has_stopped = True
         self.end_episode()
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """A digest of the workspace (the interpreter's memory is a file in it) and whether it was handed in."""
+        """Return a digest of the workspace (which contains the interpreter's session) and whether it was submitted."""
         return self._key
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
@@ -238,7 +240,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def restore(self, snapshot: EnvSnapshot) -> None:
         super().restore(snapshot)
-        if self.episode.is_over:  # truncated: nothing further can be done there
+        if self.episode.is_over:  # truncated, so no further action is possible
             self.end_episode()
 
     # --------------------------------------------------------------------------------------------------- private
@@ -265,7 +267,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         lease.restore(content)
 
     def _end_turn(self) -> None:
-        """Note what the turn left, and let the sandbox go if it was the last one."""
+        """Record the workspace after the turn, and give the sandbox back after the last turn."""
         if not self.episode.is_turn_valid and self.rewards.invalid_turn:
             self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
         if self.rewards.turn_cost:
@@ -278,7 +280,7 @@ class SandboxEnv(InSandbox, ToolEnv):
             self.end_episode()
 
     def _warned(self, said: str | Observation) -> str | Observation:
-        """Add to what the agent is told that its workspace counts for nothing, if it does."""
+        """Add a warning for the agent if its workspace counts as empty."""
         if not self._overflow or self.episode.is_over:
             return said
         words = f"Warning: {self._overflow}. It counts as empty as long as it is so: remove what is not needed."
@@ -293,13 +295,13 @@ class SandboxEnv(InSandbox, ToolEnv):
         self._key = canonical(["at work", content_key(self._workspace)])
 
     def _taken_out(self) -> Snapshot:
-        """The workspace's files; what the agent has locked is opened first, since it could open it, too.
+        """Return the workspace's files, including those that the agent has made unreadable, since it could undo that.
 
-        A workspace above the limits of a snapshot counts as empty, and the agent is told: it is no failure.
+        A workspace above the limits of a snapshot counts as empty, and the agent sees a warning. It is not a failure.
         """
         try:
             self._workspace = self._read_workspace()
-        except SandboxSpentError:  # what was there is lost; the work goes on from the end of the turn before
+        except SandboxSpentError:  # the sandbox's files are lost; continue from the end of the previous turn
             self.end_episode()
             self._take_sandbox(self._workspace)
         return self._workspace
@@ -315,5 +317,5 @@ class SandboxEnv(InSandbox, ToolEnv):
             self.sandbox.exec("chmod -R u+rwX .")
             try:
                 return self.sandbox.snapshot()
-            except SandboxFileError:  # such as a file that grows while it is read: as good as empty
+            except SandboxFileError:  # for example, a file grows while it is read; count the workspace as empty
                 return packed({})

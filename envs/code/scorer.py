@@ -1,4 +1,4 @@
-"""Answers that are code, scored by tests in a sandbox (``scorer.kind=code``)."""
+"""The scorer that runs tests on code in a sandbox (``scorer.kind=code``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORE
 
 
 async def passes_tests(answer: str, task: Task, options: CodeOptions) -> float:
-    """1.0 if the task's tests pass on the answer's code, which runs in a sandbox; or the share that does.
+    """Return 1.0 if the task's tests pass on the answer's code in a sandbox, or the share of passed tests.
 
     Raises:
         UsageError: the task has no tests.
-        SandboxError: the sandbox failed, so nothing is known of the answer.
+        SandboxError: the sandbox failed, so the score is unknown.
     """
     tests = task.data.get(options.tests)
     if not isinstance(tests, str) or not tests.strip():
@@ -35,7 +35,7 @@ async def passes_tests(answer: str, task: Task, options: CodeOptions) -> float:
 
 
 def code_in(answer: str) -> str:
-    """Return the last fenced block of code in an answer, or all of it where there is none.
+    """Return the last fenced code block of an answer, or the whole answer if there is none.
 
     Example:
         >>> code_in("Here:\\n```python\\nx = 1\\n```\\nDone.")

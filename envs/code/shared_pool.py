@@ -1,4 +1,4 @@
-"""The warm pools of sandboxes that all environments of this process share, one for each kind that is asked for."""
+"""Warm pools of sandboxes that all environments of this process share, one pool per kind."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from agentgym.settings import Range, check_number
 
 Wanted = Backend | Literal["auto"]
 _NUM_READY = 2
-_WAIT_S = 110.0  # just below the time that a rollout gives a reset
+_WAIT_S = 110.0  # just below a rollout's time limit of a reset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxKind:
-    """The sandboxes that an environment works in, and how many of them this process may have.
+    """The kind of sandbox that an environment uses, and the number of them in this process.
 
     Example:
         >>> SandboxKind(backend="process", max_open=4).max_open
@@ -34,15 +34,15 @@ class SandboxKind:
     """
 
     backend: Wanted = "auto"
-    """``auto`` climbs the ladder, see :func:`~agentgym.sandboxes.ladder.open_sandbox`."""
+    """``auto`` takes the strongest kind, see :func:`~agentgym.sandboxes.ladder.open_sandbox`."""
     require: frozenset[str] = frozenset()
-    """Guarantees without which there is to be no sandbox."""
+    """Required guarantees."""
     image: str = DEFAULT_IMAGE
     limits: Limits = Limits()
     max_open: int = 16
-    """Environments that want one more wait until one is given back."""
+    """Most open sandboxes; further environments wait until one is given back."""
     mounts: tuple[Mount, ...] = ()
-    """Folders of the host that they see."""
+    """Folders of the host that code inside can read."""
 
     def open(self, backend: Wanted | None = None) -> Sandbox:
         """Open a sandbox of this kind, or of another backend."""
@@ -57,7 +57,7 @@ class SandboxKind:
 
 
 class SharedPool:
-    """A warm pool of one kind of sandbox; get it by :func:`shared_pool`."""
+    """A warm pool of one kind of sandbox, which :func:`shared_pool` returns."""
 
     def __init__(self, kind: SandboxKind) -> None:
         self.kind = kind
@@ -66,7 +66,7 @@ class SharedPool:
         backend: Wanted = self.capabilities.backend  # type: ignore[assignment]  # one of BACKENDS
 
         def open_one() -> Sandbox:
-            with lock:  # the pool opens several at a time
+            with lock:  # the pool opens several sandboxes at a time
                 if first:
                     return first.pop()
             return kind.open(backend)
@@ -76,21 +76,21 @@ class SharedPool:
 
     @property
     def backend(self) -> str:
-        """Name of the ladder's rung."""
+        """Name of the kind of sandbox."""
         return self.capabilities.backend
 
     def acquire(self) -> PooledSandbox:
-        """A sandbox as new; its ``close()`` gives it back.
+        """Return a sandbox in its initial state; its ``close()`` gives it back.
 
-        Who holds one must not wait for another here: with all of them held so, none would ever be given back.
+        A caller that holds a sandbox must not wait for another one: if all callers did, none would be given back.
 
         Raises:
-            SandboxError: none could be opened, or none was given back for nearly two minutes.
+            SandboxError: no sandbox could be opened, or none was given back for nearly two minutes.
         """
         return self._pool.acquire(_WAIT_S)
 
     def close(self) -> None:
-        """Close every sandbox of it."""
+        """Close all sandboxes of the pool."""
         self._pool.close()
 
 
@@ -99,13 +99,13 @@ _lock = threading.Lock()
 
 
 def shared_pool(kind: SandboxKind) -> SharedPool:
-    """This process's pool of a kind, opened when it is first asked for and closed when the process ends.
+    """Return this process's pool of a kind. The first call opens it; it closes when the process ends.
 
     Raises:
-        SandboxRefusedError: what is required is not to be had here.
-        SandboxError: the backend that was named does not work here.
+        SandboxRefusedError: the required guarantees are not available here.
+        SandboxError: the named backend does not work here.
     """
-    key = (os.getpid(), kind)  # a forked child must not use its parent's
+    key = (os.getpid(), kind)  # a forked child must not use its parent's pool
     with _lock:
         if key not in _pools:
             _pools[key] = SharedPool(kind)
@@ -113,7 +113,7 @@ def shared_pool(kind: SandboxKind) -> SharedPool:
 
 
 def close_shared_pools(keep: Callable[[SandboxKind], bool] = lambda kind: False) -> None:
-    """Close this process's pools, all but those to ``keep``; the next use opens them anew."""
+    """Close this process's pools except those to ``keep``. The next use opens them again."""
     with _lock:
         mine = [key for key in _pools if key[0] == os.getpid() and not keep(key[1])]
         closing = [_pools.pop(key) for key in mine]

@@ -30,27 +30,27 @@ from agentgym.tools.submit import SubmitTool
 from agentgym.types import Message, Task, ToolCall
 
 Source = Literal["generated", "harbor"]
-_TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # what it says is then the same each time
+_TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # makes the output of programs deterministic
 
 
 class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadFileTool):
-    """Resolve an issue in a small repository; hidden tests decide, and the result is a patch.
+    """Resolve an issue in a small repository. Hidden tests grade the work, and the result is a patch.
 
-    The last step's ``info["patch"]`` is the unified diff of the workspace against its start.
+    ``info["patch"]`` of the last step is the unified diff between the initial and the final workspace.
 
     Args:
-        source: ``generated`` (from a seed, needs nothing) or ``harbor`` (task directories in Harbor's format).
-        themes: what generated repositories are about, as for the next three see
+        source: ``generated`` (from a seed, needs no data) or ``harbor`` (task directories in Harbor's format).
+        themes: themes of generated repositories. For this and the next three see
             :class:`~agentgym.envs.code.repositories.RepositoryDifficulty`.
-        num_bugs: in how many modules.
+        num_bugs: number of modules with a bug.
         issue: ``example`` or ``plain``.
-        bug_kinds: which bugs there are.
+        bug_kinds: kinds of bugs.
         harbor_path: a folder of task directories, or one of them, see :mod:`agentgym.envs.code.harbor`.
-        harbor_split: the split that all of them belong to.
+        harbor_split: split of all these tasks.
         others: see :class:`~agentgym.envs.code.repair_env.RepairEnv`.
 
     Raises:
-        UsageError: if a value is out of range, or there is no Harbor task.
+        UsageError: a value is out of range, or there is no Harbor task.
 
     Example:
         >>> env = SWEEnv(themes=("accounts",), sandbox="process")
@@ -87,11 +87,11 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
             task_folders(harbor_path)
         self._harbor: HarborTask | None = None
         self._harbor_reward = 0.0
-        self._given = Snapshot(b"")  # the workspace at the start
+        self._given = Snapshot(b"")  # the initial workspace
         super().__init__(**others)
         self._own_longest_step_s = self.longest_step_s
         if harbor_path is not None:
-            self.longest_step_s += HARBOR_LIMITS.wall_s  # a verifier may take that long
+            self.longest_step_s += HARBOR_LIMITS.wall_s  # the time limit of a verifier
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -131,7 +131,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         return content_key(self._workspace) != content_key(self._given)
 
     def patch(self) -> str:
-        """The workspace's changes since the start, as they were at the end of the last turn."""
+        """Return the workspace's changes since the start, at the end of the last turn."""
         return patch_of(files_of(self._given), files_of(self._workspace))
 
     def oracle(self) -> Message:
@@ -148,13 +148,13 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     def test_call(self) -> ToolCall:
         return ToolCall("bash", {"command": _TEST})
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def own_info(self) -> Mapping[str, object]:
         return {"patch": self.patch()} if self.episode.is_over else {}
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Generated: 1,000,000 to train on, 1,000 each for the others, no repository in two; Harbor: one split."""
+        """Return generated tasks (1,000,000 for training, 1,000 each for the others), or Harbor's in their split."""
         if self.harbor_path is None:
             data = {"source": "generated", **self.difficulty.as_data()}
             return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)
@@ -200,18 +200,18 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         raise UsageError(f"{self.env_id}: no Harbor task {task.data.get('name')!r} in {str(self.harbor_path)!r}")
 
 
-# ------------------------------------------- A workspace's changes as a patch that ``git apply`` and ``patch -p1`` take
+# ------------------------------------------- changes of a workspace as a patch for ``git apply`` and ``patch -p1``
 
 _LEFT_OUT: Final = ("__pycache__", ".pytest_cache")
 
 
 def files_of(snapshot: Snapshot) -> dict[str, bytes]:
-    """The files of a workspace by path; links and caches are left out."""
+    """Return the files of a workspace by path, without links and caches."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
         for entry in tar:
             path = PurePosixPath(entry.name)
-            if not entry.isreg() or any(part in _LEFT_OUT for part in path.parts):  # tarfile follows links, and fails
+            if not entry.isreg() or any(part in _LEFT_OUT for part in path.parts):  # tarfile follows links and may fail
                 continue
             data = tar.extractfile(entry)
             if data is not None:
@@ -220,7 +220,7 @@ def files_of(snapshot: Snapshot) -> dict[str, bytes]:
 
 
 def patch_of(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
-    """The unified diff between two sets of files, by path; files that are not UTF-8 are named, not shown.
+    """Return the unified diff between two sets of files. Files that are not UTF-8 are only named.
 
     Example:
         >>> print(patch_of({"a.py": b"x = 1\\n"}, {"a.py": b"x = 2\\n"}), end="")
@@ -256,7 +256,7 @@ def _file_patch(path: str, before: bytes | None, after: bytes | None) -> Iterato
 
 def _lines(content: bytes | None) -> list[str]:
     text = (content or b"").decode()
-    lines = text.split("\n")  # not splitlines(), which knows more ends of lines than patch does
+    lines = text.split("\n")  # not splitlines(), which splits at more characters than patch does
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 

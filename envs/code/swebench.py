@@ -1,4 +1,4 @@
-"""SWE-bench's rows as task directories in Harbor's format, for ``agentgym/SWE-v0``.
+"""Conversion of SWE-bench's rows to task directories in Harbor's format, for ``agentgym/SWE-v0``.
 
 A row has ``instance_id``, ``repo``, ``version``, ``base_commit``, ``patch``, ``test_patch``, ``problem_statement``,
 ``FAIL_TO_PASS`` and ``PASS_TO_PASS``, as SWE-bench Verified publishes them. Commands and parsers by repository are
@@ -21,7 +21,7 @@ from agentgym.envs.rows import read_rows
 from agentgym.errors import CorruptDataError, UsageError
 
 IMAGE: Final = "swebench/sweb.eval.x86_64.{name}:latest"
-"""SWE-bench's own images; ``{name}`` is the id in small letters with ``_1776_`` for ``__``."""
+"""SWE-bench's own images. ``{name}`` is the id in lower case with ``_1776_`` for ``__``."""
 WORKDIR: Final = "/testbed"
 _NO_TESTS: Final = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
 _DIFF: Final = re.compile(r"^diff --git a/(.*) b/(.*)$", re.MULTILINE)
@@ -31,7 +31,7 @@ _UTF8: Final = "export LANG=en_US.UTF-8 LC_ALL=en_US.UTF-8 LANGUAGE=en_US:en PYT
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Command of a repository's tests, and the parser of its log."""
+    """The test command of a repository and the parser of its log."""
 
     command: str
     parser: str
@@ -54,7 +54,7 @@ RUNNERS: Final[Mapping[str, Runner]] = {
     "sphinx-doc/sphinx": Runner("tox --current-env -epy39 -v --", "pytest_v2"),
     "sympy/sympy": Runner("PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose", "sympy"),
 }
-"""The repositories of SWE-bench Verified; any other is run by pytest."""
+"""Runners of the repositories of SWE-bench Verified; others use pytest."""
 _EARLY_ASTROPY: Final = ("0.", "1.")
 _OLD_DJANGO: Final = "1.9"
 
@@ -72,11 +72,11 @@ class Instance:
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
     image: str = ""
-    """Named by the row itself; empty if it names none."""
+    """Image that the row names; empty if it names none."""
 
     @property
     def runner(self) -> Runner:
-        """Runner of its tests."""
+        """Runner of the repository's tests."""
         found = RUNNERS.get(self.repo, Runner(_PYTEST, "pytest"))
         if self.repo == "astropy/astropy" and self.version.startswith(_EARLY_ASTROPY):
             return Runner("pytest -rA -vv -o console_output_style=classic --tb=no", found.parser)
@@ -86,12 +86,12 @@ class Instance:
 
     @property
     def test_files(self) -> tuple[str, ...]:
-        """The files that the test patch touches."""
+        """Files that the test patch changes."""
         return tuple(dict.fromkeys(path for pair in _DIFF.findall(self.test_patch) for path in pair))
 
     @property
     def directives(self) -> tuple[str, ...]:
-        """Return what the runner is told to run: the files of the test patch that are tests; of Django, its modules."""
+        """Return the runner's arguments: the test files in the test patch, or, for Django, their modules."""
         paths = [after for _, after in _DIFF.findall(self.test_patch) if not after.endswith(_NO_TESTS)]
         if self.repo != "django/django":
             return tuple(paths)
@@ -99,11 +99,11 @@ class Instance:
 
 
 def read_instances(path: str | Path, ids: Sequence[str] = ()) -> tuple[Instance, ...]:
-    """Return the rows of a file, all or those of some ids.
+    """Return all rows of a file, or those with given ids.
 
     Raises:
-        UsageError: there is no such file, or no row of an id.
-        CorruptDataError: a row lacks something.
+        UsageError: there is no such file, or no row with an id.
+        CorruptDataError: a row is incomplete.
     """
     found = {
         one.id: one
@@ -118,12 +118,12 @@ def read_instances(path: str | Path, ids: Sequence[str] = ()) -> tuple[Instance,
 
 
 def write_harbor_task(instance: Instance, folder: Path, image: str = IMAGE) -> Path:
-    """Write an instance as a task directory below a folder, and return its path.
+    """Write an instance as a task directory below a folder and return its path.
 
     Args:
         instance: the row.
-        folder: where directories go; one of the same name is written over.
-        image: name of the image, with ``{name}`` or ``{instance_id}``; a row that names one has that.
+        folder: folder of the task directories; an existing directory with the same name is overwritten.
+        image: name of the image, with ``{name}`` or ``{instance_id}``; an image in the row takes precedence.
     """
     root = folder / instance.id
     tagged = instance.id.lower().replace("__", "_1776_")
@@ -169,7 +169,7 @@ def _instance(row: Mapping[str, Any], place: str) -> Instance:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Return the names of tests, which are a list or, as in the published files, one as JSON."""
+    """Return the names of tests, given as a list or, as in the published files, as JSON text of a list."""
     names = json.loads(value) if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"FAIL_TO_PASS and PASS_TO_PASS are lists of names, got {str(value)[:60]!r}")
@@ -217,7 +217,7 @@ _INSTRUCTION: Final = """Resolve this issue of the repository in /testbed:
 Hidden tests decide. The environment's Python is activated by `. /opt/miniconda3/bin/activate testbed`; set
 `PYTHONPATH=/testbed:/testbed/src:/testbed/lib`, so that your work is imported. There is no network.
 """
-# `/./testbed` is the image's folder: names of Harbor's folders are replaced, and this is not one
+# `/./testbed` is the image's folder, written so that the replacement of Harbor's paths does not match it
 _TEST: Final = """#!/bin/bash
 judge=$(command -v python3)
 if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi

@@ -1,4 +1,4 @@
-"""Themes of generated repositories, read from ``themes.toml``, and the arguments that their calls are made of."""
+"""Themes of generated repositories, from ``themes.toml``, and the arguments of their calls."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _OWNERS: Final = ("ann", "bob", "cy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theme:
-    """One kind of repository.
+    """A theme of repositories.
 
-    Modules are templates as in :mod:`agentgym.envs.code.function_families`; ``$package`` stands for the package's name.
-    A module comes after those it imports, and its docstrings say all that it has to do.
+    Modules are templates as in :mod:`agentgym.envs.code.function_families`; ``$package`` is replaced by the package's
+    name. A module comes after those that it imports. Its docstrings are a complete specification.
     """
 
     packages: Sequence[str]
-    """Names that the package may have."""
+    """Possible names of the package."""
     summary: str
     modules: Mapping[str, str]
-    """Template by module name; the last is the one that users call."""
+    """Templates by module name; the last one is the top module."""
     calls: Mapping[str, str]
-    """For public functions, by ``module.function``, a call; ``{kind}`` stands for an argument of :data:`ARGUMENTS`."""
+    """Calls of public functions by ``module.function``; ``{kind}`` is replaced by an argument of :data:`ARGUMENTS`."""
     constants: Mapping[str, Sequence[int | str]]
 
 
 def draw_call(call: str, rng: random.Random) -> str:
-    """Draw the arguments of a theme's call.
+    """Fill a theme's call with random arguments.
 
     Example:
         >>> draw_call("fee({amount})", random.Random(0))
@@ -107,7 +107,7 @@ ARGUMENTS: Final[Mapping[str, Callable[[random.Random], object]]] = {
     "move": lambda rng: (_moves(rng) or [("ann", "cy", 50)])[0],
     "moves": _moves,
 }
-"""Kinds of arguments by name, each a function of the generator."""
+"""Kinds of arguments by name, each a function of a random generator."""
 
 _FILE: Final = tomllib.loads(resources.files(__package__).joinpath("themes.toml").read_text(encoding="utf-8"))
 THEMES: Final[Mapping[str, Theme]] = {name: Theme(**fields) for name, fields in _FILE.items()}

@@ -1,8 +1,8 @@
-"""Runs generated modules in this process, to learn what they answer: never an agent's code.
+"""Execution of generated modules in this process to compute expected values. It must never run an agent's code.
 
-What is run here was written by a generator of ours, then changed by one of our mutations. So it means no harm, but a
-mutation can make a loop endless or a number astronomic. Hence :func:`why_unbounded` refuses what could, and a counter
-put into every loop and function stops what it overlooked.
+The modules come from agentgym's own generators and mutations, so they are not malicious. But a mutation can make a loop
+endless or a number huge. :func:`why_unbounded` therefore rejects modules that could, and a counter in every loop and
+function stops those that it overlooks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import CodeType, ModuleType
 from typing import Final
 
 _MAX_TICKS: Final = 20_000
-"""Turns of loops and calls of functions in one evaluation."""
+"""Most loop iterations and function calls in one evaluation."""
 
 _BUILTINS: Final = (
     *("abs", "all", "any", "bool", "chr", "dict", "divmod", "enumerate", "int", "isinstance", "len", "list", "max"),
@@ -27,7 +27,7 @@ _TICK: Final = "_tick"
 
 
 class EndlessError(Exception):
-    """An evaluation took more steps than any sound one does."""
+    """An evaluation exceeded the largest number of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Outcome:
 
 
 class TrustedModules:
-    """Generated modules that may import one another, ready to answer.
+    """Loaded modules that may import one another.
 
     Args:
-        sources: source by dotted module name, imported modules before those that import them.
+        sources: sources by dotted module name; imported modules come before those that import them.
 
     Raises:
-        ValueError: a module does not compile, does not load, or :func:`why_unbounded`.
+        ValueError: a module does not compile or load, or :func:`why_unbounded` rejects it.
 
     Example:
         >>> made = TrustedModules({"shop.tax": "def tax(n):\\n    return n // 5\\n", "shop.bill": (
@@ -78,7 +78,7 @@ class TrustedModules:
         """Evaluate an expression in a module's namespace.
 
         Raises:
-            EndlessError: it did not come to an end in a reasonable number of steps.
+            EndlessError: it did not finish within the largest number of steps.
         """
         self._ticks_left = _MAX_TICKS
         try:
@@ -100,10 +100,10 @@ class TrustedModules:
 
 
 def why_unbounded(tree: ast.Module) -> str:
-    """Return why a module might run without end or outgrow the memory; empty if it cannot.
+    """Return the reason why a module might not end or might exceed the memory; empty if it cannot.
 
-    Only ``for`` loops and comprehensions, none over what its own body lets grow; no recursion; no powers and shifts;
-    nothing that grows by itself, as in ``x *= x``.
+    Only ``for`` loops and comprehensions are allowed, but not over an object that the loop body lets grow. Recursion,
+    powers, shifts and self-multiplication such as ``x *= x`` are rejected.
 
     Example:
         >>> why_unbounded(ast.parse("for x in xs:\\n    xs.append(x)"))
@@ -153,7 +153,7 @@ def _grown_in(loop: ast.For) -> str:
 
 
 def _grows_by_itself(node: ast.Assign | ast.AugAssign) -> str:
-    """The name of what doubles (``x += x``) or squares (``x = x * x``): a hundred turns of that fill the memory."""
+    """Return the name of a variable that doubles (``x += x``) or squares (``x = x * x``), which fills the memory."""
     if isinstance(node, ast.AugAssign):
         name, has_operator, num_needed = ast.unparse(node.target), isinstance(node.op, ast.Add | ast.Mult), 1
     else:
@@ -174,7 +174,7 @@ def _compiled(name: str, source: str) -> CodeType:
 
 
 class _Ticking(ast.NodeTransformer):
-    """Puts a tick at the start of every function and every turn of a loop."""
+    """A transformer that inserts a tick at the start of every function and loop iteration."""
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""A workspace's files: laid into a sandbox, taken out of one, compared, and cut down to what is to be graded."""
+"""The files of a workspace: conversion from and to snapshots, and selection of the graded files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Files = Mapping[str, str]
 
 _CACHES = ("__pycache__", ".pytest_cache")
 MAX_GRADED_BYTES = 1 << 20
-"""Of one file; a larger one is not graded."""
+"""Largest file that is graded, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Files and words that the agent is given to work on.
+    """The text and files that an agent gets.
 
     Example:
         >>> given = Assignment(text="Fix add.", files={"add.py": "", "test_add.py": ""}, editable=("*.py",),
@@ -33,14 +33,14 @@ class Assignment:
     """
 
     text: str
-    """The first thing the environment says."""
+    """First observation."""
     files: Files = field(default_factory=dict)
     editable: tuple[str, ...] = ()
-    """Patterns of the paths whose content is the work; all else is graded as it was given."""
+    """Patterns of the paths whose content is the work; all other files are graded in their initial state."""
     protected: tuple[str, ...] = ()
-    """Patterns that are not editable although a pattern of ``editable`` says so."""
+    """Patterns of paths that are not editable even if ``editable`` matches."""
     test_command: str = ""
-    """What ``run_tests`` runs, where there is such a tool."""
+    """Command of the tool ``run_tests``, if there is one."""
 
     def __post_init__(self) -> None:
         for path in self.files:
@@ -48,13 +48,13 @@ class Assignment:
                 raise ConfigError(f"a file's path is relative to the workspace, got {path!r}")
 
     def is_editable(self, path: str) -> bool:
-        """True if what the agent leaves there is part of its work."""
+        """Return True if the content of a path is part of the work."""
         if any(fnmatchcase(path, pattern) for pattern in self.protected):
             return False
         return any(fnmatchcase(path, pattern) for pattern in self.editable)
 
     def work(self, left: Files) -> dict[str, str]:
-        """The files to grade: those given, with the editable ones as the agent left them."""
+        """Return the files to grade: the initial files, with the editable ones as the agent left them."""
         kept = {path: text for path, text in self.files.items() if not self.is_editable(path)}
         return kept | {path: text for path, text in left.items() if self.is_editable(path)}
 
@@ -66,13 +66,13 @@ class Grade:
     num_tests: int
     num_passed: int
     is_collected: bool = True
-    """False if the work could not even be loaded."""
+    """False if the work could not be loaded."""
     note: str = ""
-    """A word on what went wrong; never holds what was hidden."""
+    """Short text on the failure, which never contains hidden data."""
 
     @property
     def is_success(self) -> bool:
-        """True if there were tests and all of them passed."""
+        """True if there were tests and all passed."""
         return self.is_collected and 0 < self.num_tests == self.num_passed
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Grade:
 
 
 def packed(files: Files) -> Snapshot:
-    """Files as a snapshot that a sandbox can be restored to.
+    """Pack text files into a snapshot that a sandbox can restore.
 
     Example:
         >>> unpacked(packed({"src/add.py": "x = 1"}))
@@ -92,7 +92,7 @@ def packed(files: Files) -> Snapshot:
 
 
 def packed_bytes(files: Mapping[str, bytes]) -> Snapshot:
-    """Files of any content as a snapshot that a sandbox can be restored to."""
+    """Pack files of any content into a snapshot that a sandbox can restore."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         folders = {str(above) for path in files for above in PurePosixPath(path).parents if str(above) != "."}
@@ -108,7 +108,7 @@ def packed_bytes(files: Mapping[str, bytes]) -> Snapshot:
 
 
 def unpacked(snapshot: Snapshot) -> dict[str, str]:
-    """The text files of a snapshot; links, what is no text and what is too large are left out."""
+    """Return the text files of a snapshot, without links, binary files and files that are too large."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
         for entry in tar:
@@ -121,7 +121,7 @@ def unpacked(snapshot: Snapshot) -> dict[str, str]:
 
 
 def content_key(snapshot: Snapshot) -> str:
-    """A digest of names, kinds, the right to execute, and contents; caches and times are no part of it."""
+    """Return a digest of names, kinds, execute permission and contents, without caches and times."""
     rows = []
     with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
         for entry in tar:

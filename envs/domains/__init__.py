@@ -1,5 +1,6 @@
-"""Domains: a policy in words, tools over a database, tasks, and a user who talks; graded by the database's hash.
+"""Domains: customer-service tasks with a written policy, tools over a database, and a user; the database's hash is
+graded.
 
-The shape is that of tau2-bench ("τ²-Bench: Evaluating Conversational Agents in a Dual-Control Environment", Barres et
-al., 2025), whose file format is read as it is.
+The design follows tau2-bench ("τ²-Bench: Evaluating Conversational Agents in a Dual-Control Environment", Barres et
+al., 2025), whose file format is supported.
 """

@@ -1,4 +1,4 @@
-"""The environment of a domain: the agent talks with a user and calls tools over a database."""
+"""The environment of a domain, in which the agent talks with a user and calls tools over a database."""
 
 from __future__ import annotations
 
@@ -32,38 +32,39 @@ _SAID_NOTHING: Final = "(You said nothing. Write to the user, or call a tool.)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """State of an episode, beside its database."""
+    """State of an episode, in addition to its database."""
 
     user: Any
-    """The user's state."""
+    """State of the user."""
     who: str = ""
     """Id of the user whom the agent has identified."""
     has_consent: bool = False
-    """The user's last message was a yes."""
+    """True if the user's last message was a yes."""
     is_transferred: bool = False
     told: frozenset[str] = frozenset()
-    """What of the task's ``communicate_info`` was told."""
+    """Texts of the task's ``communicate_info`` that the agent has told the user."""
     made: frozenset[int] = frozenset()
-    """Which of the gold actions were called."""
+    """Indices of the gold actions that have been called."""
     violations: tuple[str, ...] = ()
 
 
 class DomainEnv(ToolEnv):
-    """Help a user by tools over a database, under a policy.
+    """Help a user with tools over a database, under a written policy.
 
     A message without a call goes to the user, whose answer is the observation; calls go to the tools. The conversation
-    ends when the user says so, or with the first message after a call of the tool that transfers the user. The outcome
-    is 1 if the database is then as the gold actions leave it and the user was told what was to be told, else 0.
-    What the policy forbids and the tools allow is noted in ``info["violations"]`` and costs ``violation_cost``.
+    ends when the user ends it, or with the first message after a call of the tool that transfers the user. The outcome
+    is 1 if the final database equals the one after the gold actions and the user has been told the required
+    information, else 0. Actions that the tools allow but the policy forbids are listed in ``info["violations"]`` and
+    cost ``violation_cost`` each.
 
-    A domain is a subclass that names its ``toolkit_class`` and implements :meth:`case_of`, and :meth:`tasks` unless
-    tasks differ by seed alone. It may have a scripted user, and then an oracle, of its own.
+    A domain is a subclass with a ``toolkit_class`` and an implementation of :meth:`case_of`, and of :meth:`tasks`
+    unless tasks differ only in their seed. It may define its own scripted user and oracle.
 
     Args:
         user: ``scripted``, or the model that plays the user: a :class:`~agentgym.envs.domains.model_user.UserModel` or
             its fields, such as ``{"url": "http://127.0.0.1:8000/v1", "model": "qwen"}``.
-        violation_cost: what each violation of the policy costs.
-        max_turns: turns after which an episode is truncated, without an outcome.
+        violation_cost: cost of each violation of the policy, taken off the reward.
+        max_turns: turns after which an episode is truncated without an outcome.
 
     Raises:
         UsageError: a value is out of range.
@@ -76,9 +77,9 @@ class DomainEnv(ToolEnv):
         "Do you confirm (yes/no)?",
         "Is there anything else I can help with?",
     )
-    """What a random policy says to the user."""
+    """Phrases that a random policy says to the user."""
     case = SinceReset[Case]()
-    """What the current episode began with."""
+    """Initial data of the current episode."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -98,29 +99,29 @@ class DomainEnv(ToolEnv):
         self._http = None if self._user_model is None else user_http()
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------------ what domains implement
+    # ------------------------------------------------------------------------------------------ methods to implement
 
     def case_of(self, task: Task) -> Case:
-        """Return what an episode of a task begins with; a function of the task alone."""
+        """Return the initial data of an episode, which depend only on the task."""
         raise NotImplementedError(f"{type(self).__name__} must implement case_of(task)")
 
     def scripted_user(self, case: Case, seed: int) -> User:
-        """The user who needs no model; ``seed`` may vary the wording. By default one who reads the scenario out."""
+        """Return a user without a model; by default one who reads the scenario out. ``seed`` may vary the wording."""
         return ScenarioUser(case.task.scenario)
 
     def model_user(self, case: Case, options: UserModel, seed: int, http: httpx.Client) -> User:
-        """The user that a model plays."""
+        """Return the user that a model plays."""
         return ModelUser(case.task.scenario, options, seed, http)
 
     def random_calls(self) -> Iterable[GoldAction]:
-        """Calls that a random policy makes; not taken from the gold ones, which would tell them."""
+        """Return calls for a random policy. They are not taken from the gold actions, which would reveal them."""
         return ()
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
         self._set_up(task, int(self.np_random.integers(2**31)))
-        self.conversation = Conversation(user=None)  # a user who has tools may act before it speaks
+        self.conversation = Conversation(user=None)  # a user with tools may act before its first message
         state, said = self._user.begin()
         self.conversation = replace(self.conversation, user=state)
         self._note_words(said)
@@ -142,7 +143,7 @@ class DomainEnv(ToolEnv):
         return self.start(task)
 
     def _talk(self, text: str) -> str:
-        """Say something to the user, and end the episode if the answer is the last."""
+        """Send a message to the user, and end the episode if the answer is the last one."""
         heard = spoken(text)
         if not heard:
             self.refuse()
@@ -150,7 +151,7 @@ class DomainEnv(ToolEnv):
         now = self.conversation
         state, said = (now.user, TRANSFER) if now.is_transferred else self._user.reply(now.user, heard)
         told = now.told | {info for info in self.case.task.communicate_info if is_told(info, heard)}
-        # read again: a user who has tools may have made gold actions
+        # read the conversation again, since a user with tools may have made gold actions
         self.conversation = replace(self.conversation, user=state, told=told, has_consent=is_yes(said))
         self._note_words(said)
         if is_end(said):
@@ -158,7 +159,7 @@ class DomainEnv(ToolEnv):
         return said
 
     def _use(self, tool: Tool, arguments: Mapping[str, object]) -> str:
-        """Run a tool and note what that says of the agent's conduct."""
+        """Run a tool and record violations of the policy."""
         action = GoldAction(tool.name, arguments)
         now = self._note_made(action)
         slips = self._violations_of(action)
@@ -171,7 +172,7 @@ class DomainEnv(ToolEnv):
         self.conversation = replace(now, is_transferred=now.is_transferred or tool.name == self.toolkit.transfer)
         return result if isinstance(result, str) else json.dumps(result)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def own_info(self) -> Mapping[str, object]:
         info = {**self._told_of_user(), "violations": self.conversation.violations}
@@ -185,7 +186,9 @@ class DomainEnv(ToolEnv):
         return grade(self.case, self.toolkit, self.conversation.told)
 
     def state_key(self) -> str:
-        """The task, the database, the user's state, who was identified, and what was told and looked up to good end."""
+        """Return a key of the task, the database, the user, the identified user, the told texts, and the gold calls
+        made.
+        """
         now = self.conversation
         talk = (self._user.key(now.user), now.who, now.has_consent, now.is_transferred)
         return canonical([self._task_key, self.toolkit.db.hash(), talk, now.told, now.made])
@@ -200,12 +203,12 @@ class DomainEnv(ToolEnv):
         self.toolkit.db.load(written)
 
     def parse_action(self, text: str) -> Message:
-        """Read what a person typed: lines of calls if the first word is a tool's name, else words to the user."""
+        """Convert a person's input: lines of calls if the first word is a tool's name, else a message to the user."""
         name = text.strip().partition(":")[0].strip()
         return Message("assistant", text, parse_calls(text, self.tools) if name in self._tools else ())
 
     def oracle(self) -> Message:
-        """The next gold action, announced to the user if it writes; made for a user who says yes to everything."""
+        """Return the next gold action, announced to the user if it writes. It assumes a user who always agrees."""
         if self._user_model is not None:
             raise UsageError(f"{self.env_id}: the oracle needs the scripted user, not a model")
         now, task = self.conversation, self.case.task
@@ -221,7 +224,7 @@ class DomainEnv(ToolEnv):
         return Message("assistant", f"I am about to do this: {call}. Do you confirm (yes/no)?")
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Some phrases, and those of :meth:`random_calls` that the tools do not refuse now; never the gold calls."""
+        """Return some phrases and those of :meth:`random_calls` that the tools accept in this state."""
         at = self.toolkit.db.hash()
         if at not in self._possible:
             possible = {self.message_of(action).text for action in self.random_calls() if self._is_possible(action)}
@@ -229,7 +232,7 @@ class DomainEnv(ToolEnv):
         return (*self.phrases, *self._possible[at])
 
     def message_of(self, action: GoldAction) -> Message:
-        """A call as the assistant message that makes it."""
+        """Return the assistant message with a call."""
         call = ToolCall(action.name, action.arguments, "0")
         return Message("assistant", format_call(call, self.tools), (call,))
 
@@ -252,13 +255,13 @@ class DomainEnv(ToolEnv):
         self._possible: dict[str, tuple[str, ...]] = {}
 
     def _note_made(self, action: GoldAction) -> Conversation:
-        """Note a call, if it is a gold action that was not made yet."""
+        """Record a call if it is a gold action that has not been made yet."""
         now = self.conversation
         self.conversation = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
         return self.conversation
 
     def _violations_of(self, action: GoldAction) -> tuple[str, ...]:
-        """Return how a call to come breaks the policy although the tools allow it."""
+        """Return the violations of the policy that a call would be, although the tools allow it."""
         found: list[str] = []
         now, owner = self.conversation, self.toolkit.owner_of(action)
         if owner is not None and owner != now.who:
@@ -268,7 +271,7 @@ class DomainEnv(ToolEnv):
         return tuple(found)
 
     def _is_possible(self, action: GoldAction) -> bool:
-        """True if the tools do not refuse a call, which is tried on a database of its own."""
+        """Return True if the tools accept a call, which is tried on a copy of the database."""
         trial = self.toolkit_class(Database(self.case.tables, self.toolkit.db.dump()))
         try:
             trial.call(action)
@@ -284,7 +287,7 @@ class DomainEnv(ToolEnv):
         return observation, {**info, **self._told_of_user()}
 
     def _told_of_user(self) -> dict[str, object]:
-        """The user's words of this turn, and the seed they were made with; nothing if it said none."""
+        """Return the user's message of this turn with its seed; empty if there is none."""
         words, self._users_words = self._users_words, None
         return {} if words is None else {"user": {"said": words, "seed": self._user_seed}}
 
@@ -294,7 +297,7 @@ def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, object]) -> st
 
 
 def _places(action: GoldAction, gold: Any, made: frozenset[int]) -> frozenset[int]:
-    """The place of a call among the gold actions that were not made yet; none if it is not among them."""
+    """Return the index of a call among the remaining gold actions; empty if it is not among them."""
     for place, wanted in enumerate(gold):
         if place not in made and wanted.is_made_by(action.name, action.arguments):
             return frozenset({place})
@@ -315,33 +318,34 @@ def _user_model(user: str | Mapping[str, Any] | UserModel) -> UserModel | None:
     return None
 
 
-# ---------- what an episode was worth: the database as the gold actions leave it, and the user told what was to be told
-# The rules are tau2's (``evaluator_env.py`` and ``evaluator_communicate.py`` of sierra-research/tau2-bench): gold
-# actions are replayed on a fresh database, errors among them ignored, and the hashes compared; a text counts as told if
-# a message to the user contains it, in lower case and without commas. tau2 further asks a language model about
-# ``nl_assertions``, which is not done here; ``communicate_info`` says the same in texts to look for.
+# ---------- grading: the database after the gold actions, and the information that the user must be told The rules are
+# tau2's (``evaluator_env.py`` and ``evaluator_communicate.py`` of sierra-research/tau2-bench): gold actions are
+# replayed on a fresh database, errors among them ignored, and the hashes compared; a text counts as told if a message
+# to the user contains it, in lower case and without commas. tau2 further asks a language model about ``nl_assertions``,
+# which is not done here; ``communicate_info`` says the same in texts to look for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """The two halves of a success."""
+    """The two conditions of a success."""
 
     is_database_right: bool
     untold: tuple[str, ...]
-    """What the user was to be told and was not."""
+    """Required texts that the user was not told."""
 
     @property
     def is_right(self) -> bool:
+        """True if both conditions hold."""
         return self.is_database_right and not self.untold
 
 
 def grade(case: Case, toolkit: Toolkit, told: Collection[str]) -> Grade:
-    """Compare what an episode left behind with what its gold actions leave behind.
+    """Compare the final database with that after the gold actions, and the told texts with the required ones.
 
     Args:
-        case: what the episode began with.
+        case: initial data of the episode.
         toolkit: the tools over the database of the episode.
-        told: those of the task's ``communicate_info`` that were told.
+        told: texts of the task's ``communicate_info`` that the user was told.
     """
     gold = type(toolkit)(Database(case.tables))
     gold.replay(case.task.actions)
@@ -352,7 +356,7 @@ def grade(case: Case, toolkit: Toolkit, told: Collection[str]) -> Grade:
 
 
 def is_told(info: str, said: str) -> bool:
-    """True if a message to the user says something that was to be told.
+    """Return True if a message to the user contains a required text.
 
     Example:
         >>> is_told("1126.04", "You will get $1,126.04 back."), is_told("Mastercard", "You paid by visa.")

@@ -1,4 +1,4 @@
-"""A user played by a language model, behind any server that speaks OpenAI's chat completions."""
+"""A user played by a language model on any server with OpenAI's Chat Completions API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
 GREETING: Final = "Hello! How can I help you today?"
-"""What the user is taken to have heard before it speaks for the first time."""
+"""Message of the agent that precedes the user's first message."""
 
 _GUIDELINES: Final = f"""You play a customer who writes to a shop's support. The other side is the support agent.
 - Write one short message at a time, as the customer, in your own words.
@@ -31,18 +31,18 @@ _TOO_MANY = 429
 _NUM_TRIES = 2
 
 Turns = tuple[tuple[str, str], ...]
-"""Role and text of every message so far, from the model's side: it speaks as ``assistant``."""
+"""Role and text of every message so far, from the model's point of view: the user is the ``assistant``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserModel:
-    """The model that plays the user, and its sampling.
+    """The model that plays the user, with its sampling settings.
 
-    The key for the server, where it wants one, is in the environment variable that ``api_key_variable`` names.
+    If the server needs a key, the environment variable ``api_key_variable`` holds it.
     """
 
     url: str
-    """Up to and with ``/v1``, such as ``http://127.0.0.1:8000/v1``."""
+    """Base URL including ``/v1``, such as ``http://127.0.0.1:8000/v1``."""
     model: str
     temperature: float = 0.0
     max_tokens: int = 512
@@ -60,19 +60,20 @@ class UserModel:
 
 
 class ModelUser:
-    """A user played by a model. Its seed goes with every request; its state is all that was said.
+    """A user played by a model, whose state is the conversation so far.
 
-    Whatever keeps the model from answering is an error of the infrastructure: the episode is lost, never failed.
+    If the model does not answer, that is an infrastructure failure, not a failure of the policy.
 
     Args:
-        scenario: who the user is and what they want.
-        options: which model, and how it samples.
-        seed: sent with every request; the n-th message of a conversation is sampled with ``seed + n``.
-        http: where the requests go; closing it is its owner's business.
+        scenario: the user's identity and request.
+        options: the model and its sampling settings.
+        seed: seed of sampling; the n-th message of a conversation is sampled with ``seed + n``.
+        http: client for the requests, which its owner closes.
 
     Raises:
-        EnvError: from ``begin`` and ``reply``: the server cannot be reached, refuses, or says nothing.
-        EnvTimeoutError: it does not answer in time.
+        EnvError: raised by ``begin`` and ``reply`` if the server cannot be reached, rejects the request, or returns no
+            text.
+        EnvTimeoutError: the server does not answer in time.
     """
 
     is_blocking = True
@@ -91,9 +92,11 @@ class ModelUser:
         self._system = f"{self.guidelines}\n\n<scenario>\n{told}\n</scenario>"
 
     def begin(self) -> tuple[Turns, str]:
+        """Return the first state and the user's first message."""
         return self.reply((), GREETING)
 
     def reply(self, state: Turns, heard: str) -> tuple[Turns, str]:
+        """Return the next state and the user's answer to a message."""
         asked = (*state, ("user", heard))
         messages = [{"role": "system", "content": self._system}]
         messages += [{"role": role, "content": text} for role, text in asked]
@@ -104,10 +107,11 @@ class ModelUser:
         return (*asked, ("assistant", said)), said
 
     def key(self, state: Turns) -> Any:
+        """Return the conversation, which determines the user's next message."""
         return state
 
     def _ask(self, messages: Sequence[Mapping[str, Any]], seed: int, **more: object) -> Mapping[str, Any]:
-        """Return the message that the model answers with."""
+        """Return the model's message."""
         options = self._options
         body = {
             "model": options.model,
@@ -151,7 +155,7 @@ class ModelUser:
 
 
 def user_http() -> httpx.Client:
-    """A client for a user's model; whoever makes it closes it."""
+    """Make an HTTP client for a user's model. The caller closes it."""
     from agentgym.http_limits import limited_client
 
     return limited_client(trust_env=False)

@@ -1,4 +1,4 @@
-"""A user played by a language model that has tools of its own."""
+"""A user played by a language model with its own tools."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import httpx
 
 UserCalls = Callable[[str, Mapping[str, object]], str]
-"""Runs a call of the user's tools and says what came of it; what the tools refuse is said, too."""
+"""A function that runs a call of the user's tools and returns the result or the error as text."""
 
 MAX_CALLS: Final = 30
-"""Calls that the model may make before it says something."""
+"""Most calls that the model may make before it sends a message."""
 
 _GUIDELINES: Final = f"""You play a customer who writes to a company's support. The other side is the support agent.
 - Write one short message at a time, as the customer, in your own words; or call one of your tools. Never both.
@@ -33,7 +33,7 @@ _GUIDELINES: Final = f"""You play a customer who writes to a company's support. 
 - When the scenario does not tell how to go on, write {OUT_OF_SCOPE}."""
 
 Turns = tuple[str, ...]
-"""Every message so far as JSON, from the model's side, its calls and their results among them."""
+"""All messages so far as JSON, from the model's point of view, including calls and results."""
 
 
 class ModelUserWithTools(ModelUser):
@@ -41,13 +41,13 @@ class ModelUserWithTools(ModelUser):
 
     Args:
         scenario, options, seed, http: as for :class:`~agentgym.envs.domains.model_user.ModelUser`.
-        tools: what the user can do.
+        tools: tools of the user.
         run: runs a call.
 
     Raises:
-        EnvError: from ``begin`` and ``reply``: the server cannot be reached, refuses, says nothing, or the model makes
-            more than :data:`MAX_CALLS` calls without a word.
-        EnvTimeoutError: it does not answer in time.
+        EnvError: raised by ``begin`` and ``reply`` if the server cannot be reached, rejects the request, returns no
+            text, or the model makes more than :data:`MAX_CALLS` calls without a message.
+        EnvTimeoutError: the server does not answer in time.
     """
 
     guidelines: ClassVar[str] = _GUIDELINES
@@ -73,9 +73,11 @@ class ModelUserWithTools(ModelUser):
         ]
 
     def begin(self) -> tuple[Turns, str]:  # type: ignore[override]  # a state of its own
+        """Return the first state and the user's first message."""
         return self.reply((), GREETING)
 
     def reply(self, state: Turns, heard: str) -> tuple[Turns, str]:  # type: ignore[override]
+        """Run the model's calls, then return the next state and the user's answer to a message."""
         turns = [json.loads(one) for one in state] + [{"role": "user", "content": heard}]
         for _ in range(MAX_CALLS + 1):
             asked = [{"role": "system", "content": self._system}, *turns]
@@ -92,10 +94,11 @@ class ModelUserWithTools(ModelUser):
         raise EnvError(f"the user's model {self._options.model} made {MAX_CALLS} calls without a word")
 
     def key(self, state: Turns) -> Any:  # type: ignore[override]
+        """Return the conversation, which determines the user's next message."""
         return state
 
     def _answered(self, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the message with the calls, and one with each one's result."""
+        """Return the message with the calls and one message per result."""
         made: list[dict[str, Any]] = [{"role": "assistant", "content": None, "tool_calls": list(calls)}]
         for call in calls:
             try:

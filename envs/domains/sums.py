@@ -1,4 +1,4 @@
-"""Sums in a text, without running it as a program."""
+"""Evaluation of arithmetic in a text without executing it as code."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OPERATORS: Final[Mapping[type[ast.AST], Callable[..., float]]] = {
 
 
 def calculated(expression: str) -> float:
-    """The value of an expression of numbers, ``+ - * /`` and brackets, to two decimals.
+    """Return the value of an expression of numbers, ``+ - * /`` and brackets, rounded to two decimals.
 
     Raises:
-        ToolError: it is something else, or too long.
+        ToolError: the expression contains something else or is too long.
 
     Example:
         >>> calculated("(2.5 + 1) * 3")

@@ -1,4 +1,4 @@
-"""Tasks of domains, read from records of tau2's format."""
+"""Tasks of domains, read from records in tau2's format."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentgym.errors import CorruptDataError
 
 @dataclass(frozen=True, slots=True)
 class GoldAction:
-    """A call that leads to what the user wants. Some are recorded wrong turns, which the tools refuse."""
+    """A call of the reference solution. Some are recorded mistakes, which the tools reject."""
 
     name: str
     arguments: Mapping[str, object]
     requestor: str = "assistant"
-    """``user`` for what the user does with tools of its own."""
+    """``user`` for calls of the user's own tools."""
     compared: tuple[str, ...] | None = None
-    """Names of the arguments that a call must share with it; None for all."""
+    """Names of the arguments that must be equal for a call to match; None for all."""
 
     def is_made_by(self, name: str, arguments: Mapping[str, object]) -> bool:
         """Return True if a call is this action.
@@ -38,19 +38,19 @@ class GoldAction:
 
 @dataclass(frozen=True, slots=True)
 class EnvCall:
-    """A function of the world that a task calls: to set it up, or to check how it ended."""
+    """A function of the environment that a task calls for its setup or its final checks."""
 
     side: str
-    """``assistant`` for the database's functions, ``user`` for those of the user's own things."""
+    """``assistant`` for functions of the database, ``user`` for functions of the user's devices."""
     name: str
     arguments: Mapping[str, Any]
     wanted: bool = True
-    """Of a check: the value it must have."""
+    """For a check: the required value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The user and their wish, in words; what is not known is empty."""
+    """The user's situation and request as texts; unknown parts are empty."""
 
     reason_for_call: str
     known_info: str = ""
@@ -61,9 +61,9 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainTask:
-    """A task: the user's scenario, the actions that solve it, and what the user has to be told.
+    """A task: the user's scenario, the actions that solve it, and the information that the user must be told.
 
-    ``script`` is what a scripted user goes by, where the domain has one; tau2's own tasks have none.
+    ``script`` is the data of a domain's scripted user; tau2's own tasks have none.
     """
 
     id: str
@@ -72,16 +72,16 @@ class DomainTask:
     communicate_info: Sequence[str] = ()
     script: Mapping[str, Any] = field(default_factory=dict)
     setup: Sequence[EnvCall] = ()
-    """What happens to the database before the task begins."""
+    """Calls that change the database before the task begins."""
     checks: Sequence[EnvCall] = ()
-    """What must hold at the end, where that is what is graded."""
+    """Checks that must hold at the end, if they are graded."""
     needs_actions: bool = False
-    """All gold actions must be made, whatever else is graded."""
+    """True if all gold actions must be made, in addition to other conditions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """All that an episode begins with."""
+    """The initial data of an episode."""
 
     policy: str
     tables: Tables
@@ -89,10 +89,10 @@ class Case:
 
 
 def task_of_record(record: Mapping[str, Any]) -> DomainTask:
-    """A task from an entry of tau2's ``tasks.json``.
+    """Parse an entry of tau2's ``tasks.json``.
 
     Raises:
-        CorruptDataError: a part that is needed is missing, or the task begins elsewhere than at the database's start.
+        CorruptDataError: a required part is missing, or the task has an initial state.
 
     Example:
         >>> task = task_of_record({

@@ -1,4 +1,4 @@
-"""Domains of tau2-bench from its own files: what retail, airline and telecom share."""
+"""Base class of tau2-bench's domains (retail, airline, telecom), which are read from its own files."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ CHECKOUT = "a checkout of https://github.com/sierra-research/tau2-bench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tau2Data:
-    """A domain of tau2's; environments of a process share it."""
+    """The data of a tau2 domain, which the environments of a process share."""
 
     policy: str
     tables: Tables
     tasks: Mapping[str, DomainTask]
     contents: Mapping[str, str]
-    """Digests of what is in the file about each task: tau2's tasks are mended now and then."""
+    """Digest of each task's entry, since tau2's tasks are corrected now and then."""
     splits: Mapping[str, Sequence[str]]
-    """Ids of tasks by split; without ``split_tasks.json``, all of them are for testing."""
+    """Ids of tasks by split; without ``split_tasks.json`` all tasks are in the split test."""
 
 
 class Tau2Env(DomainEnv):
-    """A domain of tau2-bench, graded as tau2 grades it.
+    """A domain of tau2-bench with tau2's grading.
 
     Args:
-        data_dir: folder of the domain in tau2's data; by default what the environment variable ``data_variable`` names,
-            or the folder of this domain in it.
-        kwargs: those of :class:`~agentgym.envs.domains.env.DomainEnv`.
+        data_dir: folder of the domain in tau2's data; by default the folder in the environment variable
+            ``data_variable``, or this domain's folder inside it.
+        kwargs: arguments of :class:`~agentgym.envs.domains.env.DomainEnv`.
 
     Raises:
         UsageError: there is no such folder, or a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
 
     domain: ClassVar[str] = ""
     data_variable: ClassVar[str] = "AGENTGYM_TAU2_DOMAINS"
-    """Names tau2's folder ``data/tau2/domains``."""
+    """Environment variable that names tau2's folder ``data/tau2/domains``."""
     data_below: ClassVar[str] = ""
-    """Folder of this domain in it."""
+    """Folder of this domain inside it."""
 
     def __init__(self, *, data_dir: str | Path | None = None, **kwargs: Any) -> None:
         self._data = self.read(data_dir or self._given_folder())
@@ -58,7 +58,7 @@ class Tau2Env(DomainEnv):
 
     @abstractmethod
     def read(self, folder: str | Path) -> Tau2Data:
-        """Return what the domain's folder holds."""
+        """Read the data in the domain's folder."""
 
     def case_of(self, task: Task) -> Case:
         name = str(task.data.get("task"))
@@ -69,7 +69,7 @@ class Tau2Env(DomainEnv):
         return Case(policy=self._data.policy, tables=self._data.tables, task=self._data.tasks[name])
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The tasks of one of tau2's splits: ``train``, ``test``, or ``base``, which is both."""
+        """Return the tasks of one of tau2's splits: ``train``, ``test``, or ``base``, which is both."""
         require_known("split of these files", split, self._data.splits)
         contents = self._data.contents
         return [
@@ -93,7 +93,7 @@ def domain_folder(folder: str | Path, domain: str, needed: Sequence[str]) -> Pat
     """Return a domain's folder as an absolute path.
 
     Raises:
-        UsageError: it lacks a file.
+        UsageError: a file is missing.
     """
     path = Path(folder).expanduser().resolve()
     missing = [name for name in needed if not (path / name).is_file()]
@@ -105,10 +105,10 @@ def domain_folder(folder: str | Path, domain: str, needed: Sequence[str]) -> Pat
 
 
 def read_json_file(path: Path) -> Any:
-    """Return a JSON file's value.
+    """Return the value in a JSON file.
 
     Raises:
-        CorruptDataError: it is not JSON.
+        CorruptDataError: the file is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -120,11 +120,11 @@ def read_task_files(folder: Path, task_of: Callable[[Any], DomainTask]) -> dict[
     """Return the fields ``tasks``, ``contents`` and ``splits`` of :class:`Tau2Data`.
 
     Args:
-        folder: a domain's folder, with ``tasks.json`` and maybe ``split_tasks.json``.
-        task_of: reads a record.
+        folder: a domain's folder, with ``tasks.json`` and optionally ``split_tasks.json``.
+        task_of: parses a record.
 
     Raises:
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
     records = read_json_file(folder / "tasks.json")
     try:

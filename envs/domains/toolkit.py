@@ -1,4 +1,4 @@
-"""The tools of a domain: a class over a database whose methods are marked ``@tool``."""
+"""Base class of a domain's tools, which are ``@tool`` methods over a database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentgym.types import ToolCall
 
 
 class Toolkit:
-    """Base of a domain's tools. A tool raises :class:`~agentgym.errors.ToolError` before it has written anything.
+    """Base class of a domain's tools. A tool must raise :class:`~agentgym.errors.ToolError` before it writes anything.
 
     Example:
         >>> from agentgym.tool import tool
@@ -39,9 +39,9 @@ class Toolkit:
     writes: ClassVar[frozenset[str]] = frozenset()
     """Names of the tools that change the database."""
     transfer: ClassVar[str] = ""
-    """Name of the tool that hands the user to a person, which ends the conversation; empty if there is none."""
+    """Name of the tool that transfers the user to a person, which ends the conversation; empty if there is none."""
     identifies: ClassVar[frozenset[str]] = frozenset()
-    """Names of the tools that give the id of a user: by one of them the agent finds out whom it talks with."""
+    """Names of the tools that return a user's id, through which the agent identifies the user."""
     tools: ClassVar[dict[str, Tool]] = {}
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -55,10 +55,10 @@ class Toolkit:
         self.db = db
 
     def need(self, table: str, key: str, what: str) -> Record:
-        """A record that is not to be written to.
+        """Return a read-only record.
 
         Raises:
-            ToolError: there is none.
+            ToolError: there is no such record.
         """
         record = self.db.find(table, key)
         if record is None:
@@ -66,14 +66,14 @@ class Toolkit:
         return record
 
     def owner_of(self, action: GoldAction) -> str | None:
-        """The user whose data a call reads or writes; None if they are nobody's."""
+        """Return the user whose data a call reads or writes, or None if the data belong to no user."""
         return None
 
     def call(self, action: GoldAction) -> Any:
-        """Run a tool with its arguments checked.
+        """Run a tool after checking its arguments.
 
         Raises:
-            ToolError: there is no such tool, the schema refuses the arguments, or the tool refuses the call.
+            ToolError: there is no such tool, the arguments do not fit the schema, or the tool rejects the call.
         """
         found = self.tools.get(action.name)
         if found is None:
@@ -81,7 +81,7 @@ class Toolkit:
         return found.function(self, **found.arguments(ToolCall(action.name, action.arguments)))
 
     def replay(self, actions: Iterable[GoldAction]) -> None:
-        """Run gold actions; one that is refused is a recorded wrong turn and changes nothing."""
+        """Run gold actions. A rejected one is a recorded mistake and changes nothing."""
         for action in actions:
             try:
                 self.call(action)
@@ -90,7 +90,9 @@ class Toolkit:
 
 
 def bound(tool: Tool, run: Callable[..., object]) -> Tool:
-    """A toolkit's tool as one of an environment: the same to the model, run by ``run(env, tool, arguments)``."""
+    """Convert a toolkit's tool to an environment's, which runs ``run(env, tool, arguments)`` and looks the same to the
+    model.
+    """
 
     @functools.wraps(tool.function)
     def call(env: object, **arguments: object) -> Any:

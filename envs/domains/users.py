@@ -1,4 +1,4 @@
-"""Users who talk with the agent: what a user is, and one who reads a scenario out."""
+"""Users who talk with the agent: the protocol, and a user who reads a scenario out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOP: Final = "###STOP###"
 TRANSFER: Final = "###TRANSFER###"
 OUT_OF_SCOPE: Final = "###OUT-OF-SCOPE###"
 END_MARKS: Final = (STOP, TRANSFER, OUT_OF_SCOPE)
-"""What tau2's users say to end a conversation: content, handed to a person, at a loss."""
+"""Marks with which tau2's users end a conversation: satisfied, transferred to a person, or out of scope."""
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _YES_WORDS = r"(yes|yeah|yep|yup|sure|go ahead|please do|i confirm|confirmed|that is correct|that's correct)\b"
@@ -28,27 +28,27 @@ _ANYTHING_ELSE = re.compile(r"\b(anything|something) else\b|\bfurther (help|assi
 
 
 class User(Protocol):
-    """Someone with a wish. A user holds no state of its own: what it is in, it gives and takes as a plain value."""
+    """A user with a request. It holds no state: methods take and return the state as a plain value."""
 
     is_blocking: bool
     """True if an answer takes long enough to need a thread in rollouts."""
 
     def begin(self) -> tuple[Any, str]:
-        """The first state, and what the user says first."""
+        """Return the first state and the user's first message."""
 
     def reply(self, state: Any, heard: str) -> tuple[Any, str]:
-        """The next state and the answer to a message; the answer holds one of :data:`END_MARKS` if it is the last.
+        """Return the next state and the answer to a message. The last answer contains one of :data:`END_MARKS`.
 
         Raises:
-            EnvError: the user cannot answer, which is not the agent's doing.
+            EnvError: the user cannot answer, which is not the agent's fault.
         """
 
     def key(self, state: Any) -> Any:
-        """Return what of a state bears on what comes, in values that :func:`~agentgym.canonical.canonical` takes."""
+        """Return the part of a state that affects later answers, for :func:`~agentgym.canonical.canonical`."""
 
 
 def spoken(text: str) -> str:
-    """Return what of a sampled message is said aloud: all but the thinking.
+    """Return a sampled message without its thinking.
 
     Example:
         >>> spoken("<think>Who is it?</think> Your name, please.")
@@ -58,12 +58,12 @@ def spoken(text: str) -> str:
 
 
 def is_end(text: str) -> bool:
-    """True if a user's message is the last."""
+    """Return True if a user's message is the last one."""
     return any(mark in text for mark in END_MARKS)
 
 
 def is_yes(text: str) -> bool:
-    """True if a user's message agrees to what was proposed.
+    """Return True if a user's message agrees to a proposal.
 
     Example:
         >>> is_yes("Yes, please. I do not need a receipt."), is_yes("I am not sure."), is_yes("Yes, but not the lamp.")
@@ -76,12 +76,12 @@ def is_yes(text: str) -> bool:
 
 
 def is_proposal(text: str) -> bool:
-    """True if a message asks for a yes or no."""
+    """Return True if a message asks for a yes or no."""
     return bool(_QUESTION.search(text.lower()))
 
 
 def asks_for_more(text: str) -> bool:
-    """True if a message asks whether there is anything else, or says goodbye."""
+    """Return True if a message asks for further requests or says goodbye."""
     return bool(_ANYTHING_ELSE.search(text.lower()))
 
 
@@ -94,10 +94,10 @@ class Reading:
 
 
 class ScenarioUser:
-    """Reads a scenario out and says yes to everything: no benchmark, but a user who needs no model.
+    """A user who reads a scenario out and agrees to everything. It needs no model, and is not part of a benchmark.
 
-    First comes why the user calls, then, when asked, what is known, then the instructions as they stand. A question for
-    a yes is answered by yes; one for anything else ends the conversation.
+    The user first states the reason for the call, then, when asked, the known facts, then the instructions. It answers
+    a request for confirmation with yes. A question about further requests ends the conversation.
 
     Example:
         >>> user = ScenarioUser(Scenario(reason_for_call="You want to cancel #W1.", known_info="You are Mia Li."))
@@ -113,9 +113,11 @@ class ScenarioUser:
         self._scenario = scenario
 
     def begin(self) -> tuple[Reading, str]:
+        """Return the first state and the reason for the call."""
         return Reading(), self._scenario.reason_for_call
 
     def reply(self, state: Reading, heard: str) -> tuple[Reading, str]:
+        """Return the next state and the next part of the scenario, or a yes."""
         if asks_for_more(heard):
             return state, f"No, that is all. {STOP}"
         if is_proposal(heard):
@@ -128,4 +130,5 @@ class ScenarioUser:
         return state, " ".join(filter(None, (self._scenario.reason_for_call, known)))
 
     def key(self, state: Reading) -> list[bool]:
+        """Return the parts of the scenario that have been read out."""
         return [state.has_said_known, state.has_said_rest]

@@ -35,27 +35,27 @@ _FINAL: Final = re.compile(r"FINAL ANSWER:\s*(.+)", re.IGNORECASE)
 
 
 class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool, SandboxEnv):
-    """Answer a question of GAIA; the answer is compared by the rule of GAIA's leaderboard.
+    """Answer a question of GAIA. GAIA's leaderboard rules grade the answer.
 
-    The file that a question is about lies in the workspace. The tools ``search``, ``open`` and ``find`` reach the web
-    by an engine; without one they are not offered. The sandbox itself has no network. An answer is handed in by
-    ``submit``, or by a message with ``FINAL ANSWER:`` and no call. The outcome is 1.0 or 0.0.
+    The workspace contains the file of the question, if it has one. The tools ``search``, ``open`` and ``find`` reach
+    the web through a search engine; without one they are not offered. The sandbox itself has no network. The agent
+    answers with ``submit``, or with a message with ``FINAL ANSWER:`` and no call. The outcome is 1.0 or 0.0.
 
     Args:
         data_dir: the folder ``2023`` of GAIA, with ``validation/metadata.jsonl`` (or ``.parquet``) and files beside it.
         level: only questions of this level, ``1`` to ``3``; by default all.
-        engine, engine_url, cassette, cassette_mode, cassette_date: the web, as for ``agentgym/WebBrowse-v0``.
+        engine, engine_url, cassette, cassette_mode, cassette_date: access to the web, as for ``agentgym/WebBrowse-v0``.
         max_turns: turns after which an episode is truncated.
         others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
 
     Raises:
-        UsageError: there are no such questions, or a file is missing; the options of the web do not go together.
-        CorruptDataError: a metadata file is not in the format.
+        UsageError: there are no such questions, a file is missing, or the options for the web do not fit together.
+        CorruptDataError: a metadata file has another format.
     """
 
     takes_words: ClassVar[bool] = True
     question = SinceReset[GaiaQuestion]()
-    """The current episode's question."""
+    """Question of the current episode."""
 
     def __init__(
         self,
@@ -149,15 +149,15 @@ class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool,
         with boundary(EnvError, "find"):
             return await super().find(text)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def task_type(self) -> str:
-        """The question's level."""
+        """Level of the question."""
         return f"level {self.question.level}"
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The questions of ``valid``; those of ``test`` have no public answers, so that nothing could grade them."""
+        """Return the questions of ``valid``. Those of ``test`` have no public answers and cannot be graded."""
         require_known("split of GAIA", split, FOLDERS)
         found = [
             Task(id=one.id, split=split, seed=0, data={"question": one.id, "answers": [one.answer]})
@@ -171,17 +171,19 @@ class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool,
         return found
 
     def oracle(self) -> Message:
-        """The file's answer."""
+        """Submit the answer in GAIA's file."""
         call = ToolCall("submit", {"answer": self.question.answer}, "0")
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Answers that hold many values, or nothing."""
+        """Return answers with many values or none."""
         answers = {"say nothing": "", "say many": ", ".join(map(str, range(100))), "say infinity": "inf"}
         return {name: [Message("assistant", f"FINAL ANSWER: {answer}")] for name, answer in answers.items()}
 
     def state_key(self) -> str:
-        """The question, the workspace, what is open, and what was said last: most calls leave no other trace."""
+        """Return a key of the question, the workspace, the open page, and the last output, since most calls leave no
+        other trace.
+        """
         said = [message.text for message in self.episode.last_observation]
         reading = [self.reading.found, self.reading.doc_id, self.reading.page]
         return canonical([self.question.id, super().state_key(), reading, said])
@@ -197,7 +199,7 @@ class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool,
     # --------------------------------------------------------------------------------------------------- private
 
     def _hear(self, action: Message) -> str:
-        """Take the answer of a message without a call, if it has one."""
+        """Submit the answer in a message without a call, if there is one."""
         found = _FINAL.findall(action.text)
         if found:
             said = self.hand_in_answer(found[-1].strip())

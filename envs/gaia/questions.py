@@ -1,4 +1,4 @@
-"""GAIA's questions from its ``metadata`` files, with the files that lie beside them."""
+"""GAIA's questions from its ``metadata`` files, with the files beside them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FOLDERS: Final = {"valid": "validation", "test": "test"}
 """GAIA's folders by split."""
 _METADATA: Final = ("metadata.jsonl", "metadata.parquet")
 _HIDDEN: Final = "?"
-"""What stands for the answers of the test split."""
+"""Placeholder for the hidden answers of the test split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaiaQuestion:
-    """A question, its answer, and the file that it is about."""
+    """A question with its answer and its file."""
 
     id: str
     text: str
@@ -31,14 +31,14 @@ class GaiaQuestion:
 
 
 def read_gaia(folder: str | Path) -> Mapping[str, GaiaQuestion]:
-    """Return the questions whose answers are known, by id.
+    """Return the questions with known answers by id.
 
     Args:
-        folder: with ``validation/metadata.jsonl`` (or ``.parquet``), such as ``2023`` of the data set.
+        folder: folder with ``validation/metadata.jsonl`` (or ``.parquet``), such as ``2023`` of the data set.
 
     Raises:
         UsageError: there is no such folder or file, or a question's file is missing.
-        CorruptDataError: a row lacks something, or an id is there twice.
+        CorruptDataError: a row is incomplete, or an id occurs twice.
     """
     return _read(Path(folder).expanduser().resolve())
 
@@ -63,7 +63,7 @@ def _read(folder: Path) -> Mapping[str, GaiaQuestion]:
 
 
 def _question(row: Mapping[str, Any], place: str, split: str, folder: Path) -> GaiaQuestion | None:
-    """Return the question of a row; None if its answer is hidden, as those of the test split are."""
+    """Return the question of a row, or None if its answer is hidden, as in the test split."""
     try:
         name, text = str(row["task_id"]), str(row["Question"])
         answer, level, file = str(row["Final answer"]), str(row["Level"]), str(row.get("file_name") or "")

@@ -1,1 +1,1 @@
-"""Games: for one player, and for two who learn by self-play."""
+"""Games for one player, and for two players with self-play."""

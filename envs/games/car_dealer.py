@@ -1,7 +1,8 @@
-"""``agentgym/CarDealer-v0``: buy a car from a dealer who knows how low to go.
+"""``agentgym/CarDealer-v0``: bargain with a dealer over a car.
 
 After LMRL-Gym's Car Dealer ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models", Abdulhai
-et al., 2023), where a language model bargains; here the dealer follows a rule with parameters drawn from the seed.
+et al., 2023), in which a language model plays the dealer. Here the dealer follows a rule with parameters drawn from the
+seed.
 """
 
 from __future__ import annotations
@@ -23,35 +24,36 @@ CARS = ("hatchback", "estate car", "pick-up", "van", "convertible", "saloon", "m
 
 @dataclass(frozen=True, slots=True)
 class Dealer:
-    """A dealer in the middle of a deal; prices are whole.
+    """The state of a dealer; prices are integers.
 
-    The dealer takes an offer that is no less than what it would ask for next. Otherwise it goes down from the price
-    asked by ``concession`` of what lies between that and ``reserve``, and has a round less of ``patience``; an offer
-    under ``insult`` of the price asked costs two rounds and is answered by the same price.
+    The dealer accepts an offer of at least its own next price. Otherwise it lowers the asked price by the share
+    ``concession`` of the difference to ``reserve`` and loses one round of ``patience``. An offer below the share
+    ``insult`` of the asked price costs two rounds and does not change the price.
     """
 
     asked: int
     reserve: int
-    """The dealer sells for no less."""
+    """Lowest price at which the dealer sells."""
     concession: float
     insult: float
     patience: int
-    """Rounds until the dealer has no more time."""
+    """Rounds until the dealer stops."""
 
     @property
     def next_asked(self) -> int:
-        """Return the dealer's next price, and the least it takes now."""
+        """Return the dealer's next price, which is also the lowest offer that it accepts now."""
         return self.reserve + round((1 - self.concession) * (self.asked - self.reserve))
 
     def answered(self, price: int) -> Dealer:
-        """The dealer after an offer that it does not take."""
+        """Return the dealer after an offer that it does not accept."""
         if price < self.insult * self.asked:
             return replace(self, patience=self.patience - 2)
         return replace(self, asked=self.next_asked, patience=self.patience - 1)
 
 
 def best_offer(dealer: Dealer) -> int:
-    """The offer of a buyer who sees through a dealer: as low as is no insult, and in the last round what is taken.
+    """Return the best offer of a buyer who knows the dealer: the lowest that is no insult, and in the last round the
+    lowest accepted one.
 
     Example:
         >>> dealer = Dealer(asked=100, reserve=60, concession=0.5, insult=0.5, patience=2)
@@ -63,7 +65,7 @@ def best_offer(dealer: Dealer) -> int:
 
 
 def best_price(dealer: Dealer) -> int:
-    """Return the price that this buyer pays in the end."""
+    """Return the final price of a buyer who always makes the best offer."""
     while (price := best_offer(dealer)) < dealer.next_asked:
         dealer = dealer.answered(price)
     return price
@@ -73,12 +75,13 @@ class CarDealerEnv(SoloGame):
     """Bargain with a dealer over a car: offer, accept the price asked, or leave.
 
     The reward is the buyer's share of the surplus, ``(worth - price) / (worth - reserve)``: 1 at the dealer's lowest
-    price, 0 for leaving, negative for paying more than the car is worth. Half of it is a success.
+    price, 0 for leaving, negative for paying more than the car is worth. A reward of at least 0.5 is a success.
 
     Args:
-        max_patience: rounds that a dealer has time for at most, 2 to 20; the least is half of it.
-        tightness: how much less the car is worth than the first price asked, 0 to 0.5; the more, the less to share.
-        turn_cost: what a turn costs.
+        max_patience: most rounds of a dealer's patience, 2 to 20; the fewest are half of it.
+        tightness: share by which the car's worth is below the first asked price, 0 to 0.5. The larger it is, the
+            smaller is the surplus.
+        turn_cost: cost of a turn, taken off the reward.
 
     Raises:
         UsageError: a value is out of range.
@@ -117,7 +120,7 @@ class CarDealerEnv(SoloGame):
         car = CARS[int(self.np_random.integers(len(CARS)))]
         while True:
             self.dealer, self._worth = self._draw(knobs)
-            if self._share(best_price(self.dealer)) >= 0.75:  # there is something to be had by bargaining
+            if self._share(best_price(self.dealer)) >= 0.75:  # so that bargaining pays
                 break
         return f"A used {car}. To you it is worth {self._worth}. The dealer asks for {self.dealer.asked}."
 
@@ -143,7 +146,7 @@ class CarDealerEnv(SoloGame):
         self.charge(self._turn_cost, "turn")
         if price < 0:
             raise ToolError("a price is at least 0", "invalid_arguments")
-        if price > self.dealer.asked:  # a reward without a bound would be one that nothing can learn from
+        if price > self.dealer.asked:  # otherwise the reward would be unbounded
             raise ToolError(f"the dealer asks for {self.dealer.asked}; offer that or less", "invalid_arguments")
         if price >= self.dealer.next_asked:
             return self._sell(price)
@@ -173,16 +176,16 @@ class CarDealerEnv(SoloGame):
     def _share(self, price: int) -> float:
         return (self._worth - price) / (self._worth - self.dealer.reserve)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
         return canonical([self._worth, self.dealer.asked, self.dealer.reserve, self.dealer.patience])
 
     def oracle(self) -> Message:
-        """The best offer of a buyer who sees through the dealer."""
+        """Return the best offer of a buyer who knows the dealer."""
         return self.move_of("offer", price=best_offer(self.dealer))
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """To accept, to leave, and offers from half of the price asked to all of it."""
+        """Return accept, leave, and offers from half of the asked price to the asked price."""
         shares = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
         return ("accept", "leave", *(f"offer: {round(share * self.dealer.asked)}" for share in shares))

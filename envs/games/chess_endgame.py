@@ -1,8 +1,8 @@
 """``agentgym/ChessEndgame-v0``: mate a lone king with king and queen, or king and rook.
 
 After LMRL-Gym's endgames ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models", Abdulhai
-et al., 2023). The rules are python-chess's (extra ``chess``); the defence and the oracle follow a table of distances to
-mate (:mod:`agentgym.envs.games.chess_endgame`).
+et al., 2023). python-chess (extra ``chess``) implements the rules. The defence and the oracle follow a table of
+distances to mate.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PIECES: dict[Piece, int] = {"queen": chess.QUEEN, "rook": chess.ROOK}
 class ChessEndgameEnv(SoloGame):
     """Mate a lone king with king and queen or rook; the reward is 1 for mate, 0 for a draw.
 
-    Black takes an unprotected piece, and otherwise holds out as long as it can; of moves as good as each other the seed
-    draws one.
+    Black captures an unprotected piece, and otherwise delays mate as long as possible. The seed draws among equally
+    good moves.
 
     Args:
-        pieces: which endgames there are: queen, rook.
-        max_distance: moves to mate with best play at the start, at most (16 with the rook, 10 with the queen).
+        pieces: pieces of the endgames: ``queen``, ``rook``.
+        max_distance: most moves to mate with best play at the start (at most 16 with the rook, 10 with the queen).
         defence: ``optimal``, or ``random``.
         max_turns: turns after which an episode is truncated.
 
@@ -52,7 +52,7 @@ class ChessEndgameEnv(SoloGame):
     """
 
     board = SinceReset[chess.Board]()
-    """The board of the current episode."""
+    """Board of the current episode."""
     _piece: Piece = "queen"
 
     def __init__(
@@ -119,7 +119,7 @@ class ChessEndgameEnv(SoloGame):
         raise ToolError(f"{wanted[:20]!r} is no legal move; there are: {legal}", "illegal_move")
 
     def _answer(self) -> chess.Move:
-        """Black's move: one that takes, else one that puts mate off longest."""
+        """Return Black's move: a capture, else a move that delays mate longest."""
         moves = sorted(self.board.legal_moves, key=chess.Move.uci)
         if self._defence == "optimal":
             worth = [64 if self.board.is_capture(move) else self._distance_after(move) for move in moves]
@@ -127,7 +127,7 @@ class ChessEndgameEnv(SoloGame):
         return moves[int(self.np_random.integers(len(moves)))]
 
     def _distance_after(self, move: chess.Move) -> int:
-        """Moves to mate after a move of either side, -1 if there is none any more."""
+        """Return the moves to mate after a move of either side, or -1 if mate is no longer possible."""
         self.board.push(move)
         try:
             kings = (self.board.king(True), self.board.king(False))
@@ -150,10 +150,10 @@ class ChessEndgameEnv(SoloGame):
         )
         return f"{self.board}\n{squares}."
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """The pieces and who moves, without the counters of moves."""
+        """Return a key of the pieces and the side to move, without move counters."""
         return str(self.board.epd())
 
     def dump_state(self) -> Any:
@@ -164,7 +164,7 @@ class ChessEndgameEnv(SoloGame):
         self.board = board.copy(stack=False)
 
     def oracle(self) -> Message:
-        """A move on the shortest way to mate."""
+        """Return a move on the shortest way to mate."""
         moves = sorted(self.board.legal_moves, key=chess.Move.uci)
         distances = {move: self._distance_after(move) for move in moves}
         best = min((move for move in moves if distances[move] >= 0), key=lambda move: distances[move], default=moves[0])
@@ -174,8 +174,8 @@ class ChessEndgameEnv(SoloGame):
         return tuple(sorted(f"move: {move.uci()}" for move in self.board.legal_moves))
 
 
-# ------------------------ how many moves to mate, in every position of king and queen, or king and rook, against a king
-# Retrograde analysis: from the mates backwards, all positions at a time. Squares are numbered as python-chess does, a1
+# ------------------------ distances to mate in all positions of king and queen, or king and rook, against a king
+# Retrograde analysis: backwards from the mates, for all positions at once. Squares are numbered as in python-chess: a1
 # is 0 and h8 is 63; tables are indexed by (white king, white piece, black king).
 
 Piece = Literal["queen", "rook"]
@@ -188,17 +188,19 @@ DIAGONAL = ((1, 1), (1, -1), (-1, -1), (-1, 1))
 
 @dataclass(frozen=True, slots=True)
 class EndgameTable:
-    """Distances to mate with best play on both sides, ``[64, 64, 64]``; -1 where there is none, or no such position."""
+    """Distances to mate with best play on both sides, ``[64, 64, 64]``; -1 if there is no forced mate or the position
+    is illegal.
+    """
 
     white: Table
-    """White to move: own moves until black is mated."""
+    """With White to move: White's moves until mate."""
     black: Table
-    """Black to move: white's moves until black is mated; 0 is mate."""
+    """With Black to move: White's moves until mate; 0 is mate."""
 
 
 @cache
 def endgame_table(piece: Piece) -> EndgameTable:
-    """The table of a piece, made in about a second and kept.
+    """Return the table of a piece, which is computed in about a second and cached.
 
     Example:
         >>> int(endgame_table("rook").white.max()), int(endgame_table("queen").white.max())
@@ -221,7 +223,7 @@ def endgame_table(piece: Piece) -> EndgameTable:
 
 
 class _Geometry:
-    """The moves that there are."""
+    """The possible moves as boolean arrays over squares."""
 
     def __init__(self, piece: Piece) -> None:
         self.king = _king_steps()
@@ -229,16 +231,16 @@ class _Geometry:
         squares = np.arange(64)
         wk, wp, bk = np.meshgrid(squares, squares, squares, indexing="ij")
         self.is_position: Bools = (wk != wp) & (wp != bk) & (wk != bk) & ~self.king[wk, bk]
-        # what the piece attacks; the black king hides nothing from it, since it is the one that moves away
+        # attacked squares; the black king does not block, since it is the king that moves away
         self.attacks: Bools = self.line[None] & self.clear.transpose(2, 0, 1)
         self.is_white_to_move: Bools = self.is_position & ~self.attacks
 
     def mates(self) -> Bools:
-        """Black to move, attacked, and without a legal move."""
+        """Return the positions with Black to move in which Black is mated."""
         return self.attacks & self.is_position & ~self._has_move()
 
     def can_reach(self, lost: Bools) -> Bools:
-        """White can move into one of these positions."""
+        """Return the positions in which White can move into one of the given positions."""
         reached = np.zeros_like(lost)
         for start in range(64):
             for end in np.flatnonzero(self.king[start]):
@@ -249,7 +251,9 @@ class _Geometry:
         return reached
 
     def only_reach(self, won: Bools) -> Bools:
-        """Black to move, and every move leads into one of these positions; mates are among them, stalemates are not."""
+        """Return the positions in which every move of Black leads into the given ones, including mates but not
+        stalemates.
+        """
         all_lost: Bools = self.is_position & (self.attacks | self._has_move())
         for start in range(64):
             for end in np.flatnonzero(self.king[start]):
@@ -264,7 +268,9 @@ class _Geometry:
         return found
 
     def _is_legal(self, square: int) -> Bools:
-        """The black king may go to a square, ``[white king, white piece]``; to take the piece is to draw."""
+        """Return where the black king may move to a square, ``[white king, white piece]``. Capturing the piece is a
+        draw.
+        """
         legal: Bools = ~self.king[:, square, None] & ~self.attacks[:, :, square]
         legal[square] = False
         return legal
@@ -277,7 +283,7 @@ def _king_steps() -> Bools:
 
 
 def _lines(directions: tuple[tuple[int, int], ...]) -> tuple[Bools, Bools]:
-    """``line[a, b]``: b is in a line from a; ``clear[a, b, c]``: c is neither between a and b nor b itself."""
+    """Return ``line[a, b]``: b is on a line from a; ``clear[a, b, c]``: c is neither between a and b nor b."""
     line, clear = np.zeros((64, 64), dtype=np.bool_), np.ones((64, 64, 64), dtype=np.bool_)
     for start in range(64):
         for d_file, d_rank in directions:

@@ -1,7 +1,7 @@
-"""``agentgym/GuessCity-v0``: which city of a generated country is meant?
+"""``agentgym/GuessCity-v0``: find the hidden city on a generated map.
 
 After LMRL-Gym's Guess My City ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models",
-Abdulhai et al., 2023), whose answers come from a language model; here they come from a generated map.
+Abdulhai et al., 2023), in which a language model answers. Here the answers come from a generated map.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Feature = Literal["harbour", "university", "castle", "airport", "cathedral"]
 
 @dataclass(frozen=True, slots=True)
 class City:
-    """A city on the map: kilometres to the north and the east of a corner, and thousands of people."""
+    """A city on the map: kilometres north and east of a corner, and thousands of inhabitants."""
 
     name: str
     north: int
@@ -45,15 +45,15 @@ _MEASURES: dict[Comparison, Callable[[City], int]] = {
 
 
 class GuessCityEnv(GuessingEnv):
-    """Find out by yes/no questions which city of a map is meant, and name it.
+    """Find the hidden city of a map with yes/no questions and name it.
 
-    Cities are compared with others (north of, east of, larger than) or asked for what they have. Map and cities are
-    drawn from the seed. The reward is 1 for the right name and ``-question_cost`` for every turn.
+    Questions compare the hidden city with another one (north of, east of, larger than) or ask for a feature. The seed
+    draws map and cities. The reward is 1 for the right name and ``-question_cost`` for every turn.
 
     Args:
-        num_cities: cities on the map, 2 to 60.
-        question_cost: what a turn costs.
-        max_turns: questions and guesses together.
+        num_cities: number of cities on the map, 2 to 60.
+        question_cost: cost of a turn, taken off the reward.
+        max_turns: most questions and guesses together.
 
     Raises:
         UsageError: a value is out of range.

@@ -1,4 +1,4 @@
-"""``agentgym/GuessNumber-v0``: find a number. The smallest game in which turns depend on each other."""
+"""``agentgym/GuessNumber-v0``: find a number, the simplest game in which turns depend on each other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from agentgym.types import Message, Task
 class GuessNumberEnv(SoloGame):
     """Find a number by guessing.
 
-    The reward is 1 for the number. A guess has to differ from those before it; with hints it can halve what is left.
+    The reward is 1 for the number. A good guess differs from earlier ones; with hints it can halve the remaining range.
 
     Args:
-        largest: the number is between 1 and this, 2 to 1,000,000.
-        hints: a wrong guess is told to be too low or too high, not only to be wrong.
-        max_turns: turns after which an episode is truncated; None takes one for each number, or what halving needs if
-            there are hints.
+        largest: largest possible number, 2 to 1,000,000; the smallest is 1.
+        hints: the reply to a wrong guess says whether it is too low or too high.
+        max_turns: turns after which an episode is truncated; None allows one per number, or, with hints, as many as
+            bisection needs.
 
     Raises:
         UsageError: a value is out of range.
@@ -37,7 +37,7 @@ class GuessNumberEnv(SoloGame):
     _hints: bool = False
     _number: int = 0
     _wrong: tuple[int, ...] = ()
-    """Guesses so far."""
+    """Wrong guesses so far."""
 
     def __init__(
         self,
@@ -74,18 +74,18 @@ class GuessNumberEnv(SoloGame):
             return "Too low." if number < self._number else "Too high."
         return "Wrong."
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """Return what is known: the numbers that are left."""
+        """Return a key of the remaining numbers."""
         return canonical([self._number, self._left()])
 
     def oracle(self) -> Message:
-        """The number, which an agent cannot know at first."""
+        """Guess the number, which an agent cannot know at first."""
         return self.move_of("guess", number=self._number)
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Every number that a guess may be, at most a thousand of them."""
+        """Return all possible guesses, at most a thousand."""
         return tuple(f"guess: {number}" for number in range(1, min(self._largest, 1000) + 1))
 
     def _left(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Games in which one asks yes/no questions about a hidden thing, and then names it."""
+"""Base class of games in which the agent asks yes/no questions about a hidden object and then names it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ YES, NO = "Yes.", "No."
 
 
 class GuessingEnv(SoloGame):
-    """Remembers which things the answers leave, which is all there is to know of a game's past.
+    """A guessing game whose state is the set of objects that the answers leave.
 
-    Subclasses make the things in :meth:`make`, ask by :meth:`answer` in tools of theirs, and list their questions for
-    the oracle in :meth:`questions`. The reward is 1 for the right name and ``-question_cost`` for every turn.
+    Subclasses create the objects in :meth:`make`, use :meth:`answer` in their tools, and list all questions for the
+    oracle in :meth:`questions`. The reward is 1 for the right name and ``-question_cost`` for every turn.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ("_names", "_secret", "_left")
@@ -35,10 +35,10 @@ class GuessingEnv(SoloGame):
         self._question_cost = question_cost
         super().__init__(knobs, max_turns=max_turns, render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------ what subclasses implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     def make(self, knobs: Mapping[str, object]) -> Sequence[str]:
-        """Make the things of an episode from ``self.np_random``; gives their names."""
+        """Create the objects of an episode with ``self.np_random`` and return their names."""
         raise NotImplementedError(f"{type(self).__name__} must implement make(knobs)")
 
     def introduction(self) -> str:
@@ -46,7 +46,7 @@ class GuessingEnv(SoloGame):
         raise NotImplementedError(f"{type(self).__name__} must implement introduction()")
 
     def questions(self) -> Sequence[tuple[ToolCall, Callable[[int], bool]]]:
-        """Every question, with whether its answer is yes for a thing."""
+        """Return all questions, each with a function that returns True if the answer is yes for an object."""
         raise NotImplementedError(f"{type(self).__name__} must implement questions()")
 
     # ------------------------------------------------------------------------------------------------- an episode
@@ -60,14 +60,14 @@ class GuessingEnv(SoloGame):
         return self.introduction()
 
     def answer(self, holds: Callable[[int], bool]) -> str:
-        """Answer a question, and remember what it rules out."""
+        """Answer a question and remove the objects that it rules out."""
         self.charge(self._question_cost, "question")
         is_yes = holds(self._secret)
         self._left = tuple(thing for thing in self._left if holds(thing) == is_yes)
         return YES if is_yes else NO
 
     def name_it(self, name: str) -> str:
-        """The player says what the thing is."""
+        """Check a guess of the object's name."""
         thing = self.thing(name)
         self.charge(self._question_cost, "question")
         if thing == self._secret:
@@ -77,10 +77,10 @@ class GuessingEnv(SoloGame):
         return NO
 
     def thing(self, name: str) -> int:
-        """The number of a thing.
+        """Return the index of an object.
 
         Raises:
-            ToolError: there is none of this name.
+            ToolError: no object has this name.
         """
         wanted = name.strip().casefold()
         for number, known in enumerate(self._names):
@@ -88,14 +88,14 @@ class GuessingEnv(SoloGame):
                 return number
         raise ToolError(f"there is no {name.strip()[:40]!r}; there are: {', '.join(self._names)}", "unknown_name")
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """Return what is hidden, and what the answers leave, by whatever questions."""
+        """Return a key of the hidden object and the remaining objects, independent of the questions."""
         return canonical([self._secret, self._left])
 
     def oracle(self) -> Message:
-        """The question that halves what is left best; then the name."""
+        """Return the question that best halves the remaining objects, and finally the name."""
         call = ToolCall("guess", {"name": self._names[self._left[0]]}, "0")
         if len(self._left) > 1:
             half = len(self._left) / 2

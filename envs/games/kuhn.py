@@ -1,4 +1,4 @@
-"""``agentgym/KuhnPoker-v0``: the smallest poker, whose equilibria are known.
+"""``agentgym/KuhnPoker-v0``: the simplest poker game, whose equilibria are known.
 
 Source: H. W. Kuhn, "A Simplified Two-Person Poker" (Contributions to the Theory of Games I, 1950).
 """
@@ -19,36 +19,39 @@ from agentgym.types import Task
 CARDS = ("jack", "queen", "king")
 PASS, BET = "pass", "bet"
 GAME_VALUE = -1 / 18
-"""What the first player gets where both play an equilibrium, in chips a game."""
+"""Mean return of the first player at an equilibrium, in chips per game."""
 
 ENDS: tuple[tuple[str, ...], ...] = ((PASS, PASS), (BET, PASS), (BET, BET), (PASS, BET, PASS), (PASS, BET, BET))
 
 
 @dataclass(frozen=True, slots=True)
 class KuhnState:
-    """Each player's card, 0 to 2, and what was done so far."""
+    """Each player's card, 0 to 2, and the actions so far."""
 
     cards: tuple[int, int]
     history: tuple[str, ...] = ()
 
     @property
     def player(self) -> int:
+        """Player to move."""
         return len(self.history) % 2
 
     def actions(self) -> tuple[str, ...]:
+        """Return the legal actions; empty at the end."""
         return () if self.history in ENDS else (PASS, BET)
 
     def after(self, action: str) -> KuhnState:
+        """Return the state after an action."""
         return KuhnState(self.cards, (*self.history, action))
 
     def returns(self) -> tuple[float, float]:
-        """Chips won: the ante of 1 each, and 1 more of whoever bet or called.
+        """Return the chips won: an ante of 1 each, and 1 more from a player who bet or called.
 
         Example:
             >>> KuhnState((2, 1), ("pass", "bet", "bet")).returns()
             (2.0, -2.0)
         """
-        if self.history[-2:] == (BET, PASS):  # the one who passed gives up the ante
+        if self.history[-2:] == (BET, PASS):  # the player who passed loses the ante
             first = 1.0 if len(self.history) == 2 else -1.0
         else:
             stake = 2.0 if self.history[-1] == BET else 1.0
@@ -56,7 +59,7 @@ class KuhnState:
         return (first, -first)
 
     def view(self, player: int) -> str:
-        """The player's card and what was done: a perfect memory of all the player has seen."""
+        """Return the player's card and all actions, which is a complete memory of the player's observations."""
         said = f"Your card: {CARDS[self.cards[player]]}. So far: {' '.join(self.history) or 'nothing'}."
         if self.actions():
             return f"{said} {PASS} or {BET}?"
@@ -69,23 +72,23 @@ class KuhnState:
 
 
 DEALS = tuple(KuhnState(cards) for cards in permutations(range(len(CARDS)), 2))
-"""The six deals, each as likely as the others."""
+"""The six deals, all equally likely."""
 
 CHOICES: tuple[tuple[str, ...], ...] = ((), (PASS,), (BET,), (PASS, BET))
-"""What was done before a player chooses."""
+"""Histories at which a player chooses."""
 
 INFORMATION_SETS = {
     KuhnState(deal.cards, history).view(len(history) % 2): KuhnState(deal.cards, history)
     for history in CHOICES
     for deal in DEALS
 }
-"""The twelve things a player can know when it chooses, each with a position in which it does."""
+"""The twelve information states in which a player chooses, each with an example position."""
 
 
 def equilibrium(alpha: float = 1 / 3) -> Policy:
-    """An equilibrium: the first player bluffs with the jack with probability ``alpha``, 0 to 1/3.
+    """Return an equilibrium in which the first player bluffs with the jack with probability ``alpha``, 0 to 1/3.
 
-    Source: Kuhn (1950); the second player's part is the same in all of them.
+    Source: Kuhn (1950). The second player's strategy is the same in all equilibria.
 
     Example:
         >>> policy = equilibrium(0.2)
@@ -106,22 +109,22 @@ _EQUILIBRIUM = equilibrium()
 
 
 def equilibrium_opponent(state: KuhnState, rng: np.random.Generator) -> str:
-    """Plays an equilibrium, which no policy beats in the long run."""
+    """Return a move of an equilibrium, which no policy beats in the long run."""
     return BET if rng.random() < _EQUILIBRIUM[state.view(state.player)][BET] else PASS
 
 
 class KuhnPokerEnv(GameEnv):
     """Kuhn poker: three cards, one bet, two players; chips won are the reward.
 
-    Both players ante one chip and get a card. A player passes or bets one chip; who passes after a bet gives up, else
-    the higher card wins. Where both play an equilibrium the first player loses 1/18 of a chip a game. There is no
-    oracle: equilibria are mixed, and no policy wins every deal.
+    Both players ante one chip and get a card. A player passes or bets one chip. A player who passes after a bet folds;
+    otherwise the higher card wins. At an equilibrium the first player loses 1/18 of a chip per game. There is no
+    oracle, since equilibria are mixed and no policy wins every deal.
 
     Args:
         opponent: ``equilibrium``, ``random``, or ``self``.
-        seat: 0 moves first, 1 second; None draws.
-        explain: the first message to a player has the rules.
-        max_errors: impossible moves a player may make before it forfeits the two chips that can be lost at most.
+        seat: the agent's seat, 0 (moves first) or 1; None draws one per episode.
+        explain: include the rules in the first message to a player.
+        max_errors: impossible moves that a player may make before it forfeits two chips, the largest possible loss.
 
     Example:
         >>> env = KuhnPokerEnv(opponent="self", explain=False)

@@ -1,7 +1,7 @@
-"""``agentgym/Maze-v0``: find the way out of a maze of which only the nearest walls are seen.
+"""``agentgym/Maze-v0``: find the way out of a maze in which only adjacent walls are visible.
 
 After LMRL-Gym's maze ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models", Abdulhai et
-al., 2023), which has a fully and a partially observed form; mazes and texts are ours.
+al., 2023), which has a fully and a partially observed version. Mazes and texts are agentgym's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentgym.tool import tool
 from agentgym.types import Message, Task
 
 Cell = tuple[int, int]
-"""Row from the north, column from the west."""
+"""Row from the north and column from the west, both from 0."""
 Direction = Literal["north", "east", "south", "west"]
 STEPS: dict[Direction, Cell] = {"north": (-1, 0), "east": (0, 1), "south": (1, 0), "west": (0, -1)}
 _KNOBS = ("size", "loops")
@@ -28,27 +28,27 @@ _KNOBS = ("size", "loops")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A maze: which neighbouring cells are joined, where one begins, and where the exit is."""
+    """A maze: passages between cells, start, and exit."""
 
     size: int
     passages: frozenset[tuple[Cell, Cell]] = field(repr=False)
-    """Both orders of every joined pair."""
+    """Pairs of connected cells, in both orders."""
     start: Cell
     goal: Cell
 
     def exits(self, cell: Cell) -> tuple[Direction, ...]:
-        """Return the ways from a cell."""
+        """Return the directions of a cell's passages."""
         return tuple(name for name in STEPS if (cell, moved(cell, name)) in self.passages)
 
 
 def moved(cell: Cell, direction: Direction) -> Cell:
-    """The neighbour of a cell."""
+    """Return the neighbour of a cell."""
     row, column = STEPS[direction]
     return (cell[0] + row, cell[1] + column)
 
 
 def make_plan(rng: np.random.Generator, size: int, loops: float) -> Plan:
-    """A maze by randomised depth-first search, a share of the walls that are left taken out.
+    """Make a maze by randomised depth-first search, and remove the share ``loops`` of the remaining walls.
 
     Example:
         >>> plan = make_plan(np.random.default_rng(0), 4, 0.0)
@@ -77,7 +77,7 @@ def make_plan(rng: np.random.Generator, size: int, loops: float) -> Plan:
 
 
 def way(plan: Plan, cell: Cell) -> tuple[Direction, ...]:
-    """The shortest way from a cell to the exit."""
+    """Return the shortest path from a cell to the exit."""
     came: dict[Cell, tuple[Cell, Direction] | None] = {cell: None}
     left = deque([cell])
     while left:
@@ -96,16 +96,17 @@ def way(plan: Plan, cell: Cell) -> tuple[Direction, ...]:
 
 
 class MazeEnv(SoloGame):
-    """Find the way out of a maze by moving; only the passages of the cell one is in are seen.
+    """Find the way out of a maze. The agent sees only the passages of its own cell.
 
     The reward is 1 for getting out and ``-step_cost`` for every turn.
 
     Args:
         size: cells along each side, 2 to 30.
-        loops: share of superfluous walls that are missing, 0 to 1; with 0 there is one way to everywhere.
-        shows_position: every observation says where one is and where the exit is.
-        step_cost: what a turn costs.
-        max_turns: turns after which an episode is truncated; None takes 4 for each cell.
+        loops: share of removable walls that are missing, 0 to 1; with 0 there is exactly one path between any two
+            cells.
+        shows_position: every observation contains the positions of the agent and the exit.
+        step_cost: cost of a turn, taken off the reward.
+        max_turns: turns after which an episode is truncated; None allows 4 per cell.
 
     Raises:
         UsageError: a value is out of range.
@@ -120,7 +121,7 @@ class MazeEnv(SoloGame):
 
     state_names = ("plan", "_at")
     plan = SinceReset[Plan]()
-    """The maze of the current episode."""
+    """Maze of the current episode."""
     _at: Cell = (0, 0)
 
     def __init__(
@@ -168,13 +169,13 @@ class MazeEnv(SoloGame):
         (row, column), (goal_row, goal_column) = self._at, self.plan.goal
         return f"Row {row}, column {column}; the exit: row {goal_row}, column {goal_column}. {passages}"
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
         return canonical([self._at, self.plan.goal])
 
     def oracle(self) -> Message:
-        """A step on the shortest way, which an agent that sees only passages cannot know."""
+        """Return a step on the shortest path, which an agent that sees only passages cannot know."""
         return self.move_of("move", direction=way(self.plan, self._at)[0])
 
     def admissible_actions(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""``agentgym/Negotiation-v0``: trade goods whose worth only you know; who gains more wins.
+"""``agentgym/Negotiation-v0``: trade goods with private values; the player who gains more wins.
 
 After the two-player negotiation games of TextArena, which SPIRAL ("Self-Play on Zero-Sum Games Incentivizes Reasoning")
-trains on; goods, numbers and texts are ours.
+trains on; goods, numbers and texts are agentgym's.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from agentgym.types import Task
 GOODS = ("wheat", "wood", "ore")
 BASE_VALUES = (6, 10, 15)
 SPREAD = 0.4
-"""A player's value of a good differs from the base by at most this share."""
+"""Largest relative difference between a player's value of a good and the base value."""
 LARGEST_TRADE = 3
 
 Amounts = tuple[int, int, int]
-"""Of wheat, wood and ore."""
+"""Amounts of wheat, wood and ore."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """An exchange as the one who offers it sees it; goods by their numbers.
+    """An exchange from the offering player's point of view, with goods by index.
 
     Example:
         >>> str(Trade(give=1, num_given=2, take=2, num_taken=1))
@@ -45,7 +45,7 @@ class Trade:
         return f"offer {self.num_given} {GOODS[self.give]} for {self.num_taken} {GOODS[self.take]}"
 
     def gain(self, values: Amounts) -> int:
-        """Return the gain of the one who offers it, by its own values."""
+        """Return the offering player's gain under its own values."""
         return self.num_taken * values[self.take] - self.num_given * values[self.give]
 
 
@@ -59,7 +59,7 @@ TRADES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class NegotiationState:
-    """Holdings and values of both players, the offer on the table, and the turns that are left."""
+    """Holdings and values of both players, the open offer, and the turns left."""
 
     values: tuple[Amounts, Amounts]
     holdings: tuple[Amounts, Amounts]
@@ -69,19 +69,19 @@ class NegotiationState:
     gains: tuple[int, int] = (0, 0)
 
     def actions(self) -> tuple[str, ...]:
-        """``pass``, ``accept`` where there is an offer, and every trade that both players have the goods for."""
+        """Return ``pass``, ``accept`` if there is an offer, and all trades for which both players have the goods."""
         if not self.num_left:
             return ()
         accept = ("accept",) if self.offer is not None else ()
         return ("pass", *accept, *(str(trade) for trade in TRADES if self.can(trade)))
 
     def can(self, trade: Trade) -> bool:
-        """Return True if the player who is on, and the other, have the goods."""
+        """Return True if both players have the goods for a trade."""
         mine, others = self.holdings[self.player], self.holdings[1 - self.player]
         return mine[trade.give] >= trade.num_given and others[trade.take] >= trade.num_taken
 
     def after(self, action: str) -> NegotiationState:
-        """Whatever does not accept an offer declines it."""
+        """Return the state after an action. Any action but ``accept`` declines an open offer."""
         done = replace(self._traded() if action == "accept" else self, offer=None)
         made = next((trade for trade in TRADES if str(trade) == action), None)
         return replace(done, player=1 - self.player, num_left=self.num_left - 1, offer=made)
@@ -103,11 +103,12 @@ class NegotiationState:
         return replace(self, holdings=(first, second), gains=(gains[0], gains[1]))
 
     def returns(self) -> tuple[float, float]:
+        """Return 1 for the player who gained more, -1 for the other, and 0 for a tie."""
         ahead = float(np.sign(self.gains[0] - self.gains[1]))
         return (ahead, -ahead)
 
     def view(self, player: int) -> str:
-        """Both players' goods, the player's own values and gain, and the offer."""
+        """Return both players' goods, the player's own values and gain, and the open offer."""
         lines = [
             f"You have {_amounts(self.holdings[player])}; the other has {_amounts(self.holdings[1 - player])}.",
             f"Your values: {_amounts(self.values[player])}. You have gained {self.gains[player]}.",
@@ -126,7 +127,7 @@ def _amounts(amounts: Amounts) -> str:
 
 
 def winning_trades(state: NegotiationState, player: int) -> list[Trade]:
-    """Trades a player can offer by which both gain, the player more; the best for the player first."""
+    """Return the trades by which both players gain, the offering player more; its best one first."""
     mine, others = state.values[player], state.values[1 - player]
     there = replace(state, player=player)
     found = [t for t in TRADES if there.can(t) and t.gain(mine) > -t.gain(others) > 0]
@@ -134,7 +135,7 @@ def winning_trades(state: NegotiationState, player: int) -> list[Trade]:
 
 
 def naive_opponent(state: NegotiationState, rng: np.random.Generator) -> str:
-    """Accepts whatever it gains by, not minding that the other may gain more; offers what it would gain by."""
+    """Accept any trade with a gain, even if the other player gains more, and offer such trades."""
     values = state.values[state.player]
     if state.offer is not None and -state.offer.gain(values) > 0:
         return "accept"
@@ -143,16 +144,16 @@ def naive_opponent(state: NegotiationState, rng: np.random.Generator) -> str:
 
 
 class NegotiationEnv(GameEnv):
-    """Trade wheat, wood and ore whose worth only you know; who gained more by its own values wins.
+    """Trade wheat, wood and ore with private values. The player who gains more under its own values wins.
 
-    Players move in turn: ``offer 2 wood for 1 ore``, ``accept`` or ``pass``. In every deal both players could win
-    against one who accepts whatever it gains by. The oracle knows both players' values.
+    Players move in turn: ``offer 2 wood for 1 ore``, ``accept`` or ``pass``. In every deal, each player could win
+    against a player who accepts every trade with a gain. The oracle knows both players' values.
 
     Args:
         opponent: ``naive``, ``random``, or ``self``.
-        seat: 0 moves first, 1 second; None draws.
-        num_turns: turns of both players together, 2 to 20.
-        explain: the first message to a player has the rules.
+        seat: the agent's seat, 0 (moves first) or 1; None draws one per episode.
+        num_turns: number of turns of both players together, 2 to 20.
+        explain: include the rules in the first message to a player.
         max_errors: impossible moves a player may make before it forfeits.
 
     Raises:
@@ -188,7 +189,7 @@ class NegotiationEnv(GameEnv):
         super().__init__(opponent=opponent, seat=seat, explain=explain, max_errors=max_errors, render_mode=render_mode)
 
     def deal(self, task: Task) -> NegotiationState:
-        """Goods and values such that each player has a winning trade to offer."""
+        """Draw goods and values with which each player has a winning trade to offer."""
         while True:
             state = NegotiationState(
                 values=(self._draw_values(), self._draw_values()),
@@ -207,7 +208,7 @@ class NegotiationEnv(GameEnv):
         return (wheat, wood, ore)
 
     def best_action(self, state: GameState) -> str:
-        """Offers the trade by which it wins most, declines the rest, and stops when it is ahead."""
+        """Return the offer with the largest lead, decline other offers, and pass when ahead."""
         assert isinstance(state, NegotiationState)
         player = state.player
         if state.gains[player] > state.gains[1 - player]:

@@ -1,4 +1,4 @@
-"""``agentgym/TicTacToe-v0``: tic-tac-toe by the numbers of squares."""
+"""``agentgym/TicTacToe-v0``: tic-tac-toe with numbered squares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 @dataclass(frozen=True, slots=True)
 class TicTacToeState:
-    """The nine squares from the top left, each a mark or a space.
+    """The nine squares from the top left, each with a mark or a space.
 
     Example:
         >>> TicTacToeState("XX OO    ").after("3").returns()
@@ -30,31 +30,35 @@ class TicTacToeState:
 
     @property
     def player(self) -> int:
+        """Player to move."""
         return int(self.board.count("X") > self.board.count("O"))
 
     @property
     def winner(self) -> int | None:
-        """The player who has three in a line, if one has."""
+        """Player with three marks in a line, or None."""
         for a, b, c in LINES:
             if self.board[a] != " " and self.board[a] == self.board[b] == self.board[c]:
                 return MARKS.index(self.board[a])
         return None
 
     def actions(self) -> tuple[str, ...]:
+        """Return the numbers of the free squares; empty at the end."""
         if self.winner is not None:
             return ()
         return tuple(str(square + 1) for square, mark in enumerate(self.board) if mark == " ")
 
     def after(self, action: str) -> TicTacToeState:
+        """Return the state after a move."""
         at = int(action) - 1
         return TicTacToeState(self.board[:at] + MARKS[self.player] + self.board[at + 1 :])
 
     def returns(self) -> tuple[float, float]:
+        """Return 1 for the winner and -1 for the loser, or 0 for a draw."""
         first = {0: 1.0, 1: -1.0, None: 0.0}[self.winner]
         return (first, -first)
 
     def view(self, player: int) -> str:
-        """The board, free squares shown by their numbers."""
+        """Return the board with the numbers of free squares."""
         shown = [str(at + 1) if mark == " " else mark for at, mark in enumerate(self.board)]
         rows = "\n".join(" ".join(shown[row : row + 3]) for row in (0, 3, 6))
         if self.actions():
@@ -65,7 +69,7 @@ class TicTacToeState:
 
 @cache
 def value(state: TicTacToeState) -> float:
-    """Return what the first player gets if both play perfectly from here."""
+    """Return the first player's reward if both play perfectly from a position."""
     if not state.actions():
         return state.returns()[0]
     values = [value(state.after(action)) for action in state.actions()]
@@ -73,7 +77,7 @@ def value(state: TicTacToeState) -> float:
 
 
 def perfect_actions(state: TicTacToeState) -> tuple[str, ...]:
-    """The moves that keep what perfect play is worth.
+    """Return the moves of perfect play.
 
     Example:
         >>> perfect_actions(TicTacToeState("XX OO    "))
@@ -83,19 +87,19 @@ def perfect_actions(state: TicTacToeState) -> tuple[str, ...]:
 
 
 def perfect_opponent(state: TicTacToeState, rng: np.random.Generator) -> str:
-    """Any perfect move, each as likely as the others."""
+    """Return a perfect move, drawn uniformly."""
     actions = perfect_actions(state)
     return actions[int(rng.integers(len(actions)))]
 
 
 class TicTacToeEnv(GameEnv):
-    """Tic-tac-toe: say the number of a free square. A win is 1, a draw 0, a loss -1; not to lose is a success.
+    """Tic-tac-toe, played with the numbers of free squares. A win is 1, a draw 0, a loss -1; a draw is a success, too.
 
     Args:
         opponent: ``optimal``, ``random``, or ``self``.
-        seat: 0 is X and moves first, 1 is O; None draws.
-        num_random_moves: marks that are there at the start, drawn at random (0 to 4, no line of three).
-        explain: the first message to a player has the rules.
+        seat: the agent's seat, 0 (X, moves first) or 1 (O); None draws one per episode.
+        num_random_moves: number of random marks at the start (0 to 4, without a line of three).
+        explain: include the rules in the first message to a player.
         max_errors: impossible moves a player may make before it forfeits.
 
     Raises:
@@ -129,7 +133,7 @@ class TicTacToeEnv(GameEnv):
         super().__init__(opponent=opponent, seat=seat, explain=explain, max_errors=max_errors, render_mode=render_mode)
 
     def deal(self, task: Task) -> TicTacToeState:
-        """A position nobody has lost yet: after random moves that perfect play would answer with a draw."""
+        """Draw a position after random moves that is a draw under perfect play."""
         while True:
             state = TicTacToeState()
             for _ in range(self._num_random_moves):

@@ -1,4 +1,4 @@
-"""Unary feedback: a wrong answer is told to be wrong and nothing else, and one may try again.
+"""Unary feedback: the reply to a wrong answer is only "try again".
 
 Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (UFO, 2025), which turns single-turn data into
 episodes of several attempts. Reward and defaults are those of the released code (``ragen/env/metamathqa/env.py``),
@@ -30,7 +30,7 @@ _MARKED = re.compile(r"(?:answer\s*:|</?answer>|\\boxed\{)\s*(.+?)\s*(?:</answer
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:/\d+)?")
 
 Question = tuple[str, tuple[str, ...]]
-"""A question, and the answers that are right."""
+"""A question and its correct answers."""
 MakeQuestion = Callable[[np.random.Generator], Question]
 
 
@@ -62,7 +62,7 @@ def normalised(answer: str) -> str:
 
 
 def arithmetic(rng: np.random.Generator) -> Question:
-    """Sums, differences and products of small numbers.
+    """Make a question about sums, differences and products of small numbers.
 
     Example:
         >>> arithmetic(np.random.default_rng(0))
@@ -74,7 +74,7 @@ def arithmetic(rng: np.random.Generator) -> Question:
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
-    """Questions from a file of JSON lines with ``question`` and ``answers`` (or ``answer``).
+    """Read questions from a file of JSON lines with ``question`` and ``answers`` (or ``answer``).
 
     Raises:
         UsageError: there is no such file.
@@ -98,28 +98,29 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The attempts of an episode: the answers so far, normalised, None where there was none."""
+    """The attempts of an episode: normalised answers so far, None for an attempt without an answer."""
 
     answers: tuple[str | None, ...] = ()
 
     @property
     def num_different(self) -> int:
+        """Number of distinct answers."""
         return len({answer for answer in self.answers if answer is not None})
 
 
 class TryAgainEnv(Env):
-    """Answer a question; a wrong answer is answered by "Try again." and nothing else.
+    """Answer a question. The reply to a wrong answer is "Try again." and nothing else.
 
     The reward comes with the last attempt, in three parts: ``success``, ``decay ** (n - 1)`` if the n-th answer is
-    right; ``repetition``, minus ``repetition_penalty`` times the share of answers that repeated another; and
+    correct; ``repetition``, minus ``repetition_penalty`` times the share of answers that repeated another; and
     ``malformed``, ``malformed_reward`` for every attempt without an answer, which the other two parts do not count. It
-    is the reward of the shaper ``ufo``: use one of the two.
+    equals the reward of the shaper ``ufo``, so use only one of the two.
 
     Args:
-        data: questions as JSON lines with ``question`` and ``answers``; without it sums are made from the seed.
-        max_attempts: attempts, 1 to 20; with 1 it is the single-turn task.
+        data: file of questions as JSON lines with ``question`` and ``answers``; without it, the seed draws sums.
+        max_attempts: most attempts, 1 to 20; with 1 the task has a single turn.
         decay, repetition_penalty, malformed_reward: see above.
-        says: what is said to a wrong answer.
+        says: reply to a wrong answer.
 
     Raises:
         UsageError: a value is out of range, or there is no such file.
@@ -133,9 +134,9 @@ class TryAgainEnv(Env):
     """
 
     make_question: ClassVar[MakeQuestion] = staticmethod(arithmetic)
-    """How a question is made from a generator where there is no ``data``; subclasses have their own."""
+    """Function that makes a question with a random generator if there is no ``data``; subclasses may replace it."""
     question = SinceReset[Question]()
-    """The question of the current episode, and its answers."""
+    """Question of the current episode with its answers."""
     _attempts = Attempts()
 
     def __init__(
@@ -191,10 +192,12 @@ class TryAgainEnv(Env):
             self.award(self._malformed_reward * num_missing, "malformed", RewardRole.FORMAT)
         self.finish()
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Seeds, or the questions of the data: the first eight tenths to train on, one each to validate and test."""
+        """Return tasks by seed, or the questions of the data: 80 per cent for training, 10 each for validation and
+        testing.
+        """
         if self._questions is None or split not in SPLITS:
             return SeededTasks(split, 1_000_000 if split == "train" else 1_000)
         tenth = len(self._questions) // 10
@@ -208,7 +211,7 @@ class TryAgainEnv(Env):
         ]
 
     def state_key(self) -> str:
-        """The question, and which answers were tried, in whatever order."""
+        """Return a key of the question and the tried answers, independent of their order."""
         tried = sorted({answer for answer in self._attempts.answers if answer is not None})
         return canonical([self.question[0], tried])
 
@@ -222,7 +225,7 @@ class TryAgainEnv(Env):
         return Message("assistant", self.question[1][0])
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Numbers near a number that is the answer; for other answers nothing is listed."""
+        """Return numbers near the answer if it is a number, else nothing."""
         answer = self.question[1][0]
         if not answer.lstrip("-").isdecimal():
             return ()

@@ -1,7 +1,7 @@
-"""``agentgym/TwentyQuestions-v0``: which of some objects is meant? Yes/no questions about their attributes.
+"""``agentgym/TwentyQuestions-v0``: find a hidden object with yes/no questions about its attributes.
 
 After LMRL-Gym's Twenty Questions ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models",
-Abdulhai et al., 2023), whose answers come from a language model; here they come from a generated table.
+Abdulhai et al., 2023), in which a language model answers. Here the answers come from a generated table.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 
 
 class TwentyQuestionsEnv(GuessingEnv):
-    """Find out by yes/no questions which of some objects is meant, and name it.
+    """Find a hidden object with yes/no questions and name it.
 
-    Objects and their attributes are drawn from the seed; no two have all attributes alike. The reward is 1 for the
-    right name and ``-question_cost`` for every turn.
+    The seed draws objects and attributes. No two objects have the same attributes. The reward is 1 for the right name
+    and ``-question_cost`` for every turn.
 
     Args:
-        num_objects: objects to choose from, 2 to 40.
-        num_attributes: attributes that each of them has, 3 to 8.
-        shows_table: the first message says what each object is like; else only the answers tell.
-        question_cost: what a turn costs.
-        max_turns: questions and guesses together.
+        num_objects: number of objects, 2 to 40.
+        num_attributes: number of attributes of each object, 3 to 8.
+        shows_table: show the attributes of all objects in the first message; otherwise only answers reveal them.
+        question_cost: cost of a turn, taken off the reward.
+        max_turns: most questions and guesses together.
 
     Raises:
         UsageError: a value is out of range.

@@ -1,7 +1,7 @@
-"""``agentgym/Wordle-v0``: find a word of five letters in six guesses, told which letters are right.
+"""``agentgym/Wordle-v0``: find a word of five letters in six guesses, with a mark for each letter.
 
 The game is J. Wardle's (2021); LMRL-Gym has it as a task ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning
-with Language Models", Abdulhai et al., 2023). Words are ours (:mod:`agentgym.envs.games.wordle`).
+with Language Models", Abdulhai et al., 2023). The words are agentgym's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from agentgym.types import Message, Task
 
 HERE, ELSEWHERE, ABSENT = "+", "?", "-"
 WORD_SEED = 20
-"""Of the split of the words into those to train on and those to test with."""
+"""Seed of the split of the words into training, validation and test words."""
 
 
 def feedback(guess: str, secret: str) -> str:
-    """A mark for each letter: right here, in the word elsewhere, or not (any more) in it.
+    """Return a mark for each letter: ``+`` right here, ``?`` elsewhere in the word, ``-`` not (or not again) in it.
 
     Example:
         >>> feedback("apple", "paper")
@@ -49,7 +49,7 @@ def feedback(guess: str, secret: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def best_guess(left: tuple[str, ...]) -> str:
-    """The word among those left whose answers tell them apart best: most different answers, then the first.
+    """Return the remaining word whose feedback distinguishes the remaining words best; of equal ones the first.
 
     Example:
         >>> best_guess(("baker", "maker", "taker"))
@@ -59,7 +59,7 @@ def best_guess(left: tuple[str, ...]) -> str:
 
 
 def words_of(split: str) -> tuple[str, ...]:
-    """The secrets of a split; none is in two. A fifth each is for validation and testing.
+    """Return the secret words of a split. No word is in two splits; a fifth each is for validation and testing.
 
     Example:
         >>> len(words_of("train")), len(words_of("valid")), len(words_of("test"))
@@ -72,15 +72,16 @@ def words_of(split: str) -> tuple[str, ...]:
 
 
 class WordleEnv(SoloGame):
-    """Find a word of five letters in six guesses; every guess is answered by a mark for each letter.
+    """Find a word of five letters in six guesses. The reply to a guess has a mark for each letter.
 
-    ``+`` right here, ``?`` in the word elsewhere, ``-`` not in it. Any word of the list may be guessed; the secrets of
-    training, validation and testing differ. The reward is 1 for the word and ``-guess_cost`` for every guess.
+    ``+``: right here; ``?``: elsewhere in the word; ``-``: not in the word. Any word of the list may be guessed. The
+    secret words of training, validation and testing differ. The reward is 1 for the word and ``-guess_cost`` for every
+    guess.
 
     Args:
-        max_guesses: guesses until the word is shown, 1 to 20.
-        guess_cost: what a guess costs.
-        max_turns: turns after which an episode is truncated; None takes twice ``max_guesses``.
+        max_guesses: number of guesses, after which the word is shown, 1 to 20.
+        guess_cost: cost of a guess, taken off the reward.
+        max_turns: turns after which an episode is truncated; None allows twice ``max_guesses``.
 
     Raises:
         UsageError: a value is out of range.
@@ -140,18 +141,18 @@ class WordleEnv(SoloGame):
             return f"{guessed} {marks} It was {self._word}."
         return f"{guessed} {marks}"
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """As many tasks as a split has words, times ten; which word a task has is drawn by its seed."""
+        """Return ten tasks per word of the split. The seed of a task draws its word."""
         return SeededTasks(split, 10 * len(words_of(split)) if split in ("train", "valid", "test") else 0)
 
     def state_key(self) -> str:
-        """The secret, and the words that the answers leave, by whatever guesses; not how many guesses are left."""
+        """Return a key of the secret and the remaining words, independent of the guesses and their number."""
         return canonical([self._word, self._left])
 
     def oracle(self) -> Message:
-        """The guess that tells the words that are left apart best; in the last guess the secret itself."""
+        """Return the guess that distinguishes the remaining words best; in the last guess, the secret."""
         is_last = self._num_guesses == self._max_guesses - 1
         return self.move_of("guess", word=self._word if is_last else best_guess(self._left))
 
@@ -159,8 +160,8 @@ class WordleEnv(SoloGame):
         return tuple(f"guess: {word}" for word in WORDS)
 
 
-# ------------------------------------------------------------------ plain English words of five letters, for word games
-# Source: written down for this project from everyday vocabulary; no list was copied. No plurals in -s, no names.
+# ------------------------------------------------------------------ common English words of five letters Source:
+# written down for this project from everyday vocabulary; no list was copied. No plurals in -s, no names.
 
 WORDS = tuple(
     """

@@ -82,7 +82,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         self.marks = []
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------ what subclasses implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     @abstractmethod
     def sites(self, task: Task) -> Sites:
@@ -292,7 +292,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         else:
             pool.release(session)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
         """A digest of the tabs' addresses, the tree (values, checks, focus; no boxes) and :meth:`hidden_state`."""

@@ -1,8 +1,8 @@
-"""The household's commands, once as ALFWorld's text grammar and once as tools.
+"""The household's commands, as ALFWorld's text grammar and as tools.
 
 One table declares both, so that every environment with this grammar offers the same tools. A :class:`Command` is the
-common form: :func:`parse_command` and :func:`format_command` lead to and from text, :func:`command_of` and
-:func:`call_of` to and from tool calls.
+common form. :func:`parse_command` and :func:`format_command` convert from and to text, :func:`command_of` and
+:func:`call_of` from and to tool calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentgym.types import ToolCall, ToolSpec
 
 
 class Command(NamedTuple):
-    """A command by tool name, with as many of the two arguments as it takes.
+    """A command: the tool's name and up to two arguments.
 
     Example:
         >>> parse_command("take mug 1 from desk 2")
@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Form of a command: ``verb first separator second``."""
+    """The syntax of a command: ``verb first separator second``."""
 
     name: str
     verb: str
@@ -79,7 +79,7 @@ _HELP = _Form("help", "help", "List the commands.")
 _FORM_OF: Mapping[str, _Form] = {form.name: form for form in (*_FORMS, _HELP)}
 
 TOOLS: Final[tuple[ToolSpec, ...]] = tuple(form.spec() for form in _FORMS)
-"""The tools of the household; ``help`` is a text command only, since tools describe themselves."""
+"""The tools of the household; ``help`` exists only as a text command, since tools have descriptions."""
 
 _SPEC_OF: Mapping[str, ToolSpec] = {spec.name: spec for spec in TOOLS}
 _PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {form.name: form.parameters for form in _FORMS}
@@ -91,10 +91,10 @@ _BY_FIRST_WORD: Mapping[str, tuple[_Form, tuple[str, ...]]] = {
 
 
 def parse_command(text: str) -> Command | None:
-    """Read a line of the text grammar; None if it is none.
+    """Parse a line of the text grammar. Return None if it is not a command.
 
-    Spaces may be of any number; case matters, as in ALFWorld. ``put X in/on Y`` (also ``in``, ``on``) means
-    ``move X to Y``, as earlier releases of ALFWorld had it.
+    The number of spaces does not matter; case does, as in ALFWorld. ``put X in/on Y`` (also ``in``, ``on``) means
+    ``move X to Y``, as in earlier releases of ALFWorld.
 
     Example:
         >>> parse_command("put mug 1 in/on shelf 3")
@@ -125,7 +125,7 @@ def parse_command(text: str) -> Command | None:
 
 
 def format_command(command: Command) -> str:
-    """A command as the text grammar has it.
+    """Format a command in the text grammar.
 
     Example:
         >>> format_command(Command("heat", "egg 1", "microwave 1"))
@@ -139,10 +139,10 @@ def format_command(command: Command) -> str:
 
 
 def command_of(call: ToolCall) -> Command:
-    """A tool call as a command.
+    """Convert a tool call to a command.
 
     Raises:
-        ToolError: type ``unknown_tool``, or ``invalid_arguments`` with the usage.
+        ToolError: of type ``unknown_tool``, or ``invalid_arguments`` with the usage.
 
     Example:
         >>> command_of(ToolCall("use", {"object": "desklamp 1"}))
@@ -160,7 +160,7 @@ def command_of(call: ToolCall) -> Command:
 
 
 def call_of(command: Command, call_id: str = "") -> ToolCall:
-    """A command as a tool call.
+    """Convert a command to a tool call.
 
     Example:
         >>> call_of(Command("go_to", "bed 1"))

@@ -1,4 +1,4 @@
-"""``agentgym/Household-v0``: keep house by tool calls or text commands in a generated, ALFWorld-like world."""
+"""``agentgym/Household-v0``: do household tasks with tool calls or text commands in a generated, ALFWorld-like room."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from agentgym.types import Message, Task
 
 
 class HouseholdEnv(CommandEnv):
-    """Keep house by tool calls: an ALFWorld-like text world, generated from a seed.
+    """Do household tasks in an ALFWorld-like text environment, generated from a seed.
 
-    One room, its furniture, things in and on it, and one of ALFWorld's six kinds of errand. Texts and rules are
-    ALFWorld's. The outcome is 1.0 when the errand is done; there is no other reward.
+    A task has one room with furniture and objects, and one of ALFWorld's six task types. Texts and rules are
+    ALFWorld's. The outcome is 1.0 when the task is done; there is no other reward.
 
     Args:
-        num_receptacles: pieces of furniture to search, 3 to 30.
-        num_objects: things in the room, a lamp included, 3 to 60.
-        task_types: which errands there are, of :data:`~agentgym.envs.household.vocabulary.TASK_TYPES`.
-        rooms: which kinds of room there are: kitchen, living room, bedroom, bathroom.
+        num_receptacles: number of receptacles (furniture to search), 3 to 30.
+        num_objects: number of objects in the room, including a lamp, 3 to 60.
+        task_types: task types, from :data:`~agentgym.envs.household.vocabulary.TASK_TYPES`.
+        rooms: kinds of rooms: kitchen, living room, bedroom, bathroom.
         max_turns: turns after which an episode is truncated.
         interface: ``tools`` for tool calls, ``text`` for ALFWorld's commands as free text.
 
     Raises:
-        UsageError: if a value is out of range; the message says what is allowed.
+        UsageError: a value is out of range; the message says what is allowed.
 
     Example:
         >>> env = HouseholdEnv(task_types=("pick_and_place_simple",))
@@ -40,7 +40,7 @@ class HouseholdEnv(CommandEnv):
     """
 
     world = SinceReset[World]()
-    """The world of the current episode."""
+    """World of the current episode."""
 
     def __init__(
         self,
@@ -70,15 +70,15 @@ class HouseholdEnv(CommandEnv):
             self.finish(1.0)
         return said
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def task_type(self) -> str:
-        """The kind of errand."""
+        """Type of the task."""
         return self.world.house.goal.task_type
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """1,000,000 tasks to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""
+        """Return 1,000,000 tasks for training, 1,000 for validation or 1,000 for testing. No world is in two splits."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self.difficulty.as_data())
 
     def state_key(self) -> str:
@@ -96,7 +96,7 @@ class HouseholdEnv(CommandEnv):
         return self.message_of(next_command(self.world))
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Every command that is possible now, sorted, as ALFWorld lists them; ``help`` is no tool."""
+        """Return all commands that are possible in this state, sorted, as ALFWorld lists them; ``help`` is no tool."""
         return tuple(sorted(format_command(command) for command in _possible(self.world, self.interface == "text")))
 
 
@@ -124,13 +124,13 @@ def _possible(world: World, with_help: bool) -> Iterator[Command]:
         yield from (Command(process, name, place) for process in APPLIANCES if world.can_process(process, held, here))
 
 
-# --------------------------------------- the gold policy: an agent that searches, and knows only what it has been shown
-# It is a function of the world's state and of which receptacles were shown, so it goes on sensibly from anywhere: it
-# puts down what it does not need, processes a target that was cooled instead of heated, opens what was closed again.
+# --------------------------------------- the gold policy, which searches and uses only what it has observed It is a
+# function of the world's state and of which receptacles were shown, so it goes on sensibly from anywhere: it puts down
+# what it does not need, processes a target that was cooled instead of heated, opens what was closed again.
 
 
 def next_command(world: World) -> Command:
-    """The gold policy's next command in a world that is not yet won."""
+    """Return the gold policy's next command in a world that is not won yet."""
     goal = world.house.goal
     if world.held != NOWHERE and world.held not in world.house.targets:
         return _put_down(world)
@@ -159,7 +159,7 @@ def _light(world: World) -> Command:
 
 
 def _collect(world: World) -> Command:
-    """Both objects belong in the same receptacle: the one of the right type that holds most of them already."""
+    """Bring both objects to the same receptacle: the one of the right type that already holds most of them."""
     house = world.house
     options = _of_type(world, house.goal.place)
     known = [world.places[thing] for thing in house.targets if _is_known(world, thing)]
@@ -170,7 +170,7 @@ def _collect(world: World) -> Command:
 
 
 def _fetch(world: World, process: str | None, leave: int = NOWHERE) -> Command:
-    """Take a target that is known to be somewhere else than in ``leave``, else search for one."""
+    """Take a target that is known to be outside ``leave``, else search for one."""
     things = [thing for thing in world.house.targets if _is_known(world, thing) and world.places[thing] != leave]
     if not things:
         kind = world.house.goal.object_type
@@ -181,7 +181,7 @@ def _fetch(world: World, process: str | None, leave: int = NOWHERE) -> Command:
 
 
 def _search(world: World, places: Iterable[int]) -> Command:
-    """Look at the next receptacle that was not shown yet, in the order of the first observation."""
+    """Look into the next unseen receptacle, in the order of the first observation."""
     unseen = [place for place in places if not world.seen >> place & 1]
     place = _nearest(world, unseen)
     return _at(world, place) or _opened(world, place) or Command("examine", world.house.receptacles[place])
@@ -192,19 +192,19 @@ def _put(world: World, place: int) -> Command:
 
 
 def _put_down(world: World) -> Command:
-    """Put the held object into the nearest receptacle that takes it, one that stands open if there is one."""
+    """Put the held object into the nearest receptacle that can hold it, preferably an open one."""
     places = [place for place in range(len(world.house.receptacles)) if world.fits(world.held, place)]
     accessible = [place for place in places if world.is_accessible(place) and world.seen >> place & 1]
     return _put(world, _nearest(world, accessible or places))
 
 
 def _at(world: World, place: int) -> Command | None:
-    """The way to a receptacle, None if the agent is there."""
+    """Return the command to go to a receptacle, or None if the agent is there."""
     return None if world.agent == place else Command("go_to", world.house.receptacles[place])
 
 
 def _opened(world: World, place: int) -> Command | None:
-    """The opening of the receptacle the agent is at, None if it needs none."""
+    """Return the command to open the agent's receptacle, or None if it need not be opened."""
     return None if world.is_accessible(place) else Command("open_receptacle", world.house.receptacles[place])
 
 
@@ -213,7 +213,9 @@ def _command(world: World, name: str, place: int, thing: int | None = None) -> C
 
 
 def _is_known(world: World, thing: int) -> bool:
-    """True if the object lies where the agent was shown it; what it moved itself it put where it had looked."""
+    """Return True if the object is in a receptacle that the agent has seen. (It moves objects only to seen
+    receptacles.)
+    """
     place = world.places[thing]
     return place != NOWHERE and bool(world.seen >> place & 1)
 
@@ -223,7 +225,7 @@ def _is_here(world: World, thing: int) -> bool:
 
 
 def _nearest(world: World, places: list[int]) -> int:
-    """The agent's own place if it is among them, else the first."""
+    """Return the agent's own place if it is among the places, else the first."""
     return world.agent if world.agent in places else places[0]
 
 

@@ -1,7 +1,7 @@
-"""Draws a household task from a seed: a room, a goal that can be reached and is not yet, and everything's place.
+"""The generator of household tasks: a room, a goal that is reachable but not reached, and the place of every object.
 
-A task's split is a property of its *content*: goal, layout and the targets' places are drawn again until their digest
-falls into the split's share. So no world of one split can occur in another, whatever the seeds.
+A task's split depends on its *content*: goal, layout and the targets' places are drawn until their digest falls into
+the split's share. No world of one split can therefore occur in another, for any seed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _KNOBS = ("num_receptacles", "num_objects", "task_types", "rooms")
 
 
 _OPEN_AT_START = 0.05
-"""Chance that a receptacle that can be opened stands open at the start."""
+"""Probability that an openable receptacle is open at the start."""
 
 _SPARE_TARGET = 0.25
-"""Chance of one more target than the goal asks for."""
+"""Probability of one target more than the goal requires."""
 
 _MOST_ALIKE = 3
-"""Objects of one type, unless the layout cannot take as many others."""
+"""Most objects of one type, unless the layout has too little space for others."""
 
 _PATIENCE = 100
-"""Draws in vain before more of one type are allowed."""
+"""Number of failed draws after which more objects of one type are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Difficulty:
     """Size of a task.
 
     Raises:
-        UsageError: if a number is out of range or a task type unknown.
+        UsageError: a number is out of range, or a task type is unknown.
     """
 
     num_receptacles: int = 8
@@ -74,7 +74,7 @@ class Difficulty:
                 raise UsageError(f"{task_type} needs one of the rooms {', '.join(having)}; got {', '.join(self.rooms)}")
 
     def as_data(self) -> dict[str, object]:
-        """The difficulty as a task's data.
+        """Return the difficulty as a task's data.
 
         Example:
             >>> Difficulty(task_types=["look_at_obj_in_light"], rooms=["bedroom"]).as_data()
@@ -84,10 +84,10 @@ class Difficulty:
 
     @staticmethod
     def from_data(data: Mapping[str, Any]) -> Difficulty:
-        """The difficulty that a task's data tells; what it does not tell is as by default.
+        """Return the difficulty in a task's data; missing values are the defaults.
 
         Raises:
-            UsageError: if the data holds anything else.
+            UsageError: the data contain an unknown key.
         """
         for name in data:
             require_known("household task data", name, _KNOBS)
@@ -95,17 +95,17 @@ class Difficulty:
 
 
 def generate(seed: int, split: str, difficulty: Difficulty) -> World:
-    """The world of one task, a function of the arguments alone.
+    """Generate the world of a task, which depends only on the arguments.
 
     Raises:
-        UnknownNameError: if there is no such split.
+        UnknownNameError: there is no such split.
 
     Example:
         >>> world = generate(3, "train", Difficulty())
         >>> world.is_won(), len(world.house.receptacles), len(world.house.objects)
         (False, 8, 8)
     """
-    # An own generator, seeded by the task alone, so that an episode's seed cannot move a task into another split.
+    # A generator seeded only by the task, so that an episode's seed cannot move the task to another split.
     uniform = random.Random(seed).random
     while True:
         plan = _Plan(uniform, difficulty)
@@ -115,7 +115,7 @@ def generate(seed: int, split: str, difficulty: Difficulty) -> World:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A goal that a room allows."""
+    """A possible goal in a room."""
 
     room: str
     task_type: str
@@ -123,13 +123,13 @@ class _Choice:
     place: str
     """Receptacle type, or lamp type for ``look_at_obj_in_light``."""
     sources: tuple[str, ...]
-    """Receptacle types where the targets may be at the start."""
+    """Receptacle types in which targets may be at the start."""
     needed: tuple[str, ...]
-    """Receptacle types the layout cannot do without, beside one source and one place for the lamp."""
+    """Receptacle types that the layout needs, in addition to one source and one place for the lamp."""
 
 
 class _Plan:
-    """The part of a world that decides its split: the goal, the layout, and where targets and lamps are."""
+    """The part of a world that decides its split: goal, layout, and places of targets and lamps."""
 
     def __init__(self, uniform: _Uniform, difficulty: Difficulty) -> None:
         self.uniform = uniform
@@ -145,16 +145,16 @@ class _Plan:
             self.placed.append((choice.place, _drawn(stands, uniform)))
 
     def content_byte(self) -> int:
-        """First byte of the digest of the plan, which can be read off the finished world again.
+        """Return the first byte of the plan's digest, which can also be computed from the finished world.
 
-        (All targets are placed by the plan and none by :meth:`world`, or two plans could lead to one world.)
+        The plan places all targets and :meth:`world` none. Otherwise two plans could lead to the same world.
         """
         choice = self.choice
         content = f"{choice.task_type}{choice.object_type}{choice.place}{self.receptacle_types}{sorted(self.placed)}"
         return hashlib.blake2b(content.encode(), digest_size=1).digest()[0]
 
     def world(self) -> World:
-        """Fill the house with other objects and open a few receptacles."""
+        """Return the world after adding other objects and opening a few receptacles."""
         uniform, choice, kinds = self.uniform, self.choice, self.receptacle_types
         held_by = _fillers(choice.room, choice.object_type)
         options = [(place, held_by[kind]) for place, kind in enumerate(kinds) if held_by[kind]]
@@ -169,7 +169,7 @@ class _Plan:
                 continue
             count[kind] = count.get(kind, 0) + 1
             placed.append((kind, uniform(), place))
-        placed.sort()  # by type, then at random, so that an object's number says nothing of its place
+        placed.sort()  # by type, then at random, so that an object's number reveals nothing about its place
         goal = Goal(choice.task_type, choice.object_type, choice.place, int(uniform() * 2))
         opened = 0
         for place, kind in enumerate(kinds):
@@ -189,7 +189,7 @@ class _Plan:
         names, bounds = _weights(choice.room)
         while len(kinds) < size:
             kind = names[bisect(bounds, uniform() * bounds[-1])]
-            # A room as full as rooms get has more of everything.
+            # In a room of maximal size there is more of everything.
             if kinds.count(kind) < room.receptacles[kind] or len(kinds) >= bounds[-1]:
                 kinds.append(kind)
         kinds.sort()
@@ -206,7 +206,7 @@ def _drawn(items: Sequence[_Item], uniform: _Uniform) -> _Item:
 
 @cache
 def _choices(task_type: str, rooms: tuple[str, ...]) -> tuple[tuple[_Choice, ...], ...]:
-    """Goals of a type, by room."""
+    """Return the possible goals of a task type by room."""
     return tuple(
         tuple(_room_choices(name, ROOMS[name], task_type)) for name in rooms if task_type in ROOMS[name].task_types
     )
@@ -231,7 +231,7 @@ def _room_choices(name: str, room: Room, task_type: str) -> Iterator[_Choice]:
 
 @cache
 def _fillers(room: str, target: str) -> Mapping[str, tuple[str, ...]]:
-    """For each receptacle type of a room, the room's objects that can be there, the target's type left out."""
+    """Return, for each receptacle type of a room, the room's objects that it can hold, without the target's type."""
     objects = [kind for kind in ROOMS[room].objects if kind != target]
     return {place: tuple(k for k in objects if k in CAN_HOLD[place]) for place in ROOMS[room].receptacles}
 

@@ -1,4 +1,4 @@
-"""An environment whose actions are household commands, given as tool calls or as text."""
+"""Base class of environments with household commands, given as tool calls or as text."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from agentgym.tool import error_result
 from agentgym.types import Call, MalformedCall, Message, Observation, ToolCall, ToolResult, ToolSpec
 
 NOTHING_HAPPENS = "Nothing happens."
-"""What ALFWorld answers to a command that is impossible or not understood."""
+"""ALFWorld's answer to an impossible or unknown command."""
 
 _NO_CALL = f"Call one of the tools: {', '.join(spec.name for spec in TOOLS)}."
 _NO_COMMAND = "Write a command on the last line; the command help lists them."
 
 
 class CommandEnv(Env):
-    """Reads the policy's message and answers it; subclasses say what a command does.
+    """An environment that executes household commands. Subclasses implement :meth:`execute`.
 
-    With ``interface="tools"`` the calls of a turn run in order, each with its own tool result, and a bad call gives a
-    typed error without stopping the others. With ``interface="text"`` the last non-empty line of the message is the
-    command and the answer is a user message.
+    With ``interface="tools"``, the calls of a turn run in order, each with its own tool result. A wrong call gives a
+    typed error and does not stop the others. With ``interface="text"``, the last non-empty line of the message is the
+    command, and the answer is a user message.
     """
 
     def __init__(self, *, interface: Interface = "tools", max_turns: int, render_mode: str | None = None) -> None:
         self.interface = checked_interface(interface)
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------ what subclasses implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     def execute(self, command: Command) -> str | None:
-        """Carry a command out and say what happens, or None if it is impossible now."""
+        """Execute a command and return the answer, or None if it is impossible in this state."""
         raise NotImplementedError(f"{type(self).__name__} must implement execute(command)")
 
     def execute_line(self, line: str) -> str | None:
-        """Carry a line of text out; None if it is impossible or not understood."""
+        """Execute a line of text and return the answer, or None if it is impossible or unknown."""
         command = parse_command(line)
         return None if command is None else self.execute(command)
 
-    # ----------------------------------------------------------------------------------------------------- Env's
+    # ----------------------------------------------------------------------------------------------------- Env
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -63,7 +63,7 @@ class CommandEnv(Env):
         return (Message("user", said),)
 
     def parse_action(self, text: str) -> Message:
-        """Read what a person typed, in either interface: commands (``go to fridge 1``) or calls (``go_to: fridge 1``).
+        """Convert a person's input in either interface: commands (``go to fridge 1``) or calls (``go_to: fridge 1``).
 
         In the tools interface every line is a call.
         """
@@ -76,7 +76,7 @@ class CommandEnv(Env):
         return Message("assistant", text, parse_calls(text, TOOLS))
 
     def message_of(self, *commands: Command) -> Message:
-        """Commands as the assistant message that gives them in this interface."""
+        """Return the assistant message with these commands in the current interface."""
         if self.interface == "text":
             return Message("assistant", "\n".join(map(format_command, commands)))
         calls = tuple([call_of(command, str(index)) for index, command in enumerate(commands)])
@@ -107,7 +107,7 @@ def _last_line(text: str) -> str:
 
 
 def _as_commands(text: str) -> str:
-    """The text with a call in call syntax turned into the command it stands for, or the text itself."""
+    """Convert a call in the compact call syntax to a command; return any other text unchanged."""
     calls = parse_calls(text, TOOLS)
     try:
         return "\n".join(format_command(command_of(call)) for call in calls if isinstance(call, ToolCall)) or text

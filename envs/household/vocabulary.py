@@ -1,4 +1,4 @@
-"""Words of a house, as ``vocabulary.toml`` lists them: rooms, receptacles, objects, and what can be where."""
+"""Rooms, receptacles and objects from ``vocabulary.toml``, and their possible places."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _FILE: Final = tomllib.loads(resources.files(__package__).joinpath("vocabulary.t
 class Room:
     """A kind of room.
 
-    ``receptacles`` maps a type to how many a room has at most, which is also its weight when a layout is drawn;
-    ``usual`` are there whenever there is space; ``lamps`` are the lamp types it may have.
+    ``receptacles`` maps a type to its largest number in a room, which is also its weight when a layout is drawn.
+    ``usual`` types are present whenever there is space. ``lamps`` are the possible lamp types.
     """
 
     receptacles: Mapping[str, int]
@@ -30,30 +30,30 @@ TASK_TYPES: Final[tuple[str, ...]] = tuple(_FILE["goals"])
 """The six task types, by ALFWorld's names and in its order."""
 
 GOAL_TEMPLATES: Final[Mapping[str, tuple[str, str]]] = {name: tuple(texts) for name, texts in _FILE["goals"].items()}
-"""The two ways a goal of each type reads; ``place`` is the lamp's type for ``look_at_obj_in_light``."""
+"""The two texts of a goal of each type; ``place`` is the lamp's type for ``look_at_obj_in_light``."""
 
 APPLIANCES: Final[Mapping[str, str]] = {"heat": "microwave", "clean": "sinkbasin", "cool": "fridge"}
-"""The receptacle type each process needs."""
+"""Receptacle type that each process needs."""
 
 PROCESS_OF: Final[Mapping[str, str]] = {f"pick_{process}_then_place_in_recep": process for process in APPLIANCES}
-"""Task types that ask for a process, and the process."""
+"""Processes of the task types that have one."""
 
 PROCESSABLE: Final[Mapping[str, frozenset[str]]] = {
     process: frozenset(objects.split()) for process, objects in _FILE["processable"].items()
 }
-"""Object types that a process can be done to."""
+"""Object types that each process can be applied to."""
 
 OPENABLE: Final = frozenset({"cabinet", "drawer", "fridge", "microwave", "safe"})
 LAMPS: Final = frozenset({"desklamp", "floorlamp"})
-"""Objects that can be used, and never taken."""
+"""Objects that can be used but not taken."""
 
 LAMP_STANDS: Final = ("coffeetable", "desk", "diningtable", "dresser", "shelf", "sidetable")
-"""Receptacle types a lamp can stand on."""
+"""Receptacle types that a lamp can stand on."""
 
 CAN_HOLD: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(objects.split()) for names, objects in _FILE["holds"].items() for name in names.split()
 }
-"""Object types that a receptacle type can hold."""
+"""Object types that each receptacle type can hold."""
 
 
 def _room(fields: dict[str, object]) -> Room:

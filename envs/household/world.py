@@ -1,7 +1,7 @@
-"""The household's rules: what a command changes and what it says.
+"""The household's rules: the effects and texts of commands.
 
-Rules are those of ALFWorld's PDDL domain as its engine runs them, and texts are the engine's, letter for letter. Two
-of its ways that one would not guess: only a held object can be examined, and a lamp that was turned on stays on.
+The rules are those of ALFWorld's PDDL domain, and the texts equal the engine's letter by letter. Two rules may
+surprise: only a held object can be examined, and a lamp that was turned on stays on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentgym.envs.household.vocabulary import (
 )
 
 NOWHERE: Final = -1
-"""The agent's place before its first move, the held object's place, and what an empty hand holds."""
+"""The agent's place before its first move, the place of the held object, and the content of an empty hand."""
 
 HELP: Final = """Available commands:
   look:                             look around your current location
@@ -56,12 +56,13 @@ class Goal:
 
     @property
     def sentence(self) -> str:
+        """Return the goal as a sentence."""
         template = GOAL_TEMPLATES[self.task_type][self.wording]
         return template.format(object=self.object_type, place=self.place)
 
 
 class House:
-    """The part that never changes in an episode: the goal, and all things, in the order texts list them."""
+    """The constant part of an episode: the goal, and all receptacles and objects in the order of texts."""
 
     __slots__ = (
         "can_open",
@@ -77,7 +78,7 @@ class House:
     )
 
     def __init__(self, goal: Goal, receptacle_types: list[str], object_types: list[str]) -> None:
-        """Both lists sorted by type; instances are numbered downwards, as ALFWorld numbers them."""
+        """Both lists must be sorted by type. Instances are numbered downwards, as in ALFWorld."""
         self.goal = goal
         self.receptacle_types = receptacle_types
         self.object_types = object_types
@@ -91,7 +92,7 @@ class House:
 
 
 class State(NamedTuple):
-    """A copy of all that changes; the five sets of things are bit masks."""
+    """A copy of the changing part; the five sets of objects are bit masks."""
 
     agent: int
     held: int
@@ -105,7 +106,7 @@ class State(NamedTuple):
 
 
 class World:
-    """A house with a state. Commands are methods that give the text to show, or None if the command is impossible.
+    """A house with a state. Commands are methods that return the answer, or None if the command is impossible.
 
     Receptacles and objects are indices into the house's lists.
     """
@@ -115,25 +116,26 @@ class World:
     def __init__(self, house: House, places: list[int], opened: int = 0) -> None:
         self.house = house
         self.places = places
-        """Receptacle each object is in or on, ``NOWHERE`` for the held one."""
+        """Receptacle of each object; ``NOWHERE`` for the held one."""
         self.agent = NOWHERE
         self.held = NOWHERE
         self.opened = opened
         self.clean = self.hot = self.cool = self.lit = 0
         self.seen = 0
-        """Receptacles whose contents were shown: private history for the gold policy, not part of the state."""
+        """Bit mask of the receptacles whose content the agent has seen; used by the gold policy and not part of the
+        state."""
 
     # ----------------------------------------------------------------------------------------------------- texts
 
     def introduction(self) -> str:
-        """The first observation."""
+        """Return the first observation."""
         return (
             "You are in the middle of a room. Looking quickly around you, you see "
             f"{_listed(self.house.receptacles)}.\n\nYour task is to: {self.house.goal.sentence}."
         )
 
     def described(self, place: int) -> str:
-        """Describe a receptacle as it is seen from nearby."""
+        """Describe a receptacle from nearby."""
         house = self.house
         name = house.receptacles[place]
         if not house.can_open[place]:
@@ -149,7 +151,7 @@ class World:
     # -------------------------------------------------------------------------------------------------- commands
 
     def act(self, command: Command) -> str | None:
-        """Carry out a command; None if it is impossible in this state."""
+        """Execute a command. Return None if it is impossible in this state."""
         return _ACTIONS[command.name](self, command.first, command.second)
 
     def _go_to(self, first: str, _: str) -> str | None:
@@ -250,15 +252,15 @@ class World:
     # ----------------------------------------------------------------------------------------------------- rules
 
     def is_accessible(self, place: int) -> bool:
-        """True if things can be seen in, taken from and put in the receptacle."""
+        """Return True if the receptacle is open or has no door, so that its content can be seen and changed."""
         return bool(self.opened >> place & 1) or not self.house.can_open[place]
 
     def fits(self, thing: int, place: int) -> bool:
-        """True if the receptacle's type can hold the object's type."""
+        """Return True if the receptacle's type can hold the object's type."""
         return self.house.object_types[thing] in CAN_HOLD[self.house.receptacle_types[place]]
 
     def can_take(self, thing: int) -> bool:
-        """True if the object is in reach of an empty hand; lamps never are."""
+        """Return True if the hand is empty and the object is in reach; lamps can never be taken."""
         return (
             self.held == NOWHERE
             and self.agent != NOWHERE
@@ -268,19 +270,19 @@ class World:
         )
 
     def can_process(self, process: str, thing: int, place: int) -> bool:
-        """True if the receptacle heats, cools or cleans and the object allows it; it need not be open."""
+        """Return True if the receptacle supports the process and the object allows it. It need not be open."""
         return (
             self.house.receptacle_types[place] == APPLIANCES[process]
             and self.house.object_types[thing] in PROCESSABLE[process]
         )
 
     def is_processed(self, process: str, thing: int) -> bool:
-        """True if the object is hot, cool or clean."""
+        """Return True if the object is hot, cool or clean."""
         mask = {"heat": self.hot, "cool": self.cool, "clean": self.clean}[process]
         return bool(mask >> thing & 1)
 
     def is_won(self) -> bool:
-        """True if the goal is reached in this state."""
+        """Return True if the goal is reached in this state."""
         house, goal = self.house, self.house.goal
         if goal.task_type == "look_at_obj_in_light":
             return self.held in house.targets and any(
@@ -298,12 +300,12 @@ class World:
         return any(process is None or self.is_processed(process, thing) for thing in in_place)
 
     def _here(self, name: str) -> int | None:
-        """The receptacle of this name if the agent is at it."""
+        """Return the receptacle with this name if the agent is at it, else None."""
         place = self.house.place_of_name.get(name)
         return place if place == self.agent else None
 
     def _in_hand(self, name: str) -> int | None:
-        """The object of this name if it is held."""
+        """Return the object with this name if it is held, else None."""
         thing = self.house.thing_of_name.get(name)
         return thing if thing == self.held else None
 
@@ -316,7 +318,7 @@ class World:
     # ----------------------------------------------------------------------------------------------------- state
 
     def dump(self) -> State:
-        """A copy of the state."""
+        """Return a copy of the state."""
         return State(
             self.agent,
             self.held,
@@ -330,12 +332,12 @@ class World:
         )
 
     def load(self, state: State) -> None:
-        """Return to a state that :meth:`dump` gave."""
+        """Load a state that :meth:`dump` returned."""
         self.agent, self.held, places, self.opened, self.clean, self.hot, self.cool, self.lit, self.seen = state
         self.places = list(places)
 
     def key(self) -> str:
-        """Canonical text of the state: goal, agent, hand, and every receptacle with what is in it."""
+        """Return a canonical text of the state: goal, agent, hand, and the content of every receptacle."""
         house = self.house
         labels = house.objects
         if self.clean | self.hot | self.cool | self.lit:

@@ -37,7 +37,7 @@ class Tau2RetailEnv(Tau2Env):
 
     Raises:
         UsageError: there is no such folder, or a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
 
     toolkit_class = Tau2RetailTools
@@ -77,7 +77,7 @@ def load_tau2(folder: str | Path) -> Tau2Data:
 
     Raises:
         UsageError: a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
     return _load(Path(folder).expanduser().resolve())
 

@@ -156,7 +156,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
             self.truncate()
         return "\n".join(message.text for message in observation)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Those of the world underneath."""

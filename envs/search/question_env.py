@@ -104,7 +104,7 @@ class QuestionEnv(ToolEnv):
         self.progress = Progress()
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
-    # ------------------------------------------------------------------------------------ what subclasses implement
+    # ------------------------------------------------------------------------------------ methods to implement
 
     @abstractmethod
     def pose(self, task: Task) -> Question:
@@ -169,7 +169,7 @@ class QuestionEnv(ToolEnv):
         queries = (query, f"{query} {document.title}", document.title, f"{document.title} {document.text[:300]}")
         return next((tried for tried in queries if self._finds(tried, doc_id)), query)
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def own_info(self) -> Mapping[str, object]:
         progress = self.progress

@@ -80,7 +80,7 @@ class SearchEnv(SearchTools, QuestionEnv):
         self.pay_call()
         return said
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
         """The question, the documents that were found, by whatever queries, and what is open."""

@@ -179,7 +179,7 @@ class WebBrowseEnv(WorldEnv):
         self.browser = replace(self.browser, history=self.browser.history[:-1])
         return self._shown()
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
         """The question, the addresses that links have shown, and the page or results in sight, however asked for."""

@@ -154,7 +154,7 @@ class SemiOnlineEnv(Env):
                 f"{found[:200]!r} now: the environment, its data or its arguments have changed; record the traces anew"
             )
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

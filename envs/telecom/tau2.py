@@ -59,7 +59,7 @@ class Tau2TelecomEnv(Tau2Env):
 
     Raises:
         UsageError: there is no such folder, or a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
 
     toolkit_class = TelecomTools
@@ -109,7 +109,7 @@ class Tau2TelecomEnv(Tau2Env):
         self.toolkit.sync()
         return said
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def grade(self) -> Grade:
         """Grade the task: its checks hold now, and its actions were made, if they must be."""
@@ -177,7 +177,7 @@ def load_telecom(folder: str | Path, support: Support = "manual") -> Tau2Data:
 
     Raises:
         UsageError: a file is missing.
-        CorruptDataError: a file is not in the format.
+        CorruptDataError: a file has another format.
     """
     return _load(Path(folder).expanduser().resolve(), support)
 

@@ -119,7 +119,7 @@ class WebShopEnv(InterfaceEnv):
             self.refuse()
             return _NO_ACTION if act is None else self.visit.text()
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def score(self) -> Score:

@@ -213,7 +213,7 @@ def test_what_cannot_work_is_refused(folder: Path, tmp_path: Path) -> None:
         played(swe, ScriptedEngine(["DONE"]), folder, folder="")
     with pytest.raises(UsageError, match="there is no such folder"):
         played(swe, ScriptedEngine(["DONE"]), tmp_path / "none")
-    with pytest.raises(UsageError, match="holds agentgym"):
+    with pytest.raises(UsageError, match="contains agentgym"):
         played(swe, ScriptedEngine(["DONE"]), Path(agentgym.__file__).parents[1])
     with pytest.raises(ConfigError, match="memory_mb 100"):
         played(swe, ScriptedEngine(["DONE"]), folder, memory_mb=100)

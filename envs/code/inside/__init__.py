@@ -1,1 +1,1 @@
-"""Programs that run inside a grading sandbox: sent as text, so they need Python 3.9 and its standard library alone."""
+"""Programs that run inside a grading sandbox, sent as source text. They need only Python 3.9 without packages."""

@@ -1,8 +1,8 @@
-"""The process that holds the tests: it never loads the work, and its standard output is the only way out for a verdict.
+"""The process with the tests. It never loads the work, and only its standard output carries the verdict.
 
-It makes itself closed to others of its user (neither traced nor its memory or descriptors opened), starts the process
-that holds the work, and only then reads the tests from its standard input. They lie in no file. Each test's result is
-one line of JSON on the real standard output, which the work's process never had.
+It protects itself against other processes of its user, which can then neither trace it nor open its memory or
+descriptors. It starts the process with the work and only then reads the tests from its standard input; no file contains
+them. Each test's result is one line of JSON on the real standard output, which the work's process never has.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ PR_SET_DUMPABLE = 4
 
 
 def main() -> None:
-    """Do what the JSON on standard input says: ``calls``, ``check`` or ``suite``."""
+    """Execute the request on standard input: ``calls``, ``check`` or ``suite``."""
     folder = os.getcwd()
-    sys.path[:] = [path for path in sys.path if path not in ("", folder)]  # before anything else: work lies there
+    # first of all, since this folder contains the work
+    sys.path[:] = [path for path in sys.path if path not in ("", folder)]
     out = os.fdopen(os.dup(1), "w")
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)  # what tests print is nobody's verdict
+    os.dup2(null, 1)  # output that tests print must not be taken for a verdict
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError("the judge cannot close itself to others")
     mine, its = socket.socketpair()
@@ -39,14 +40,14 @@ def main() -> None:
     its.close()
     os.chdir("/")
     request = json.loads(sys.stdin.buffer.read())
-    random.seed(0)  # tests that draw their cases draw the same ones for every submission
-    work = Work(Line(mine))  # nothing of the work has been loaded yet
+    random.seed(0)  # so that tests with random cases draw the same ones for every submission
+    work = Work(Line(mine))  # no code of the work has been loaded yet
 
     def tell(**fields: object) -> None:
         out.write(json.dumps(fields) + "\n")
         out.flush()
 
-    if request["kind"] == "suite":  # its imports are half of the work of a small grading
+    if request["kind"] == "suite":  # imported late, since its imports take half of the time of a small grading
         from agentgym.envs.code.inside.suite import run_suite as run
     else:
         run = {"calls": run_calls, "check": run_check}[request["kind"]]
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def run_calls(work: Work, request: dict[str, Any], tell: Any) -> None:
-    """Call one function with each of ``calls``; the values go out to be compared elsewhere."""
+    """Call a function with each of ``calls`` and return the values, which are compared outside."""
     tell(begun=True)
     try:
         function = _function(work, request)
@@ -71,7 +72,7 @@ def run_calls(work: Work, request: dict[str, Any], tell: Any) -> None:
 
 
 def run_check(work: Work, request: dict[str, Any], tell: Any) -> None:
-    """Run trusted code that defines ``check(candidate)``, with the work's function as the candidate."""
+    """Run trusted code that defines ``check(candidate)`` with the work's function as the candidate."""
     names: dict[str, Any] = {"__name__": "check"}
     exec(compile(request["source"], "check", "exec"), names)
     tell(begun=True)
@@ -89,7 +90,7 @@ def run_check(work: Work, request: dict[str, Any], tell: Any) -> None:
 
 
 def _function(work: Work, request: dict[str, Any]) -> Any:
-    """Return the function under test; from here on the work gives plain values alone."""
+    """Return the function under test. From here on, only plain values are accepted from the work."""
     function = getattr(work.load(request["module"]), request["function"])
     work.gives_plain_values = True
     return function

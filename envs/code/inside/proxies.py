@@ -1,8 +1,8 @@
-"""The work's objects as the tests see them: each use is a question to the work's process.
+"""Proxies of the work's objects for the tests: each use is a request to the work's process.
 
-An object that answers for itself could answer whatever a test wants to hear, so it is not asked where a test compares
-what it got with a plain value: there an object of the work's own class is never equal, and may be ordered, searched or
-calculated with only if the test itself names its class (``from clock import Clock``).
+An object that decides its own comparisons could claim to equal any expected value. If a test compares a result with a
+plain value, the object is therefore not asked: an object of the work's own class is never equal to a plain value. It
+supports ordering, membership and arithmetic only if the test itself names its class (``from clock import Clock``).
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from agentgym.envs.code.inside.wire import Line, WireError, decode, encode
 
 
 class WorkFailed(Exception):
-    """The work's process has ended, or does not keep to the rules."""
+    """The work's process has ended or violates the protocol."""
 
 
 class NotPlain(WireError):
-    """A reference came where a plain value was expected."""
+    """A reference was received where a plain value is required."""
 
 
 class Work:
-    """The line to the work's process."""
+    """The connection to the work's process."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self._classes: dict[int, type] = {}
         self._callbacks: list[Callable[..., object]] = []
         self.named: set[int] = set()
-        """Numbers of the classes that tests have named."""
+        """Ids of the classes that tests have named."""
         self.gives_plain_values = False
-        """True where all results are to be plain: an object in their place would answer comparisons for itself."""
+        """True if all results must be plain values, since an object would decide its own comparisons."""
 
     def load(self, name: str) -> types.ModuleType:
         """A module of the work."""
         return RemoteModule(name, self, self.do("import", name))
 
     def plain(self, args: Any) -> list[Any]:
-        """Values out of JSON data that hold no references."""
+        """Decode JSON data that must contain no references."""
         return [decode(arg, self._resolve) for arg in args]
 
     def do(self, operation: str, *args: object, **kwargs: object) -> Any:
-        """Have the work's process do something; gives the value or raises the error."""
+        """Let the work's process execute an operation. Return its value or raise its error."""
         return self.ask(operation, args, kwargs)
 
     def ask(self, operation: str, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
-        """:meth:`do` for names of keywords that are not known here."""
+        """Execute an operation, as :meth:`do` does, with keyword arguments in a dict."""
         request: dict[str, Any] = {"do": operation, "args": [encode(arg, self._refer) for arg in args]}
         if kwargs:
             request["kwargs"] = {name: encode(value, self._refer) for name, value in kwargs.items()}
@@ -152,7 +152,7 @@ class RemoteModule(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         value = work.do("getattr", self, name)
-        # a class with the name of a function stands in for one: its objects get no say in comparisons
+        # a class with the name of a function acts as one, so its objects may not decide comparisons
         if isinstance(value, type) and "_number" in value.__dict__ and name[:1].isupper():
             work.named.add(value.__dict__["_number"])
         return value
@@ -168,7 +168,7 @@ class RemoteModule(types.ModuleType):
 
 
 class RemoteClass(type):
-    """The class of proxies of one of the work's classes."""
+    """The metaclass of proxies for the work's classes."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> RemoteClass:
         if any("_number" in base.__dict__ for base in bases):
@@ -177,7 +177,7 @@ class RemoteClass(type):
 
     @classmethod
     def made(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RemoteClass:
-        """A proxy's class, derived as the work's class is."""
+        """Make a proxy class with the same bases as the work's class."""
         found = type.__new__(cls, name, bases, namespace)
         type.__init__(found, name, bases, namespace)
         return found
@@ -306,7 +306,7 @@ _ERROR_METHODS: dict[str, object] = {"__str__": _error_text, "__getattr__": _err
 
 
 def words_of(error: BaseException) -> str:
-    """The kind of an error, and its words unless they could hold what was expected."""
+    """Return the class of an error, and its message unless it could reveal expected values."""
     name = type(error).__name__
     if isinstance(error, AssertionError):
         return name

@@ -1,4 +1,4 @@
-"""Test modules, run by the judge: they are in its memory alone, and what they import of the work are proxies."""
+"""Test modules, which the judge runs from memory. They import proxies of the work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from agentgym.envs.code.inside.proxies import Work, words_of
 
 
 def run_suite(work: Work, request: dict[str, Any], tell: Any) -> None:
-    """Run test modules of ``unittest`` classes and plain test functions; ``names`` are the modules of the work."""
+    """Run test modules with ``unittest`` classes and plain test functions; ``names`` are the modules of the work."""
     tests = {name: compile(source, name, "exec") for name, source in request["tests"].items()}
     sys.meta_path.insert(0, _TestFinder(tests))
-    sys.meta_path.append(_WorkFinder(work, request["names"]))  # last: a file math.py of the work is not the tests' math
+    # last, so that a file math.py of the work does not replace the tests' math
+    sys.meta_path.append(_WorkFinder(work, request["names"]))
     tell(begun=True)
     suite = unittest.TestSuite()
     try:
@@ -40,7 +41,7 @@ def _tests_of(module: types.ModuleType) -> unittest.TestSuite:
 
 
 class _Result(unittest.TestResult):
-    """Tells of each test as it ends; a test that was skipped by its author does not count."""
+    """A test result that reports each test when it ends. Skipped tests do not count."""
 
     def __init__(self, tell: Any) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class _Result(unittest.TestResult):
 
 
 class _TestFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the tests' modules in memory."""
+    """An import finder of the tests' modules in memory."""
 
     def __init__(self, tests: dict[str, types.CodeType]) -> None:
         self._tests = tests
@@ -94,7 +95,7 @@ class _TestFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _WorkFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the work's modules in the other process."""
+    """An import finder of the work's modules in the other process."""
 
     def __init__(self, work: Work, names: Sequence[str]) -> None:
         self._work, self._names = work, frozenset(names)

@@ -1,11 +1,11 @@
-"""Runs beside the tests of a SWE-bench task: reads their log and writes the reward. Needs Python 3.7 alone.
+"""Grade the tests of a SWE-bench task: read their log and write the reward. It needs only Python 3.7.
 
     python3 judge.py LOG EXPECTED REWARD
 
 ``EXPECTED`` is JSON: ``parser``, ``fail_to_pass`` and ``pass_to_pass``. The rules are those of SWE-bench's harness
 (``harness/grading.py`` and ``harness/log_parsers/python.py`` of SWE-bench/SWE-bench, MIT, release 5.0.2): every test of
 FAIL_TO_PASS must pass, every one of PASS_TO_PASS must pass or be skipped; an expected failure passes. A name that is
-cut off within its parameters stands for the tests that begin with it, if all of them end alike.
+truncated within its parameters means all tests that begin with it, if they have the same status.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DJANGO_BREAKS = (
 
 
 def read_pytest(log: str) -> dict[str, str]:
-    """Return statuses by test from the lines of ``pytest -rA`` that begin with one."""
+    """Return statuses by test from lines of ``pytest -rA`` that begin with a status."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         words = _words(line.replace(" - ", " ") if line.startswith("FAILED") else line)
@@ -39,7 +39,7 @@ def read_pytest(log: str) -> dict[str, str]:
 
 
 def read_pytest_options(log: str) -> dict[str, str]:
-    """Return the same, with paths among parameters cut to their last part."""
+    """Return statuses as :func:`read_pytest` does, with paths in parameters cut to their last part."""
     found: dict[str, str] = {}
     for name, status in read_pytest(log).items():
         option = _OPTION.search(name)
@@ -51,7 +51,7 @@ def read_pytest_options(log: str) -> dict[str, str]:
 
 
 def read_pytest_v2(log: str) -> dict[str, str]:
-    """Return statuses of lines that begin with one, or end with one as those of older versions do."""
+    """Return statuses from lines that begin with a status, or end with one, as in older versions."""
     found: dict[str, str] = {}
     for raw in log.split("\n"):
         line = _COLOUR.sub("", raw).translate(_CONTROL)
@@ -70,7 +70,7 @@ def read_matplotlib(log: str) -> dict[str, str]:
 
 
 def read_seaborn(log: str) -> dict[str, str]:
-    """Return statuses of lines with FAILED first, or PASSED first or second."""
+    """Return statuses from lines with FAILED as first, or PASSED as first or second word."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         words = line.split()
@@ -114,7 +114,7 @@ def read_django(log: str) -> dict[str, str]:
 
 
 def _django_line(line: str) -> dict[str, str]:
-    """Return the statuses that a line names."""
+    """Return the statuses in a line of Django's log."""
     found: dict[str, str] = {}
     for ending in (" ... ok", " ... OK", " ...  OK"):
         if line.endswith(ending):
@@ -144,7 +144,7 @@ PARSERS = {
 
 
 def unresolved(expected: Mapping[str, Any], statuses: Mapping[str, str]) -> Sequence[str]:
-    """Return the tests that do not end as they must."""
+    """Return the tests without the required status."""
     wrong = [name for name in expected["fail_to_pass"] if _status(name, statuses) not in ("PASSED", "XFAIL")]
     kept = ("PASSED", "XFAIL", "SKIPPED")
     return wrong + [name for name in expected["pass_to_pass"] if _status(name, statuses) not in kept]
@@ -159,7 +159,7 @@ def _status(name: str, statuses: Mapping[str, str]) -> str | None:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a line that begins with a status; none of one that names no test."""
+    """Return the words of a line that begins with a status; none if it names no test."""
     words = line.split()
     if not line.startswith(STATUSES) or len(words) < 2 or (words[0] == "SKIPPED" and _COUNT.match(words[1])):
         return []
@@ -167,7 +167,7 @@ def _words(line: str) -> list[str]:
 
 
 def main(log_path: str, expected_path: str, reward_path: str) -> None:
-    """Write 1 if all tests end as they must, else 0, and say which do not."""
+    """Write 1 if all tests have the required status, else 0, and print those that do not."""
     with open(log_path, encoding="utf-8", errors="replace") as file:
         log = file.read()
     with open(expected_path, encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""Values as JSON, and messages over a socket: all that the judge and the work under test say to each other.
+"""The protocol between the judge and the work under test: values as JSON, and messages over a socket.
 
-What the work sends is data, whatever it holds: it is never unpickled, evaluated or called up by name. Plain values go
-by value, exact types only (a value of a class derived from ``str`` arrives as a ``str``); anything else goes as a
-reference that means something to its owner alone.
+Data from the work are never unpickled, evaluated or looked up by name. Plain values are copied with exact types (an
+instance of a subclass of ``str`` arrives as a ``str``). Any other object is sent as a reference that only its owner can
+resolve.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Resolve = Callable[["dict[str, object]"], object]
 
 
 class WireError(Exception):
-    """The bytes that came are no value."""
+    """The received bytes are not a valid value."""
 
 
 def encode(value: object, refer: Refer) -> Any:
-    """A value as JSON data; ``refer`` gives what stands for an object that has no value of its own.
+    """Encode a value as JSON data; ``refer`` returns the reference for an object that is not a plain value.
 
     Example:
         >>> encode({"a": (1, None)}, lambda value: {"r": 0})
@@ -62,7 +62,7 @@ def _encode_dict(value: Any, refer: Refer) -> object:
     return {"d": [[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]}
 
 
-# by the methods of the kind itself: those of a derived class are the work's
+# use the methods of the built-in type itself, since those of a subclass belong to the work
 _ENCODERS: tuple[tuple[Any, Callable[[Any, Refer], object]], ...] = (
     (int, _encode_int),
     (float, lambda value, refer: float.__float__(value)),
@@ -90,10 +90,10 @@ def _of_library(value: object) -> dict[str, object] | None:
 
 
 def decode(data: Any, resolve: Resolve) -> Any:
-    """The value behind JSON data; ``resolve`` gives the object behind a reference.
+    """Decode JSON data to a value; ``resolve`` returns the object of a reference.
 
     Raises:
-        WireError: it is not such data.
+        WireError: the data are not a valid value.
     """
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
@@ -134,7 +134,7 @@ _DECODERS: dict[str, Callable[[Any, Resolve], object]] = {
 
 
 class Line:
-    """One end of a line that carries JSON messages."""
+    """One end of a connection for JSON messages."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -147,7 +147,7 @@ class Line:
         self._end.sendall(_HEAD.pack(len(data)) + data)
 
     def receive(self) -> dict[str, Any]:
-        """The next message; EOFError if the other end is gone, WireError if what comes is none."""
+        """Return the next message. Raise EOFError if the other end is closed, WireError if the data are invalid."""
         (length,) = _HEAD.unpack(self._exactly(_HEAD.size))
         if length > MAX_MESSAGE_BYTES:
             raise WireError(f"a message of {length} bytes is too long")

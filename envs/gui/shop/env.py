@@ -83,7 +83,7 @@ class WebShopGUIEnv(GuiEnv):
         lines = [*self.cart, *self.order]
         return [self.goal.asin, self.goal.instruction, [[line.asin, dict(line.options)] for line in lines]]
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def catalogue(self) -> Catalogue:

@@ -108,7 +108,7 @@ class WebAppEnv(GuiEnv):
             self._copy.close()
             self._copy = None
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def copy(self) -> AppProcess:

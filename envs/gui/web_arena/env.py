@@ -193,7 +193,7 @@ class WebArenaEnv(GuiEnv):
         except EnvError:  # it throws
             return ""
 
-    # ----------------------------------------------------------------------------------------- beside gymnasium's
+    # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property
     def task_type(self) -> str:

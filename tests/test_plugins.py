@@ -202,7 +202,7 @@ def test_a_function_that_nothing_can_fill_is_refused_when_it_is_registered() -> 
 
 
 def test_a_name_cannot_be_taken_from_another_module() -> None:
-    with pytest.raises(ConfigError, match=r"'gigpo' is registered by agentgym\.credit\.estimators\.gigpo already"):
+    with pytest.raises(ConfigError, match=r"'gigpo' is already registered by agentgym\.credit\.estimators\.gigpo"):
 
         @estimator("gigpo")
         def mine(table: TurnTable) -> TurnAdvantages:

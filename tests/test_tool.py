@@ -179,7 +179,7 @@ def test_control_verbs_are_refused(name: str) -> None:
         return ""
 
     verb.__name__ = name
-    with pytest.raises(ToolDefinitionError, match="control verb"):
+    with pytest.raises(ToolDefinitionError, match="this name is reserved"):
         tool(verb)
 
 

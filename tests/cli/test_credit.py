@@ -81,7 +81,7 @@ def test_steps_settings_and_the_pages_place(run: Command, run_folder: str) -> No
         (["rooms", "--steps", "9:12"], "no step of 9:12 is recorded; rooms has steps 1 to 4"),
         (["rooms", "--steps", "0:2"], "counted from 1"),
         (["rooms", "--steps", "two"], "--steps takes FIRST:LAST"),
-        (["rooms", "--out", "nowhere/page.html"], "--out takes a file in a folder that exists"),
+        (["rooms", "--out", "nowhere/page.html"], "--out takes a file in an existing folder"),
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])

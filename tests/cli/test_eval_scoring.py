@@ -90,7 +90,7 @@ def test_rescoring_suites(run: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--rescore", "nowhere", "scorer.kind=em"), "nowhere is no evaluation"),
+        (("--rescore", "nowhere", "scorer.kind=em"), "nowhere is not an evaluation"),
         (("--rescore", "nowhere"), "and nothing else"),
         (("--rescore", "nowhere", "scorer.kind=em", "--episodes", "3"), "and nothing else"),
         (("agentgym/WikiWorld-v0", "--policy", "oracle", "scorer.kind=f2"), "did you mean 'f1'"),
@@ -104,7 +104,7 @@ def test_bad_input(run: Command, tmp_path: Path, given: tuple[str, ...], message
 
 def test_a_scorer_that_cannot_score_leaves_nothing(run: Command) -> None:
     before = run("eval", *WIKI, "--policy", "oracle", "--json").json
-    assert "no numbers" in run("eval", "--rescore", before["run_dir"], "scorer.kind=numeric").assert_one_line_error()
+    assert "contain no number" in run("eval", "--rescore", before["run_dir"], "scorer.kind=numeric").assert_one_line_error()
     assert [path.name for path in Path("runs").iterdir()] == [Path(before["run_dir"]).name]
 
 

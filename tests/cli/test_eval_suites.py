@@ -158,7 +158,7 @@ def test_bad_input(run: Command, suite_file: str, guess: str) -> None:
 
     assert "a suite fixes seed" in refusal(suite_file, "--policy", "oracle", "--seed", "3")
     assert "a suite fixes kwargs" in refusal(suite_file, "highest=3", "--policy", "oracle")
-    assert "is no suite" in refusal(suite_file, guess, "--policy", "oracle")
+    assert "is not a suite" in refusal(suite_file, guess, "--policy", "oracle")
     assert "no suite file" in refusal("nowhere.toml", "--policy", "oracle")
     assert "one environment and one policy" in refusal(guess, "--policy", "oracle", "--policy", "random")
     copy = Path("copy.toml")

@@ -77,7 +77,7 @@ def test_files_of_ones_own_are_listed(run: Command, file: Path) -> None:
         assert {row["status"] for row in rows} == {"user"}, "one's own are not lost among agentgym's"
         (row,) = (row for row in rows if row["name"] == "leave_out")
         assert (row["class"], row["status"], row["paper"]) == ("estimator", "user", "ours")
-    assert "are listed with --credit" in run("list", file.name).assert_one_line_error()
+    assert "can be listed only with --credit" in run("list", file.name).assert_one_line_error()
     write_run(Path("listed"), CreditConfig(estimator="grpo"))
     missing = run("credit", "listed", "--estimator", f"{file.name}:leave_it").assert_one_line_error()
     assert "registers no estimator 'leave_it', only leave_out" in missing

@@ -21,7 +21,7 @@ def test_view_of_an_evaluation(run: Command, guess: str) -> None:
 
 def test_view_of_something_else(run: Command, guess: str, tmp_path: Path) -> None:
     assert "no folder 'nowhere'" in run("view", "nowhere").assert_one_line_error()
-    assert "is no run" in run("view", str(tmp_path)).assert_one_line_error()
+    assert "is not a run" in run("view", str(tmp_path)).assert_one_line_error()
     folder = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
     Path(folder, "episodes.jsonl.gz").write_bytes(b"not gzip")
     assert "cannot be read" in run("view", folder, "--json").assert_one_line_error()

@@ -251,7 +251,7 @@ def test_a_scorer_that_fails_is_no_verdict(tmp_path: Path) -> None:
     ("name", "verify", "said"),
     [
         ("best:oracle", {}, "needs a rule that chooses"),
-        ("best:oracle,by=scorer", {}, "by=scorer needs one"),
+        ("best:oracle,by=scorer", {}, "by=scorer needs a scorer"),
         ("retry:oracle,by=vote", {}, "by=vote counts independent attempts"),
         ("retry:oracle,by=oracle", {"kind": "judge"}, "is for by=scorer, not for by=oracle"),
         ("best:oracle", {"kind": "f1"}, "uses the true result, which the agent does not know"),

@@ -89,7 +89,7 @@ def test_builtin_scorers(tmp_path: Path) -> None:
     for name in ("em", "f1", "cover_em"):
         with pytest.raises(UsageError, match=f"scorer {name}: the task has no answers"):
             scored(episode("Paris", []), tmp_path, kind=name)
-    with pytest.raises(UsageError, match="no numbers: Paris"):
+    with pytest.raises(UsageError, match="contain no number: Paris"):
         scored(episode("3"), tmp_path, kind="numeric")
 
 
@@ -171,9 +171,9 @@ def test_what_is_no_score_and_what_breaks_is_said(tmp_path: Path) -> None:
         return float(task.data["missing"])
 
     try:
-        with pytest.raises(ConfigError, match=r"twice gave 2\.0; a score is a number from 0 to 1"):
+        with pytest.raises(ConfigError, match=r"twice returned 2\.0; a score is a number from 0 to 1"):
             scored(episode("x"), tmp_path, kind="twice")
-        with pytest.raises(ConfigError, match="nan gave nan"):
+        with pytest.raises(ConfigError, match="nan returned nan"):
             scored(episode("x"), tmp_path, kind="nan")
         with pytest.raises(ConfigError, match=r"breaks failed on task q: KeyError\('missing'\)"):
             scored(episode("x"), tmp_path, kind="breaks")

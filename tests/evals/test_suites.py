@@ -304,5 +304,5 @@ def test_different_contents_are_not_compared(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_evaluation_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder"):
         open_evaluations(tmp_path / "nowhere")
-    with pytest.raises(CorruptDataError, match="no finished evaluation"):
+    with pytest.raises(CorruptDataError, match="not a finished evaluation"):
         open_evaluations(tmp_path)

@@ -126,7 +126,7 @@ def test_an_environment_that_answers_otherwise_is_an_infrastructure_failure() ->
     assert whole.status is Status.COMPLETED
     failed = play(Fickle(), engine.agents(), branch=branch_from(Start(parent=0, turn=2), [whole]))
     assert (failed.status, failed.success, failed.reward) == (Status.ENV_ERROR, None, None)
-    assert "answered otherwise" in str(failed.error)
+    assert "reply differs" in str(failed.error)
 
 
 def test_what_cannot_be_branched_from_is_refused() -> None:
@@ -425,7 +425,7 @@ def test_only_the_last_members_get_hints() -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"branching": RetryOptions(), "guidance": FadingOptions()}, "leave branching out"),
+        ({"branching": RetryOptions(), "guidance": FadingOptions()}, "remove strategy.branching"),
         ({"probe": 1}, "probe"),
     ],
 )

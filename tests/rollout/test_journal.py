@@ -71,7 +71,7 @@ def test_large_files_are_known_by_their_ends(tmp_path: Path, monkeypatch: pytest
 
 def test_a_broken_journal_is_named(tmp_path: Path) -> None:
     (tmp_path / journal.JOURNAL).write_text("[1]\n")
-    with pytest.raises(CorruptDataError, match=r"journal\.jsonl is no journal"):
+    with pytest.raises(CorruptDataError, match=r"journal\.jsonl is not a journal"):
         journal.note(tmp_path)
 
 

@@ -191,7 +191,7 @@ def test_against_an_opponent_only_the_policy_is_kept() -> None:
         assert kept.seed == seed
         seats.add(kept.player)
     assert seats == {0, 1}
-    with pytest.raises(UsageError, match="played by one player"):
+    with pytest.raises(UsageError, match="has one player and takes no opponent"):
         play(Nim(opponent="random"), saying("1"), opponent=saying("1"))
 
 

@@ -29,8 +29,8 @@ NOT_GRADABLE: Final[Mapping[str, str]] = {
     "paasio": "its tests derive classes from the work's",
     "react": "its tests look into lists that the work changes",
 }
-"""Exercises whose tests need access to the work's process, which the grader does not give (:func:`~agentgym.envs.code.grading.\
-grade_suite`), and why: no task is made of them."""
+"""Exercises that are left out, with the reason: their tests need access to the process of the agent's program, which
+the grader (:func:`~agentgym.envs.code.grading.grade_suite`) does not give."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""The agent's actions in a browser: tools with JSON arguments, never a program text that is run.
+"""The agent's actions in a browser: tools with JSON arguments; no code from the agent is ever run.
 
-Elements are named by the ids of the last observation. A call that cannot be done is a
-:class:`~agentgym.errors.ToolError` that says what exists.
+Calls name elements by the ids of the last observation. A call that cannot be carried out raises
+:class:`~agentgym.errors.ToolError`, whose text lists what exists.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ACTION_SETS = {
     "pixels": ("click_at", "drag_at"),
     "answer": ("done",),
 }
-"""Names of tools by what they are for; an environment offers some of the sets."""
+"""Sets of tools, by the name of the set; an environment offers some of them."""
 
 
 class BrowserActions(PageActions):
-    """All tools, to be mixed into an environment that has a session."""
+    """A mix-in with all tools, for an environment that has a browser session."""
 
     @tool
     async def click(self, id: Id) -> str:
@@ -196,7 +196,7 @@ class BrowserActions(PageActions):
     # ------------------------------------------------------------------------------------------------- for who looks on
 
     def acted_box(self, call: Call) -> tuple[int, int, int, int] | None:
-        """Return the box on the screen, as last looked at, that a call acts on; None if it is not seen."""
+        """Return the box (left, top, width, height in pixels) that a call acts on; None if it is not on the screen."""
         if not isinstance(call, ToolCall):
             return None
         given = call.arguments

@@ -1,4 +1,4 @@
-"""One Chromium with many contexts, under a guard that ends it with its owner."""
+"""One Chromium process with many contexts. A guard process kills it when its owner ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GRACE_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLimits:
-    """Limits of one page; a page that takes more is stopped or crashes, alone.
+    """Limits of one page. A page that exceeds one is stopped or crashes; other pages are unaffected.
 
     Example:
         >>> PageLimits(memory_mb=512).js_heap_mb
@@ -41,9 +41,9 @@ class PageLimits:
 
     js_heap_mb: int = 512
     memory_mb: int = 1024
-    """Memory of a page's process that is its own, looked at four times a second; more kills it."""
+    """Private memory of a page's process in MB, checked four times a second; a process with more is killed."""
     script_s: float = 5.0
-    """Wall seconds a script may keep the page from answering."""
+    """Wall seconds for which a script may keep the page from responding."""
     load_s: float = 15.0
     """Wall seconds a page may take to load."""
     num_tabs: int = 5
@@ -94,12 +94,14 @@ class Browser:
 
     @property
     def is_alive(self) -> bool:
-        """False once it has crashed or was closed."""
+        """False after the browser has crashed or was closed."""
         return self._browser.is_connected()
 
     @asynccontextmanager
     async def failing(self, what: str) -> AsyncIterator[None]:
-        """Tell what fails inside as :class:`EnvError`: of a dead browser all contexts learn so."""
+        """Turn failures inside the block into :class:`EnvError`, so that every context of a dead browser reports its
+        death.
+        """
         from playwright.async_api import Error
 
         try:
@@ -112,7 +114,7 @@ class Browser:
             raise EnvTimeoutError(f"{what}: no answer from the browser") from error
 
     async def unless_gone(self, what: str, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
-        """Await work on this browser; some of Playwright's calls never return when the browser dies under them.
+        """Await work on this browser, or raise if it dies: some of Playwright's calls never return in that case.
 
         Raises:
             EnvError: the browser is gone.
@@ -121,7 +123,7 @@ class Browser:
         task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone.wait())
         try:
             await asyncio.wait((task, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done() and self._gone.is_set():  # most calls fail by themselves, and know better how
+            if not task.done() and self._gone.is_set():  # most calls fail by themselves with a more precise error
                 await asyncio.wait((task,), timeout=_GRACE_S)
             if task.done():
                 return task.result()
@@ -133,14 +135,14 @@ class Browser:
             gone.cancel()
 
     async def new_context(self, kind: ContextKind, proxy_url: str) -> BrowserContext:
-        """A fresh context: no cookies, storage, cache or history but its own."""
+        """Return a fresh context: it shares no cookies, storage, cache or history with others."""
         async with self.failing("opening a browser context"):
             context = await self._browser.new_context(**kind.options(), proxy={"server": proxy_url})
         self.num_contexts += 1
         return context
 
     async def drop(self, context: BrowserContext) -> None:
-        """Close a context; of a browser that is dead it is gone already."""
+        """Close a context; does nothing if the browser is dead."""
         self.num_contexts -= 1
         with suppress(Exception):
             await asyncio.wait_for(context.close(), _CLOSE_S)
@@ -153,7 +155,7 @@ class Browser:
 
 
 def _guarded(chromium: Path, memory_mb: int, folder: Path) -> Path:
-    """A program that starts Chromium under :mod:`agentgym.envs.gui.guard`."""
+    """Write a program that starts Chromium under :mod:`agentgym.envs.gui.guard`, and return its path."""
     owner = os.getpid()
     words = [sys.executable, "-I", "-S", guard.__file__, str(owner), guard.start_ticks(owner), str(memory_mb)]
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in [*words, str(chromium)])

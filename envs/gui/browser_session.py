@@ -1,4 +1,4 @@
-"""One episode's share of a browser: its own context, its network, its tabs, and what the pages did unasked."""
+"""One episode's share of a browser: its context, network and tabs, and notes on what pages did by themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BrowserSession:
         self.context = context
         self.tabs: list[Tab] = []
         self.current = 0
-        """Which of :attr:`tabs` the agent looks at."""
+        """Index in :attr:`tabs` of the tab that the agent looks at."""
         self._limits = browser.limits
         self._channel = new_channel()
         self._notes: list[str] = []
@@ -41,7 +41,7 @@ class BrowserSession:
 
     @classmethod
     async def open(cls, browser: Browser, kind: ContextKind) -> BrowserSession:
-        """A fresh context with an empty tab, which reaches no site yet.
+        """Open a fresh context with an empty tab, which cannot reach any site yet.
 
         Raises:
             EnvError: the browser fails.
@@ -75,20 +75,20 @@ class BrowserSession:
         return [tab.page.url for tab in self.tabs]
 
     async def begin(self, seed: int, sites: Sites) -> None:
-        """Give the context its random numbers and its sites."""
+        """Seed the context's random numbers and open its network to the sites."""
         self.network.open_to(sites)
         async with self.browser.failing("beginning an episode"):
             await self.context.add_init_script(page_script(self._channel, seed))
 
     async def keep(self) -> None:
-        """Remember the page as it has loaded, for :meth:`tidy` and :meth:`rewind`."""
+        """Record the page as it has loaded, for :meth:`tidy` and :meth:`rewind`."""
         await self.tab.call("keep")
         self._kept_document = self.tab.document
 
     async def tidy(self) -> bool:
-        """Once an episode is over: whether another one may be played on the document that was kept.
+        """Return True if another episode may be played on the kept document, after this one is over.
 
-        Not if the document was left, another tab was opened, something was stored, or anything is under way.
+        False if the agent left the document, opened another tab or stored something, or if anything is still loading.
         """
         if self._kept_document is None or len(self.tabs) != 1 or self._adopting or self.tab.is_dead:
             return False
@@ -100,7 +100,7 @@ class BrowserSession:
         return has_stored_nothing and is_same and not self._tasks
 
     async def rewind(self, seed: int) -> None:
-        """Clock, timers and random numbers as they were when the page had loaded, for another seed."""
+        """Reset clock and timers to their state after the page had loaded, and seed the random numbers anew."""
         self.begin_turn()
         self.take_notes()
         await self.tab.call("rewind", seed & 0xFFFFFFFF)
@@ -114,18 +114,18 @@ class BrowserSession:
         self._is_opening = False
 
     async def close_tab(self, index: int) -> None:
-        """Close a tab; the one before it is looked at next."""
+        """Close a tab; the one before it becomes current."""
         tab = self.tabs[index]
         await tab.page.close()
         self._forget(tab.page)
 
     def begin_turn(self) -> None:
-        """A new turn may open dialogs again."""
+        """Reset the count of dialogs for a new turn."""
         self._has_window.clear()
         self._num_dialogs = 0
 
     async def look(self, grant_ms: float, everything: bool) -> dict[str, Any]:
-        """:meth:`Tab.settle` of the current tab; one that has crashed is replaced by an empty one."""
+        """Call :meth:`Tab.settle` of the current tab; if it has crashed, replace it by an empty tab."""
         for _ in range(3):
             await self._adopt_all()
             try:
@@ -142,7 +142,7 @@ class BrowserSession:
         return await self.tab.settle(grant_ms, everything)
 
     def note(self, text: str) -> None:
-        """Keep something for the agent's next observation."""
+        """Add a note to the agent's next observation."""
         if text not in self._notes:
             self._notes.append(text)
 
@@ -150,7 +150,7 @@ class BrowserSession:
         """Return the notes since the last call, and forget them."""
         asked = set().union(*(tab.hosts_asked for tab in self.tabs))
         for host in self.network.refused:
-            if host in asked:  # the browser itself asks, too, for services of its maker
+            if host in asked:  # the browser itself also requests its vendor's services
                 self.note(
                     f"The browser did not reach {host}: it is not part of this task. "
                     f"Sites: {', '.join(self.network.hosts)}"
@@ -176,7 +176,7 @@ class BrowserSession:
             await asyncio.gather(*self._adopting.values())
 
     async def _wait_for_window(self, tab: Tab) -> None:
-        """A window that the page has asked for comes a moment later, or never."""
+        """Wait for the windows that the page has requested: each opens a moment later, or never."""
         if not tab.num_windows_asked:
             return
         tab.num_windows_asked = 0
@@ -185,7 +185,7 @@ class BrowserSession:
                 await self._has_window.wait()
 
     async def _replace(self, reason: str) -> None:
-        """An empty tab in the place of one that is dead."""
+        """Replace a dead tab by an empty one."""
         self.note(f"The tab crashed ({reason}) and was closed; an empty tab is open instead: goto a page of this task.")
         dead = self.tab
         async with self.browser.failing("replacing a crashed tab"):
@@ -233,7 +233,7 @@ class BrowserSession:
                 tab.died("it ran out of memory, or its process was killed")
 
     async def _on_dialog(self, page: Page, dialog: Dialog) -> None:
-        """Dialogs are answered at once, or the page would stand still; the agent reads what they said."""
+        """Answer a dialog at once, since it blocks the page, and note its text for the agent."""
         self._num_dialogs += 1
         said = " ".join(dialog.message.split())[:_LONGEST_TEXT]
         kind, default = dialog.type, dialog.default_value

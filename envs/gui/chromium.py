@@ -1,4 +1,4 @@
-"""The Chromium that is used, and its flags."""
+"""Find Chromium, and list its command-line flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from agentgym.errors import EnvError
 
 VARIABLE = "AGENTGYM_CHROMIUM"
-"""Environment variable that names the program, where it is none of those that are looked for."""
+"""Environment variable with the path of Chromium, for a program that is not found by itself."""
 INSTALL = "apt-get install chromium-headless-shell"
 PROGRAMS = (
     # without a user interface: half the processor time for a new page; Debian's, past its wrapper, which would stay
@@ -45,14 +45,14 @@ FLAGS = (
     "--dns-prefetch-disable",
 )
 UNWANTED = ("--disable-popup-blocking",)
-"""Flags that Playwright gives and that are left out: a page may open a window on a click alone."""
+"""Flags of Playwright that are left out, so that a page may open a window only upon a click."""
 
 
 def find_chromium() -> Path:
-    """Chromium: ``$AGENTGYM_CHROMIUM``, one of :data:`PROGRAMS`, or the newest of Playwright's own downloads.
+    """Return Chromium's path: ``$AGENTGYM_CHROMIUM``, one of :data:`PROGRAMS`, or Playwright's newest download.
 
     Raises:
-        EnvError: there is none; the message is what to do.
+        EnvError: there is none; the message says how to install one.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -70,7 +70,7 @@ def find_chromium() -> Path:
 
 
 def has_chromium() -> bool:
-    """True if there is a Chromium to start."""
+    """Return True if there is a Chromium to start."""
     try:
         find_chromium()
     except EnvError:
@@ -79,17 +79,17 @@ def has_chromium() -> bool:
 
 
 def flags(*, js_heap_mb: int, viewport: tuple[int, int]) -> list[str]:
-    """The command-line flags of a browser.
+    """Return the command-line flags of a browser.
 
     Args:
-        js_heap_mb: JavaScript heap of one page; a page that wants more crashes, alone.
+        js_heap_mb: JavaScript heap of one page in MB; a page that needs more crashes, other pages do not.
         viewport: width and height of a page in CSS pixels.
     """
     return [*FLAGS, f"--js-flags=--max-old-space-size={js_heap_mb}", f"--window-size={viewport[0]},{viewport[1]}"]
 
 
 def _playwrights_own() -> list[Path]:
-    """Chromiums that ``playwright install`` has downloaded, oldest first, those without a user interface last."""
+    """Return Chromium programs that ``playwright install`` has downloaded: oldest first, headless ones last."""
     folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
     found = [*folder.glob("chromium-*/chrome-linux*/chrome"), *folder.glob("chromium_*/chrome*linux*/*shell")]
     return sorted(found, key=lambda path: (path.name != "chrome", path.parts[-3]))

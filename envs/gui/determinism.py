@@ -1,4 +1,4 @@
-"""The same page for the same actions: what a context and its scripts are started with."""
+"""Settings and scripts of a browser context that make pages deterministic: equal actions lead to equal pages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import cache
 from typing import Any
 
 EPOCH_MS = 1_767_261_600_000
-"""What a page's clock begins with: Thursday, 1 January 2026, 10:00 UTC. It begins anew with every document."""
+"""Start of a page's clock: Thursday, 1 January 2026, 10:00 UTC. Every document starts there."""
 WORLD = "agentgym"
-"""Name of the isolated JavaScript world in which pages are looked at."""
+"""Name of the isolated JavaScript world from which pages are read."""
 _WORLD_FILES = ("names.js", "tree.js", "hands.js")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextKind:
-    """Settings of a browser context; contexts of one kind are kept ready for each other's episodes.
+    """Settings of a browser context. Contexts with equal settings are interchangeable and are opened in advance.
 
     Example:
         >>> ContextKind(viewport=(332, 214)).options()["timezone_id"]
@@ -27,10 +27,10 @@ class ContextKind:
     viewport: tuple[int, int] = (1024, 768)
     """Width and height in CSS pixels, which are the screenshot's pixels."""
     service_workers: bool = False
-    """Whether pages may have service workers, whose requests the clock and the settling know nothing of."""
+    """True to allow service workers; the page's clock and the wait for a page to settle ignore their requests."""
 
     def options(self) -> dict[str, Any]:
-        """Playwright's options for ``new_context``, without its proxy."""
+        """Return Playwright's options for ``new_context``, without the proxy."""
         width, height = self.viewport
         return {
             "viewport": {"width": width, "height": height},
@@ -45,7 +45,7 @@ class ContextKind:
 
 
 def new_channel() -> str:
-    """The name of the event by which the two worlds of a page's context talk: no page can know it."""
+    """Return a random name for the event by which the page's two JavaScript worlds communicate."""
     return f"x{secrets.token_hex(8)}"  # never in an observation or a state
 
 

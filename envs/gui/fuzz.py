@@ -14,7 +14,7 @@ _NO_ELEMENT = "no-such-element"
 
 
 def fuzz_action(env: GuiEnv, rng: np.random.Generator) -> Message:
-    """Every other time what the page suggests; else any tool, on any element, key or point of the screen."""
+    """Return an action that the page suggests (half of the time), or any tool on any element, key or point."""
     allowed = env.admissible_actions()
     if allowed and rng.random() < 0.5:
         return env.parse_action(str(rng.choice(allowed)))

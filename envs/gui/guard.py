@@ -1,4 +1,4 @@
-"""The small process between us and Chromium: it ends the browser with its owner and pages that take too much memory.
+"""A small process between us and Chromium: it kills the browser when its owner ends, and pages with too much memory.
 
 Run as ``guard.py OWNER_PID OWNER_START_TICKS PAGE_MB CHROMIUM FLAGS...`` by the standard library alone. However the
 owner ends, SIGKILL included, everything below the guard is killed and the browser's profile removed; if the guard
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     owner, ticks, page_mb = int(arguments[0]), arguments[1], int(arguments[2])
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Chromium talks to Playwright over the file descriptors 3 and 4
     browser = subprocess.Popen(
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def remove_profile(command: list[str]) -> None:
-    """Remove the folder that Playwright made for this browser, as it does itself where it ends in good order."""
+    """Remove the folder that Playwright made for this browser, as Playwright does after an orderly end."""
     for word in command:
         folder = Path(word.removeprefix("--user-data-dir="))
         if word != str(folder) and folder.name.startswith(_PROFILE):
@@ -60,7 +60,7 @@ def remove_profile(command: list[str]) -> None:
 
 
 def kill_large_pages(page_mb: int) -> None:
-    """Kill every page's process with more memory of its own than that."""
+    """Kill every page's process that has more private memory than ``page_mb`` MB."""
     for pid in below(os.getpid()):
         with suppress(OSError, IndexError):
             if own_kib(pid) > page_mb << 10 and b"--type=renderer" in (_PROC / str(pid) / "cmdline").read_bytes():
@@ -68,7 +68,7 @@ def kill_large_pages(page_mb: int) -> None:
 
 
 def kill_below() -> None:
-    """Kill all descendants; those that lose their parent become the guard's, so a second look finds what was left."""
+    """Kill all descendants. Orphans become children of the guard, so a second pass finds what the first one missed."""
     deadline = time.monotonic() + 5.0
     while (pids := below(os.getpid())) and time.monotonic() < deadline:
         for pid in pids:
@@ -81,7 +81,7 @@ def kill_below() -> None:
 
 
 def below(pid: int) -> list[int]:
-    """All descendants of a process, zombies left out."""
+    """Return the ids of all descendants of a process, without zombies."""
     found, new = list[int](), [pid]
     while new:
         children = []
@@ -95,7 +95,7 @@ def below(pid: int) -> list[int]:
 
 
 def start_ticks(pid: int) -> str:
-    """Return the start of a process, in clock ticks since the machine's; empty if it has ended."""
+    """Return the start time of a process in clock ticks since boot; empty if it has ended."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -105,7 +105,7 @@ def start_ticks(pid: int) -> str:
 
 
 def own_kib(pid: int) -> int:
-    """Memory of a process that is neither a file's nor shared, in KiB."""
+    """Return a process's private memory in KiB: neither shared nor backed by a file."""
     lines = (_PROC / str(pid) / "status").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
 

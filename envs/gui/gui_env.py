@@ -1,6 +1,6 @@
 """The base of environments whose agent drives a browser.
 
-A subclass says three things, all of them coroutines or plain values, and has the rest::
+A subclass implements three methods; :meth:`set_up` and :meth:`score` are coroutines::
 
     class Guestbook(GuiEnv):
         def sites(self, task):                  # what the browser can reach, by host name
@@ -43,9 +43,9 @@ class GuiEnv(BrowserActions, ToolEnv):
     """An agent in a browser. Subclasses implement :meth:`sites`, :meth:`set_up` and :meth:`score`.
 
     Args:
-        observe: what an observation is made of, see :class:`~agentgym.envs.gui.observe.ObservationConfig`.
-        max_tokens: the budget of an observation's text.
-        actions: which sets of tools are offered, see :data:`~agentgym.envs.gui.actions.ACTION_SETS`.
+        observe: the parts of an observation, see :class:`~agentgym.envs.gui.observe.ObservationConfig`.
+        max_tokens: budget of an observation's text in tokens, estimated as four bytes each.
+        actions: the sets of tools to offer, see :data:`~agentgym.envs.gui.actions.ACTION_SETS`.
         viewport: width and height of the screen in CSS pixels.
         turn_ms: milliseconds of the page's own time that pass with every turn; its clock stands still otherwise.
         pool: how this process shares browsers; fields of :class:`~agentgym.envs.gui.pool.PoolConfig`, in a recipe.
@@ -89,26 +89,27 @@ class GuiEnv(BrowserActions, ToolEnv):
         """Return the sites that the browser can reach in an episode, by host name; nothing else exists for it."""
 
     def start_url(self, task: Task) -> str:
-        """The first page; by default the first site's root."""
+        """Return the address of the first page; by default the first site's root."""
         return f"http://{self.session.network.hosts[0]}/"
 
     def kept_page(self, task: Task) -> str | None:
-        """A name of the first page, if :meth:`set_up` begins a new episode on it however the last one has left it.
+        """Return a name for the first page if :meth:`set_up` can begin an episode on it in whatever state it was left.
 
-        Such a page is not loaded anew for every episode, unless one has left it, stored anything or opened a tab. None,
-        the default, asks for a fresh context every time.
+        Such a page is loaded again only if an episode has left it, stored something or opened a tab. None, the default,
+        gives every episode a fresh context.
         """
         return None
 
     @abstractmethod
     async def set_up(self, task: Task) -> str:
-        """Once the first page is open: bring the world into the task's start state, and say what the agent is asked."""
+        """Bring the open first page into the task's start state, and return the agent's instruction."""
 
     @abstractmethod
     async def score(self) -> float | None:
-        """After every turn: None if the episode goes on, else the outcome it ends with.
+        """Return the outcome if the episode is over, else None. Called after every turn.
 
-        ``self.answer`` is what the agent has said by ``done``, None before; :meth:`score` must end the episode then.
+        ``self.answer`` is the agent's argument of ``done``, and None before that call; after it :meth:`score` must
+        return an outcome.
         """
 
     def hidden_state(self) -> object:
@@ -125,7 +126,7 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     @property
     def page(self) -> Tree:
-        """The page as it was at the end of the last turn."""
+        """The page at the end of the last turn."""
         return self._page
 
     async def text(self) -> str:
@@ -133,7 +134,9 @@ class GuiEnv(BrowserActions, ToolEnv):
         return Tree.of(await self.session.look(0, self.sees_all_elements)).text
 
     async def evaluate(self, expression: str) -> Any:
-        """The JSON value of a JavaScript expression in the page's own world, which the page can tamper with."""
+        """Evaluate a JavaScript expression in the page's own world, which the page can tamper with; return its JSON
+        value.
+        """
         async with self.session.browser.failing(f"{self.env_id}: evaluating {expression[:80]!r}"):
             try:
                 return await self.tab.evaluate(expression)
@@ -233,7 +236,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         return tuple(messages)
 
     async def _act(self, action: Message) -> Observation:
-        """The calls' results, in order."""
+        """Return the calls' results, in order."""
         if not action.calls:
             return (Message("user", self.no_call(action)),)
         messages = []
@@ -243,7 +246,9 @@ class GuiEnv(BrowserActions, ToolEnv):
         return tuple(messages)
 
     async def _arun(self, call: Any) -> ToolResult:
-        """One call, within a page's time; a tab that dies meanwhile is the page's doing, a browser's death is not."""
+        """Run one call. If the tab dies, the agent reads that as the call's result; if the browser dies, it is an
+        EnvError.
+        """
         name, call_id = (call.name, call.id) if isinstance(call, ToolCall) else ("", "")
         if self.answer is not None:
             return self._refused(call, ToolError("the episode has ended; this call was not run", "episode_over"))
@@ -255,7 +260,7 @@ class GuiEnv(BrowserActions, ToolEnv):
                 return ToolResult(f"The tab is gone: {error}.", name, call_id)
 
     async def _look(self) -> tuple[str, list[ImagePart]]:
-        """Let the page come to rest, and say what there is to see."""
+        """Wait for the page to settle, and return the observation's text and pictures."""
         session = self.session
         async with session.browser.failing(f"{self.env_id}: looking at the page"):
             self._page = Tree.of(await session.look(self.turn_ms + self.wait_ms, self.sees_all_elements))
@@ -295,13 +300,13 @@ class GuiEnv(BrowserActions, ToolEnv):
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """A digest of the tabs' addresses, the tree (values, checks, focus; no boxes) and :meth:`hidden_state`."""
+        """Return a digest of the tabs' URLs, the tree (values, checks, focus; no boxes) and :meth:`hidden_state`."""
         if not self._key:
             raise ResetNeededError(f"{self.env_id}: no state before reset()")
         return self._key
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Clicks, choices and typing that the page in sight allows; where there is text to type, words of the page."""
+        """Return clicks, choices and typing that the current page allows; typed texts are words of the page."""
         calls: list[ToolCall] = []
         for node in self._page.nodes:
             if not node.id or node.states.get("disabled"):

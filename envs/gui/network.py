@@ -1,8 +1,8 @@
-"""The network of one browser context: a proxy on the loopback interface that knows the episode's sites alone.
+"""The network of one browser context: a proxy on the loopback interface that reaches only the episode's sites.
 
-A proxy, and not Playwright's request interception: it also sees what web sockets, workers, beacons and prefetching
-ask for, and it costs no round trip through the driver. Whatever goes elsewhere gets a page that says so, and is noted
-for the agent.
+We use a proxy rather than Playwright's request interception, since it also sees the requests of web sockets, workers,
+beacons and prefetching, and costs no round trip through the driver. A request to another host gets a page that says so,
+and the agent is told.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _NO_FAVICON = Response(status=404, content_type="text/plain")
 
 
 class EpisodeNetwork:
-    """Listens on a port of its own; what is asked for before :meth:`open_to` and after :meth:`close` is refused."""
+    """A proxy on a port of its own; it refuses requests before :meth:`open_to` and after :meth:`close`."""
 
     def __init__(self) -> None:
         self._sites: Sites = {}
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self.refused: list[str] = []
-        """Hosts that were asked for and are none of the sites, in order, each once until it is taken out."""
+        """Requested hosts that are not among the sites, in order and without repetition."""
         self.failure: EnvError | None = None
-        """What a site's own code failed with."""
+        """The error that a site's own code raised."""
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -53,7 +53,7 @@ class EpisodeNetwork:
         self._sites = dict(sites)
 
     def knows(self, host: str) -> bool:
-        """True if a host (``name`` or ``name:port``) is one of the sites."""
+        """Return True if a host (``name`` or ``name:port``) is one of the sites."""
         return host in self._sites
 
     @property
@@ -76,7 +76,7 @@ class EpisodeNetwork:
         try:
             await self._converse(reader, writer)
         except (OSError, asyncio.IncompleteReadError, h11.ProtocolError):
-            pass  # the browser went away, or what came is no HTTP
+            pass  # the browser closed the connection, or sent something that is not HTTP
         finally:
             self._open.discard(writer)
             writer.close()
@@ -123,7 +123,7 @@ class EpisodeNetwork:
     async def _tunnel(
         self, head: h11.Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: h11.Connection
     ) -> None:
-        """A connection that the browser speaks itself over, as web sockets do: to servers of the sites alone."""
+        """Pass bytes through in both directions, as web sockets need; only to servers among the sites."""
         host = head.target.decode().removesuffix(":80")
         site = self._sites.get(host)
         if not isinstance(site, Upstream):
@@ -152,7 +152,7 @@ def _refusal(host: str, known: tuple[str, ...]) -> Response:
 
 
 def _host_of(head: h11.Request) -> str:
-    """The host that a proxy is asked for, from a target in absolute form."""
+    """Return the host in the absolute URL that a proxy is asked for."""
     scheme, _, rest = head.target.decode(errors="replace").partition("://")
     host = rest.partition("/")[0].partition("?")[0].lower().rpartition("@")[2]
     return host.removesuffix(":80") if scheme == "http" else ""
@@ -190,7 +190,7 @@ async def _send(
 
 
 async def _forward(site: Upstream, head: h11.Request, body: bytes, writer: asyncio.StreamWriter) -> None:
-    """Hand a request to a server and its answer back as it comes."""
+    """Forward a request to a server, and stream its answer back."""
     reader, there = await asyncio.open_connection(site.host, site.port)
     try:
         path = b"/" + head.target.partition(b"://")[2].partition(b"/")[2]

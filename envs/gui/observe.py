@@ -1,4 +1,4 @@
-"""Observations of a page: its tree as text, cut to a budget; the picture, with numbered marks if wanted."""
+"""Observations of a page: its tree as text, shortened to a budget, and its picture, optionally with numbered marks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class ObservationConfig:
 
     parts: tuple[Part, ...] = ("tree",)
     """``tree``: the accessibility tree with ids; ``html``: the document; ``screenshot``; ``marks``: a screenshot in
-    which what can be acted on is framed and numbered, and a list of the numbers (they are ids, too)."""
+    which every element that can be acted on is framed and numbered, with a list of the numbers (which also serve as
+    ids)."""
     max_tokens: int = 3000
-    """Of tree and html each, by the estimate of four bytes a token; what is cut is told."""
+    """Budget for tree and html each, at an estimated four bytes per token; a shortened text says so."""
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -49,7 +50,7 @@ class ObservationConfig:
 
 
 def page_text(tree: Tree, max_bytes: int) -> str:
-    """The tree as lines: what is on the screen, then the rest, as far as the budget goes.
+    """Return the tree as lines: first what is on the screen, then the rest, up to the budget in bytes.
 
     Example:
         >>> nodes = (Node(0, "heading", "Sign in", {"level": 1}), Node(0, "textbox", "Name", {"value": "Ann"}, "name"))
@@ -68,7 +69,7 @@ def page_text(tree: Tree, max_bytes: int) -> str:
 
 
 def lines_of(is_seen: Sequence[bool], tree: Tree) -> tuple[list[str], list[str]]:
-    """Lines of what is on the screen and of the rest; a table's row is one line."""
+    """Return the lines on the screen and the lines off it; a table's row is one line."""
     seen: list[str] = []
     unseen: list[str] = []
     nodes = tree.nodes
@@ -87,7 +88,7 @@ def lines_of(is_seen: Sequence[bool], tree: Tree) -> tuple[list[str], list[str]]
 
 
 def line_of(node: Node, indent: bool = True) -> str:
-    """A node as a line of the observation."""
+    """Return a node as a line of the observation."""
     pad = "  " * node.depth if indent else ""
     if node.role == "text":
         return f"{pad}{node.name}"
@@ -114,7 +115,8 @@ def line_of(node: Node, indent: bool = True) -> str:
 
 
 def marked(png: bytes, tree: Tree) -> tuple[bytes, list[str]]:
-    """A screenshot with numbered frames around what can be acted on and seen, and the ids by number from 1.
+    """Draw numbered frames around the visible elements that can be acted on; return the PNG and the ids, number 1
+    first.
 
     Raises:
         MissingExtraError: Pillow is not installed.
@@ -142,12 +144,12 @@ def marked(png: bytes, tree: Tree) -> tuple[bytes, list[str]]:
 
 
 def image_part(png: bytes) -> ImagePart:
-    """A PNG as a part of a message."""
+    """Return a PNG as a part of a message."""
     return ImagePart(base64.b64encode(png).decode())
 
 
 def tabs_line(urls: Sequence[str], current: int) -> str:
-    """The open tabs in a line, none if there is one alone."""
+    """Return a line that lists the open tabs; empty if there is only one."""
     if len(urls) < 2:
         return ""
     shown = [f"{number}{' (current)' if number - 1 == current else ''}: {url}" for number, url in enumerate(urls, 1)]
@@ -155,14 +157,14 @@ def tabs_line(urls: Sequence[str], current: int) -> str:
 
 
 def _is_empty(nodes: Sequence[Node], at: int) -> bool:
-    """True for what groups other things and has none in it."""
+    """Return True if the node is a group without content."""
     node = nodes[at]
     is_bare = not (node.name or node.id or node.states)
     return is_bare and (at + 1 == len(nodes) or nodes[at + 1].depth <= node.depth)
 
 
 def _row_of(nodes: Sequence[Node]) -> str:
-    """A row of a table with its cells, separated by bars."""
+    """Return a table's row as its cells, separated by bars."""
     row, *rest = nodes
     cells: list[str] = []
     heads = [at for at, node in enumerate(rest) if node.depth == row.depth + 1]
@@ -176,7 +178,7 @@ def _row_of(nodes: Sequence[Node]) -> str:
 
 
 def _cut(lines: Sequence[str], max_bytes: int) -> str:
-    """As many lines as the budget has room for, with a mark of the cut."""
+    """Return as many lines as fit the budget, and a note if lines were left out."""
     room = max_bytes
     kept: list[str] = []
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Tools for what is around a page: scrolling, history, addresses, time and tabs."""
+"""Tools that act on the browser around a page: scrolling, history, addresses, time and tabs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _MOST_SHOWN = 40
 
 
 class Hands:
-    """Works on the tab of a session, in the driver's loop."""
+    """Base of the tools: find elements of the current tab and point at them. Coroutines run in the driver's loop."""
 
     clicks_through_covers: bool = False
-    """Whether a click reaches an element that others cover wholly, as no person's would."""
+    """True if a click reaches an element that others cover completely, which a person could not click."""
     sees_all_elements: bool = False
-    """Whether every element without children gets an id, for pages whose scripts listen where nothing shows it."""
+    """True to give an id to every element without children, for pages whose scripts listen on inconspicuous elements.
+    """
     wait_ms: float = 0.0
-    """Milliseconds of the page's time that this turn's waiting adds."""
+    """Milliseconds of the page's time that the agent has asked to wait in this turn."""
     answer: str | None = None
     marks: list[str]
 
@@ -38,7 +39,7 @@ class Hands:
 
     @property
     def page(self) -> Tree:
-        """The page as it was last looked at."""
+        """The page as last observed."""
         raise NotImplementedError
 
     @property
@@ -62,7 +63,7 @@ class Hands:
         tab, mouse = self.tab, self.tab.page.mouse
         await tab.patiently(mouse.move(x, y))
         await tab.patiently(mouse.down())
-        await tab.patiently(mouse.move(to_x, to_y, steps=4))  # what listens to dragging wants to see some way
+        await tab.patiently(mouse.move(to_x, to_y, steps=4))  # drag listeners expect several moves of the mouse
         await tab.patiently(mouse.up())
 
     async def _point(self, id: str, scrolls: bool = True) -> tuple[float, float]:
@@ -70,7 +71,7 @@ class Hands:
         return at["x"], at["y"]
 
     async def _ask(self, name: str, id: str, *arguments: object) -> dict[str, Any]:
-        """A function of ``hands.js`` that looks for an element first.
+        """Call a function of ``hands.js`` on an element.
 
         Raises:
             ToolError: there is no such element, or it is of another kind.
@@ -82,7 +83,7 @@ class Hands:
         return answer
 
     def _meant(self, id: str) -> str:
-        """An id as the page knows it: in brackets or not, or a mark's number."""
+        """Return the page's id of an element given by its id, with or without brackets, or by a mark's number."""
         id = id.strip().removeprefix("[").removesuffix("]")
         if id.isdecimal() and len(id) < 6 and 0 < int(id) <= len(self.marks):
             return self.marks[int(id) - 1]
@@ -90,7 +91,7 @@ class Hands:
 
 
 def _problem(id: str, answer: dict[str, Any]) -> ToolError:
-    """Return why an element cannot be acted on, and what can be done instead."""
+    """Return an error that says why an element cannot be acted on, and what to do instead."""
     match answer["problem"]:
         case "unknown":
             ids = answer["ids"]
@@ -210,11 +211,11 @@ class PageActions(Hands):
     # ---------------------------------------------------------------------------------------------------- private
 
     def _allowed(self, url: str) -> str:
-        """A URL of this task's sites, completed from a path."""
+        """Return a URL of this task's sites, completing a path."""
         network, given = self.session.network, url.strip()
         if not network.hosts:
             raise ToolError(f"{url[:200]!r} is not part of this task, which has no sites", "not_allowed")
-        if network.knows(given.partition("/")[0].lower()):  # as people write it
+        if network.knows(given.partition("/")[0].lower()):  # a host without ``http://``, as people write it
             given = f"http://{given}"
         here = self.tab.page.url
         is_home = network.knows(urlsplit(here).netloc.removesuffix(":80"))

@@ -1,8 +1,8 @@
-"""The browsers of this process, and fresh contexts kept ready in them.
+"""The browsers of this process, and fresh contexts that are opened in advance.
 
-A context is used for one episode and then thrown away: nothing of an episode can reach another. What makes a context
-slow is the process of its first page, so a few are opened ahead, for the next episodes. An environment whose pages can
-begin an episode anew by themselves may ask for a page that is open (:meth:`GuiEnv.kept_page`).
+A context is used for one episode and then discarded, so that nothing leaks from one episode into another. Opening a
+context is slow since its first page needs a process, so the pool opens a few in advance. An environment whose pages can
+restart by themselves may reuse an open page (:meth:`GuiEnv.kept_page`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class PoolConfig:
     """
 
     num_ready: int = 2
-    """Contexts kept open ahead, of each kind that is in use."""
+    """Contexts opened in advance, for each :class:`ContextKind` in use."""
     contexts_per_browser: int = 16
-    """More are opened in another browser, which a crash of the first one leaves alone."""
+    """Most contexts of one browser. Further ones use another browser, so that a crash takes only some of them."""
     episodes_per_browser: int = 1000
-    """After so many a browser is replaced, since long-lived ones grow."""
+    """Episodes after which a browser is replaced, since the memory of long-lived browsers grows."""
     num_kept: int = 8
-    """Pages kept open for another episode, in environments that begin episodes on a page that is open."""
+    """Most pages kept open for another episode, for environments with :meth:`GuiEnv.kept_page`."""
     limits: PageLimits = PageLimits()
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class PoolConfig:
 
 
 class BrowserPool:
-    """Gives sessions out; lives in the driver's loop, as do all its methods' callers."""
+    """Hands out browser sessions. Call its methods only in the driver's loop."""
 
     def __init__(self, config: PoolConfig) -> None:
         self.config = config
@@ -64,7 +64,7 @@ class BrowserPool:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def acquire(self, kind: ContextKind) -> BrowserSession:
-        """A session of a fresh context; give it back by :meth:`release`.
+        """Return a session with a fresh context; give it back with :meth:`release`.
 
         Raises:
             EnvError: no browser starts, or it fails.
@@ -75,7 +75,7 @@ class BrowserPool:
         return session
 
     def prepare(self, kind: ContextKind) -> None:
-        """Begin to open contexts for the next episodes: to be called once an episode has begun, not while it does."""
+        """Start opening contexts for the next episodes. Call it once an episode has begun, to not slow its start."""
         ready = self._ready.setdefault(kind, [])
         while len(ready) < self.config.num_ready:
             opening = asyncio.ensure_future(self._open(kind))
@@ -83,7 +83,7 @@ class BrowserPool:
             ready.append(opening)
 
     async def take_kept(self, kind: ContextKind, page: str) -> BrowserSession | None:
-        """A session that was kept on this page, ready for :meth:`BrowserSession.rewind`; None if there is none."""
+        """Return a session kept on this page, ready for :meth:`BrowserSession.rewind`; None if there is none."""
         while (at := next((at for at, (key, _) in enumerate(self._kept) if key == (kind, page)), None)) is not None:
             session = await self._kept.pop(at)[1]
             if session is not None and session.browser.is_alive and not session.tab.is_dead:
@@ -94,7 +94,7 @@ class BrowserPool:
         return None
 
     def keep(self, session: BrowserSession, page: str) -> None:
-        """Keep a session for another episode on its page, if it can be; without waiting for it."""
+        """Keep a session for another episode on its page if it is tidy, else discard it; does not wait."""
         if self._is_old(session.browser) or not self.config.num_kept:
             self.release(session)
             return
@@ -103,11 +103,11 @@ class BrowserPool:
             self._start(self._throw_away_kept(self._kept.pop(0)[1]))
 
     def release(self, session: BrowserSession) -> None:
-        """Throw a session's context away, without waiting for it."""
+        """Discard a session's context; does not wait."""
         self._start(self._throw_away(session))
 
     async def close(self) -> None:
-        """End all browsers; the next :meth:`acquire` starts one anew."""
+        """End all browsers; the next :meth:`acquire` starts a new one."""
         ready, self._ready = [task for tasks in self._ready.values() for task in tasks], {}
         kept, self._kept = [task for _, task in self._kept], []
         for task in (*ready, *kept):
@@ -125,7 +125,7 @@ class BrowserPool:
                 try:
                     session = await asyncio.shield(opening)
                 except asyncio.CancelledError:
-                    if not opening.done():  # who waited has gone; the next one takes it
+                    if not opening.done():  # the waiting caller was cancelled; the next one gets the session
                         self._ready.setdefault(kind, []).insert(0, opening)
                     raise
                 if session.browser.is_alive and not session.tab.is_dead:
@@ -138,7 +138,7 @@ class BrowserPool:
         return await browser.unless_gone("opening a browser context", BrowserSession.open(browser, kind), _OPEN_S)
 
     async def _browser(self) -> Browser:
-        """One with room, started if there is none."""
+        """Return a browser with room for a context; start one if there is none."""
         async with self._launching:
             for dead in [browser for browser in self._browsers if not browser.is_alive]:
                 self._browsers.remove(dead)
@@ -178,7 +178,7 @@ class BrowserPool:
 
 
 def _note_failure(opening: asyncio.Task[BrowserSession]) -> None:
-    """Take note of an exception that nobody may wait for, or asyncio would print it at the end of the process."""
+    """Retrieve the exception of a task that may have no waiter, or asyncio would print it at the end of the process."""
     if not opening.cancelled():
         opening.exception()
 
@@ -187,7 +187,7 @@ _pools: dict[tuple[Driver, PoolConfig], BrowserPool] = {}
 
 
 async def shared_pool(config: PoolConfig) -> BrowserPool:
-    """This process's pool of browsers with these settings; to be called in the driver's loop."""
+    """Return this process's pool of browsers with these settings. Call it in the driver's loop."""
     return _pools.setdefault((driver(), config), BrowserPool(config))
 
 
@@ -197,13 +197,13 @@ async def _close_all() -> None:
 
 
 def close_browsers() -> None:
-    """End all browsers of this process; the next episode starts one anew."""
+    """End all browsers of this process; the next episode starts a new one."""
     driver().call(_close_all())
 
 
 def _at_exit() -> None:
     if any(key[0] is driver() for key in _pools):
-        with suppress(Exception):  # the guards end what this does not
+        with suppress(Exception):  # the guards kill what this does not
             driver().call(asyncio.wait_for(_close_all(), _EXIT_S))
 
 
@@ -232,10 +232,10 @@ class Driver:
         self.loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run it in the loop and wait, from any thread but the loop's own.
+        """Run a coroutine in the loop and wait for it, from any thread except the loop's own.
 
         Raises:
-            UsageError: from code that runs in the loop, which would wait for itself.
+            UsageError: it is called in the loop, where it would wait for itself.
         """
         if threading.current_thread() is self._thread:
             work.close()
@@ -248,7 +248,7 @@ class Driver:
             raise
 
     async def acall(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run it in the loop and await it, from any loop; cancelling the caller cancels the work."""
+        """Run a coroutine in the driver's loop and await it from any loop; cancelling the caller cancels the work."""
         if asyncio.get_running_loop() is self.loop:
             return await work
         return await asyncio.wrap_future(self._submit(work))
@@ -262,7 +262,7 @@ _lock = threading.Lock()
 
 
 def driver() -> Driver:
-    """This process's driver; a forked child gets one of its own."""
+    """Return this process's driver; a forked child gets its own."""
     with _lock:
         if os.getpid() not in _drivers:
             _drivers[os.getpid()] = Driver()

@@ -1,4 +1,4 @@
-"""Record an episode as what it takes to play it again, and verify that it plays out the same, here or elsewhere."""
+"""Record an episode so that it can be replayed, and verify that the replay is identical, on any machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from agentgym.types import Message, Task
 
 _NUM_TRIES = 3
 PATIENT: Final = PoolConfig(limits=PageLimits(script_s=60.0, load_s=120.0))
-"""For environments whose episodes are compared: on a machine that is busy otherwise a script takes as long as it takes,
-and is not stopped for that."""
+"""Limits for environments whose episodes are compared: a busy machine must not stop a slow script."""
 
 World = TypeVar("World", bound=Env)
 Job = TypeVar("Job")
@@ -28,23 +27,23 @@ Policy = Callable[[World], Message]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """An episode: where it began, what was done as text, and the state key and reward after the start and each turn."""
+    """An episode: its task, its actions as text, and the state key and reward after the start and after each turn."""
 
     task: Task
     seed: int
     actions: tuple[str, ...]
     state_keys: tuple[str, ...]
-    """One more than actions: the start state's first."""
+    """One key more than there are actions: the start state's key comes first."""
     rewards: tuple[float, ...]
     has_ended: bool
 
     def to_json(self) -> dict[str, object]:
-        """Plain data, for a file."""
+        """Return plain data for a JSON file."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recording:
-        """Read back what :meth:`to_json` gave."""
+        """Return the recording that :meth:`to_json` wrote."""
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
         }
@@ -52,7 +51,7 @@ class Recording:
 
 
 def record(env: World, task: Task | str | int, policy: Policy[World], max_turns: int = 20) -> Recording:
-    """Play one episode by a policy, which is asked for an action as long as the episode goes on."""
+    """Play one episode by a policy, until it ends or ``max_turns`` is reached, and return its recording."""
     env.reset(options={"task": task})
     actions: list[str] = []
     keys = [env.state_key()]
@@ -69,9 +68,9 @@ def record(env: World, task: Task | str | int, policy: Policy[World], max_turns:
 
 
 def differences(env: Env, recording: Recording) -> list[str]:
-    """Play a recording's actions again; what came out otherwise, in words, turn by turn; empty if all is equal.
+    """Replay a recording's actions; return a sentence for each difference, turn by turn, or an empty list.
 
-    The environment must be made with the same arguments; the process and the machine may be others.
+    The environment must be made with the same arguments; the process and the machine may differ.
     """
     found: list[str] = []
     terminated = truncated = False
@@ -92,11 +91,11 @@ def differences(env: Env, recording: Recording) -> list[str]:
 def side_by_side(
     make_env: Callable[[], World], play: Callable[[World, Job], Result], jobs: Iterable[Job], num_envs: int = 4
 ) -> list[Result]:
-    """Play each job in one of several environments, each in a thread at a time; what came of them, in the jobs' order.
+    """Play each job in one of ``num_envs`` environments, one thread each; return the results in the jobs' order.
 
-    An episode in a browser is mostly waiting for the browser, so a few at a time use a machine better than one. A job
-    that is lost to the infrastructure is begun anew, as a rollout is; the first error that stays, or is another, is
-    raised once the jobs that have begun are over.
+    An episode in a browser mostly waits, so several at a time use a machine better than one. A job that fails with an
+    infrastructure error is tried again, as in a rollout. The first error that persists, or that is of another kind, is
+    raised once the running jobs have ended.
     """
     envs = [make_env() for _ in range(num_envs)]
     free: SimpleQueue[World] = SimpleQueue()

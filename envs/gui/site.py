@@ -1,8 +1,8 @@
 """Sites behind an episode's host names: a folder, Python code, or a server.
 
-A browser context reaches nothing else (:mod:`agentgym.envs.gui.network`), and its pages have URLs without ports, the
-same in every run: ``http://shop.localhost/basket``. Use names that end in ``.localhost``: to a browser they are secure,
-as ``https`` is, and so have every web API.
+A browser context reaches nothing else (:mod:`agentgym.envs.gui.network`). Its pages have URLs without ports, which are
+the same in every run: ``http://shop.localhost/basket``. Use names that end in ``.localhost``: browsers treat them as
+secure, like ``https``, and so offer them every web API.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from agentgym.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A page's request."""
+    """An HTTP request of a page."""
 
     method: str
     url: str
-    """With host and query, as in ``http://shop.localhost/search?q=mug``."""
+    """Address with host and query, as in ``http://shop.localhost/search?q=mug``."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Names in lower case."""
+    """Header values by name, in lower case."""
     body: bytes = b""
 
     @property
@@ -37,7 +37,7 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query's parameters; of several with one name the last."""
+        """The query's parameters; if a name occurs twice, the last value."""
         return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.url).query, keep_blank_values=True))
 
     @property
@@ -57,21 +57,21 @@ class Response:
 
 
 class Site(Protocol):
-    """Answers the requests for one host name."""
+    """The protocol of what answers the requests for one host name."""
 
     @abstractmethod
     async def answer(self, request: Request) -> Response:
-        """Answer a request; an exception is an error of the environment, not of the agent.
+        """Answer a request. An exception counts as the environment's error, not the agent's.
 
-        It runs where browsers are driven, so it must not block: ``asyncio.to_thread`` for what does.
+        It runs in the driver's loop, so it must not block; use ``asyncio.to_thread`` for blocking work.
         """
         ...
 
 
 class Folder:
-    """A folder of files; a folder in it is its ``index.html``.
+    """A site that serves a folder's files; for a folder inside it serves ``index.html``.
 
-    Files are read once and kept: they are small and asked for in every episode.
+    Files are read once and kept in memory, since they are small and every episode requests them.
 
     Raises:
         UsageError: there is no such folder.
@@ -84,6 +84,7 @@ class Folder:
         self._kept: dict[str, Response] = {}
 
     async def answer(self, request: Request) -> Response:
+        """Return the file at the request's path, or an answer with status 404."""
         if request.path not in self._kept:
             self._kept[request.path] = await asyncio.to_thread(self._read, request.path)
         return self._kept[request.path]
@@ -111,4 +112,4 @@ class Upstream:
 
 
 Sites = Mapping[str, Site | Upstream]
-"""Host names, with ``:port`` where it is not 80, and what stands behind them."""
+"""Site or server by host name; the name includes ``:port`` unless it is 80."""

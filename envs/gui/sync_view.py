@@ -1,4 +1,4 @@
-"""Playwright's synchronous API over the objects of our browsers, for code that is written against it.
+"""Playwright's synchronous API on top of our browsers' asynchronous objects, for code that is written against it.
 
 Both of Playwright's APIs have the same names. A view of an object of the asynchronous one runs each call in the
 driver's loop and waits for it, so its user must be in another thread. No second connection to the browser is made.
@@ -14,12 +14,12 @@ from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.envs.gui.pool import driver
 
 _HANDLERS: Final = frozenset({"on", "once", "route", "expose_function", "expose_binding", "add_locator_handler"})
-"""Methods whose functions Playwright awaits; those of others are predicates, which it calls where it stands."""
+"""Methods whose callbacks Playwright awaits; callbacks of other methods are predicates, called synchronously."""
 _VIEW: Final = "_agentgym_view"
 
 
 class SyncView:
-    """An object of Playwright's asynchronous API, as one of its synchronous API.
+    """Wraps an object of Playwright's asynchronous API to behave like one of its synchronous API.
 
     Attributes that are not Playwright's may be set, as on any object. Not supported: ``remove_listener``, ``expect``,
     and predicates that call the browser.
@@ -67,7 +67,7 @@ def sync_view(target: Any) -> Any:
 
 
 def _waited(start: Callable[[], Any]) -> Any:
-    """Call in the driver's loop, wait for what comes, and return it as the synchronous API would."""
+    """Call in the driver's loop, wait for the result, and return it as the synchronous API would."""
 
     async def run() -> Any:
         value = start()
@@ -90,7 +90,7 @@ def _shown(value: Any) -> Any:
 
 
 def _given(value: Any, method: str) -> Any:
-    """Return an argument as the asynchronous API takes it."""
+    """Convert an argument for the asynchronous API."""
     if type(value) is SyncView:
         return value.__dict__["_target"]
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""One tab: calls into its isolated world, waiting until it has come to rest, and what happens when it hangs."""
+"""One browser tab: call into its isolated world, wait until it has settled, and recover when it hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOP_S = 2.0
 
 
 class TabDeadError(Exception):
-    """A page's process has crashed, was killed for its memory, or hung beyond help; the browser lives."""
+    """A page's process has crashed, was killed for its memory, or hung for good; the browser is still alive."""
 
 
 class Tab:
@@ -31,7 +31,7 @@ class Tab:
 
     Args:
         timeout_s: wall seconds after which a script of the page that does not end is stopped.
-        tell: takes what the agent is to know, such as a script that was stopped.
+        tell: receives notes for the agent, such as that a script was stopped.
     """
 
     def __init__(self, page: Page, cdp: CDPSession, timeout_s: float, tell: Callable[[str], None]) -> None:
@@ -44,13 +44,13 @@ class Tab:
         self._dead = ""
         self._gone = asyncio.Event()
         self.num_windows_asked = 0
-        """Windows that the page has asked for upon an action of the agent."""
+        """Number of windows that the page has requested after an action of the agent."""
         self.hosts_asked: set[str] = set()
-        """Hosts, with a port where it is not 80, that the tab's pages have asked for."""
+        """Hosts that the tab's pages have requested, with a port unless it is 80."""
 
     @classmethod
     async def open(cls, page: Page, script: str, timeout_s: float, tell: Callable[[str], None]) -> Tab:
-        """Take a page over; ``script`` makes ``agentgym`` in its isolated world."""
+        """Return a tab for a page; ``script`` defines ``agentgym`` in its isolated world."""
         tab = cls(page, await page.context.new_cdp_session(page), timeout_s, tell)
         tab._subscribe()
         given = {"source": script, "worldName": WORLD, "runImmediately": True}
@@ -66,7 +66,7 @@ class Tab:
 
     @property
     def is_dead(self) -> bool:
-        """True once its process is gone."""
+        """True after its process has ended."""
         return bool(self._dead)
 
     def is_busy(self) -> bool:
@@ -80,14 +80,14 @@ class Tab:
 
     @property
     def document(self) -> str | None:
-        """A name of the document that is open, of which no other has the same; None while one is being made."""
+        """Return a unique name of the open document; None while a document is being created."""
         return self._worlds.get(self._frame)
 
     async def evaluate(self, expression: str) -> object:
-        """The JSON value of an expression in the page's own world.
+        """Evaluate an expression in the page's own world, and return its JSON value.
 
         Raises:
-            EnvError: it throws.
+            EnvError: the expression throws.
             TabDeadError: the page's process is gone, or does not answer.
         """
         given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
@@ -99,9 +99,9 @@ class Tab:
         return answer["result"].get("value")
 
     async def call(self, name: str, *arguments: object) -> Any:
-        """A function of ``hands.js``, in the isolated world of the main frame.
+        """Call a function of ``hands.js`` in the isolated world of the main frame.
 
-        A script of the page that keeps it from answering is stopped once.
+        If a script keeps the page from responding, it is stopped and the call continues.
 
         Raises:
             TabDeadError: the page's process is gone, or does not answer even then.
@@ -109,7 +109,7 @@ class Tab:
         return await self.patiently(self._call(self._frame, name, arguments))
 
     async def patiently(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await what needs the page to answer; a script that keeps it from that is stopped once.
+        """Await work that needs the page to respond; a script that blocks the page is stopped once.
 
         Raises:
             TabDeadError: the page's process is gone, or does not answer even then.
@@ -140,20 +140,20 @@ class Tab:
             gone.cancel()
 
     async def go_back(self) -> bool:
-        """Go to the entry before this one of the tab's history; False if there is none."""
+        """Go one entry back in the tab's history; return False if there is none."""
         history = await self._cdp.send("Page.getNavigationHistory")
         at, entries = history["currentIndex"], history["entries"]
-        if at < 1 or (at == 1 and entries[0]["url"] == "about:blank"):  # every tab begins there
+        if at < 1 or (at == 1 and entries[0]["url"] == "about:blank"):  # a tab's history begins with this blank page
             return False
         self._loading.add(self._frame)  # until it says that it has loaded
         await self._cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[at - 1]["id"]})
         return True
 
     async def settle(self, grant_ms: float, everything: bool) -> dict[str, object]:
-        """Let the page come to rest and look at it.
+        """Wait until the page has settled, and return its contents.
 
-        What the last action set off is awaited first: navigation, and requests, as long as they make progress within
-        the tab's time; then the page's clock moves on by ``grant_ms``, and what that set off is awaited, too.
+        First wait for what the last action started: navigation, and requests that make progress within the tab's time.
+        Then advance the page's clock by ``grant_ms``, and wait for what that started.
         """
         deadline = time.monotonic() + self._timeout_s
         await self._rest(deadline)
@@ -164,14 +164,14 @@ class Tab:
         return seen
 
     async def screenshot(self) -> bytes:
-        """The viewport as PNG."""
+        """Return the viewport as a PNG."""
         return await self.patiently(self.page.screenshot(animations="allow", caret="hide", scale="css"))
 
     async def stop_scripts(self) -> None:
-        """Stop the script that runs in the page; the page lives on."""
+        """Stop the script that runs in the page; the page itself stays."""
         from playwright.async_api import Error
 
-        with suppress(TimeoutError, Error):  # it is being stopped already, or the page has gone
+        with suppress(TimeoutError, Error):  # it is already being stopped, or the page is gone
             async with asyncio.timeout(_STOP_S):
                 await self._cdp.send("Runtime.terminateExecution")
 
@@ -184,7 +184,7 @@ class Tab:
     # ---------------------------------------------------------------------------------------------------- private
 
     async def _rest(self, deadline: float) -> None:
-        """Until nothing is loading once timers that are due now have run."""
+        """Wait until the timers that are due have run and nothing is loading."""
         await self.call("advance", 0)
         while self.is_busy() and (left := deadline - time.monotonic()) > 0:
             self._changed.clear()
@@ -199,7 +199,8 @@ class Tab:
             self._requests.clear()
 
     async def _advance(self, grant_ms: float, everything: bool) -> dict[str, object]:
-        for frame in [frame for frame in self._worlds if frame != self._frame]:  # those of another origin keep step
+        # frames of another origin follow the same clock
+        for frame in [frame for frame in self._worlds if frame != self._frame]:
             with suppress(TimeoutError, EnvError):
                 async with asyncio.timeout(self._timeout_s):
                     if not await self._call(frame, "is_reached", ()):
@@ -233,7 +234,7 @@ class Tab:
                 continue
             if "exceptionDetails" in answer:
                 said = answer["exceptionDetails"].get("exception", {}).get("description", "")
-                if "agentgym is not" in said:  # a document that is just being made
+                if "agentgym is not" in said:  # a document that is still being created
                     await asyncio.sleep(0.01)
                     continue
                 raise EnvError(f"looking at the page failed: {name}: {said or answer['exceptionDetails']['text']}")
@@ -241,7 +242,7 @@ class Tab:
         raise EnvTimeoutError(f"the page navigates without end; {name} found no document to look at")
 
     async def _world(self, frame: str) -> str:
-        """The isolated world of a frame's present document, awaited where a navigation is replacing it."""
+        """Return the isolated world of a frame's current document; wait for it during a navigation."""
         while frame not in self._worlds:
             if self._dead:
                 raise TabDeadError(self._dead)

@@ -94,11 +94,11 @@ class Tree:
         return "\n".join(node.name for node in self.nodes if node.name)
 
     def find_all(self, role: str, name: str | None = None) -> Iterator[Node]:
-        """The nodes of a role, of a name if one is given."""
+        """Return the nodes of a role, of a name if one is given."""
         return (node for node in self.nodes if node.role == role and name in (None, node.name))
 
     def find(self, role: str, name: str | None = None) -> Node:
-        """The first of :meth:`find_all`.
+        """Return the first of :meth:`find_all`.
 
         Raises:
             LookupError: there is none; the message says what there is of that role.

@@ -68,7 +68,7 @@ class _MathTasks(Env):
         return ", ".join(filter(None, (self.problem.kind, level)))
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The problems of ``train`` or ``test``, in the files' order; the answer is in ``data["answers"]``."""
+        """Return the problems of ``train`` or ``test``, in the files' order; the answer is in ``data["answers"]``."""
         require_known("split of these problems", split, ("train", "test"))
         return [
             Task(id=one.id, split=split, seed=0, data={"problem": one.id, "answers": [one.answer]})
@@ -77,11 +77,11 @@ class _MathTasks(Env):
         ]
 
     def oracle(self) -> Message:
-        """The file's answer."""
+        """Return the file's answer in a box."""
         return Message("assistant", f"The answer is \\boxed{{{self.problem.answer}}}.")
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Answers that hold several values, or nothing."""
+        """Return boxed answers with several values or none, which must not be graded as right."""
         many = " ".join(f"\\boxed{{{number}}}" for number in range(50))
         return {
             "box many numbers": [Message("assistant", f"{many} \\boxed{{}}")],
@@ -93,17 +93,17 @@ class _MathTasks(Env):
 class MathEnv(_MathTasks):
     r"""Solve a problem in one message whose last ``\boxed{}`` is the answer.
 
-    The outcome is 1.0 or 0.0. What a message says between ``<think>`` and ``</think>`` is no answer.
+    The outcome is 1.0 or 0.0. Text between ``<think>`` and ``</think>`` is not searched for an answer.
 
     Args:
         problems: a file of MATH-500 or AIME (JSON lines, JSON or Parquet), or a folder of such, such as MATH's; by
             default what the environment variable ``AGENTGYM_MATH_PROBLEMS`` names.
-        rule: ``math_verify`` compares values by Hugging Face's math-verify, ``math`` normalised texts as MATH's authors
-            do.
+        rule: ``math_verify`` compares values with Hugging Face's math-verify; ``math`` compares normalised texts, as
+            MATH's authors do.
 
     Raises:
         UsageError: there are no such problems.
-        CorruptDataError: a file is not in a format that is read.
+        CorruptDataError: a file's format is not supported.
         MissingExtraError: math-verify is not installed and ``rule`` names it.
     """
 
@@ -137,7 +137,7 @@ class MathEnv(_MathTasks):
         return said
 
     def state_key(self) -> str:
-        """The problem, and whether it was answered rightly."""
+        """Return a digest of the problem and of whether it was answered correctly."""
         return canonical([self.problem.id, self._answered])
 
     def dump_state(self) -> list[bool | None]:
@@ -190,14 +190,16 @@ class MathToolsEnv(_MathTasks, PythonTool, SandboxEnv):
         return said
 
     def parse_action(self, text: str) -> Message:
-        """Read a call of ``python``, else words."""
+        """Read a text as a call of ``python`` if it is one, else as words."""
         return super().parse_action(text) if text.lstrip().startswith("python") else Message("assistant", text)
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Some answers and a call, for a random policy."""
+        """Return some answers and a call, for a random policy."""
         return tuple(self.phrases)
 
     def state_key(self) -> str:
-        """The problem, the workspace and what was said last: most calls leave no trace but their output."""
+        """Return a digest of the problem, the workspace and the last message: most calls leave no trace but their
+        output.
+        """
         said = [message.text for message in self.episode.last_observation]
         return canonical([self.problem.id, SandboxEnv.state_key(self), said])

@@ -39,7 +39,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def is_equivalent(given: str, wanted: str) -> bool:
-    r"""Return True if MATH's rule takes two answers for equal.
+    r"""Return True if two answers are equal by MATH's rule.
 
     Example:
         >>> is_equivalent(r"\tfrac12", "1/2"), is_equivalent(r"10\text{ cm}", "10"), is_equivalent("2, 1", "1, 2")
@@ -77,7 +77,7 @@ def _as_fraction(match: re.Match[str]) -> str:
 
 
 def _without_units(text: str) -> str:
-    r"""Drop ``\text{ cm}`` at the end; the original takes a space after the brace for the sign of a unit."""
+    r"""Drop ``\text{ cm}`` at the end; as in the original, a space after the brace marks a unit."""
     left, *rest = text.split("\\text{ ")
     if len(rest) > 1:
         raise ValueError("two units")

@@ -38,7 +38,7 @@ def is_right(given: str, wanted: str, rule: Rule) -> bool:
 
     Raises:
         EnvError: math-verify's process failed, or cannot compare the wanted answer with itself.
-        EnvTimeoutError: it gave no answer in five minutes, as on a machine that stands still.
+        EnvTimeoutError: the process did not answer within five minutes, as on an overloaded machine.
     """
     if rule == "math":
         return is_equivalent(given, wanted)
@@ -48,10 +48,10 @@ def is_right(given: str, wanted: str, rule: Rule) -> bool:
     if "failed" not in found:
         return bool(found["is_equal"])
     itself = _MATH_VERIFY.call(_WALL_S, op="verify", wanted=wanted, given=wanted, cpu_s=_CPU_S)
-    if "failed" in itself:  # not the given answer's doing
+    if "failed" in itself:  # the given answer is not to blame
         raise EnvError(f"math-verify cannot compare the answer {wanted[:200]!r} with itself: {itself['failed']}")
     return False
 
 
 _MATH_VERIFY = SharedWorker("agentgym.envs.mathematics.math_verify_worker", load_timeout_s=120.0)
-"""One for all environments of this process: what it answers depends on the request alone."""
+"""One worker for all environments of this process: its answers depend only on the request."""

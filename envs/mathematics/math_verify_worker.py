@@ -18,7 +18,7 @@ _MEMORY_BYTES = 2 << 30
 
 
 class MathVerify:
-    """math-verify, which imports sympy."""
+    """The worker's object around math-verify, which imports sympy."""
 
     def __init__(self) -> None:
         library: Any = importlib.import_module("math_verify")
@@ -27,7 +27,7 @@ class MathVerify:
         self._formats = [parser.LatexExtractionConfig(boxed_match_priority=0)]
 
     def verify(self, wanted: str, given: str, cpu_s: int) -> dict[str, Any]:
-        """Return ``is_equal``, or ``failed``: the comparison took more time or memory than it may, or raised."""
+        """Return ``is_equal``, or ``failed`` if the comparison exceeded its time or memory, or raised."""
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

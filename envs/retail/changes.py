@@ -28,7 +28,7 @@ _WHY = {"no longer needed": "I no longer need it.", "ordered by mistake": "I ord
 
 
 def look_up(order: Record, *product_ids: str) -> tuple[GoldAction, ...]:
-    """The calls that show an order and products."""
+    """Return the calls that show an order and products."""
     shown = [GoldAction("get_order_details", {"order_id": order["order_id"]})]
     return (*shown, *(GoldAction("get_product_details", {"product_id": product_id}) for product_id in product_ids))
 

@@ -1,4 +1,4 @@
-"""The scripted customer: knows what they want, tells it when asked, says yes only to that."""
+"""The scripted customer: has requests, answers questions about them, and agrees only to what they want."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
     "no email": ("I do not remember the email.", "I no longer know which email I used."),
     "bye": (f"No, that is all. Thank you! {STOP}", f"That was all, thanks. {STOP}", f"Nothing else. Bye! {STOP}"),
 }
-"""Wordings, of which the seed chooses."""
+"""Alternative wordings; the seed chooses among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,24 @@ class Mind:
     """A customer's memory of what was said and heard."""
 
     request: int = 0
-    """The request they are at."""
+    """Index of the current request."""
     revealed: frozenset[str] = frozenset()
-    """What they have told of it."""
+    """Facts of the current request that the customer has told."""
     has_told_who: bool = False
     has_agreed: bool = False
-    """They said yes to a proposal about it."""
+    """True if the customer agreed to a proposal for the current request."""
     is_refused: bool = False
-    """They were refused it once."""
+    """True if the agent has refused the current request once."""
 
 
 class Customer:
     """A customer who writes one request after the other.
 
-    They answer what they are asked for; say yes to a proposal that holds all they care about and names no other order
-    or payment method, else no; take a refusal that the policy demands, after asking why if no reason was given; insist
-    once on what the policy allows, and then give up. When all is settled they say :data:`STOP`. What they want is
-    settled by what they are told: a change that was agreed to and not made is the agent's to answer for.
+    They answer questions. They agree to a proposal that contains all they care about and names no other order or
+    payment method, and decline any other. They accept a refusal that the policy demands, after asking why if no reason
+    was given. They insist once on what the policy allows, and then give up. When every request is settled they say
+    :data:`STOP`. A request counts as settled by what the agent says: the customer does not see whether an agreed change
+    was made; the grade does.
 
     Args:
         script: ``persona``, ``tells_all`` and ``requests`` of a generated task.
@@ -65,9 +66,11 @@ class Customer:
         self._tells_all, self._seed = bool(script["tells_all"]), seed
 
     def begin(self) -> tuple[Mind, str]:
+        """Return the initial memory and the first message."""
         return self._open(Mind(), "hello")
 
     def reply(self, state: Mind, heard: str) -> tuple[Mind, str]:
+        """Return the new memory and the answer to a message of the agent."""
         request, text = self.requests[state.request], plain(heard)
         if _asks_yes(text, request):
             return self._judge(state, request, text)
@@ -88,13 +91,14 @@ class Customer:
         return state, self._say("still", request.wish)
 
     def key(self, state: Mind) -> Any:
+        """Return the part of the memory that belongs to the state key."""
         told = sorted(state.revealed)
         return [state.request, told, state.has_told_who, state.has_agreed, state.is_refused]
 
     # --------------------------------------------------------------------------------------------------- private
 
     def _judge(self, mind: Mind, request: Request, text: str) -> tuple[Mind, str]:
-        """Answer a question for a yes."""
+        """Answer a proposal with yes or no."""
         if any(_agrees(consent, text) for consent in request.consents) and not _strays(request, text):
             return replace(mind, has_agreed=True), self._say("yes")
         if refuses(text):
@@ -145,7 +149,7 @@ class Customer:
         return bool(request.answers) and all(plain(answer) in text for answer in request.answers)
 
     def _go_on(self, mind: Mind) -> tuple[Mind, str]:
-        """The next request, or the end."""
+        """Turn to the next request, or end the conversation."""
         if mind.request + 1 == len(self.requests):
             return mind, self._say("bye")
         return self._open(Mind(request=mind.request + 1, has_told_who=mind.has_told_who), "next")
@@ -163,7 +167,7 @@ class Customer:
 
 
 def _asks_yes(text: str, request: Request) -> bool:
-    """True if a plain message proposes something: a question for a yes about an order or a change, not about a name."""
+    """Return True if a plain message proposes something: it asks for a yes to an order or a change, not to a name."""
     if not is_proposal(text):
         return False
     is_about = any(_agrees(consent, text) for consent in request.consents) or bool(ids_in(text))
@@ -175,7 +179,7 @@ def _agrees(consent: Consent, text: str) -> bool:
 
 
 def _strays(request: Request, text: str) -> bool:
-    """True if a plain message names an order or payment method that the request is not about."""
+    """Return True if a plain message names an order or payment method that the request is not about."""
     return bool(ids_in(text) - {plain(one).removeprefix("#") for one in request.ids})
 
 
@@ -193,7 +197,7 @@ _SLOTS: Final = {
     "payment": r"\b(payment|refund(ed)? (to|go)|(receive|like) the refund|pay (with|by|from)|method|difference)\b",
     "address": r"\b(new|full|correct|which|what) address\b|\baddress (would|should|do|is)\b",
 }
-"""What may be asked for."""
+"""Patterns of what an agent may ask for, by its name."""
 _PATTERNS: Final = {slot: re.compile(pattern) for slot, pattern in _SLOTS.items()}
 _ASKS: Final = re.compile(r"\?|\b(please|provide|tell me|let me know|give me|could you|may i|i need|share)\b")
 _SENTENCE_END: Final = re.compile(r"(?<=[.?!])\s+|\n")
@@ -210,7 +214,7 @@ _IDS: Final = re.compile(r"#?\bw\d{7}\b|\b(?:gift_card|credit_card|paypal)_\d+\b
 
 
 def plain(text: str) -> str:
-    """A message as it is compared: small letters, straight apostrophes, no commas.
+    """Normalise a message for comparison: lower case, straight apostrophes, no commas.
 
     Example:
         >>> plain("I can\u2019t, sorry: $1,200")
@@ -231,12 +235,12 @@ def asked_for(heard: str) -> tuple[str, ...]:
 
 
 def refuses(heard: str) -> bool:
-    """True if a plain message says that something is not possible."""
+    """Return True if a plain message says that something is not possible."""
     return bool(_REFUSES.search(heard))
 
 
 def is_about_to(heard: str) -> bool:
-    """True if a plain message announces something that is not done yet.
+    """Return True if a plain message announces something that is not done yet.
 
     Example:
         >>> is_about_to("thank you, i will cancel it now."), is_about_to("it has been cancelled now.")
@@ -256,7 +260,7 @@ def ids_in(heard: str) -> frozenset[str]:
 
 
 def holds(heard: str, text: str) -> bool:
-    """True if a plain message names something: as words of their own, not as part of others.
+    """Return True if a plain message names something: as words of their own, not as part of others.
 
     Example:
         >>> holds("the new size is xl", "L"), holds("the new size is l.", "L")

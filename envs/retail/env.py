@@ -30,7 +30,7 @@ PHRASES: Final = (
 
 
 def random_calls(database: Database, user_id: str) -> Iterator[GoldAction]:
-    """Calls about a customer: looking at everything, and cancelling what can be cancelled."""
+    """Yield calls about a customer: every look-up, and cancelling what can be cancelled."""
     user = dict(database.rows("users"))[user_id]
     yield GoldAction("get_user_details", {"user_id": user_id})
     for order_id in user["orders"]:
@@ -107,7 +107,7 @@ class RetailEnv(DomainEnv):
         return next_message(self, self._user)
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
-        """Refuse whatever comes, hand everybody over, agree to everything, and say all that might be asked."""
+        """Return policies that refuse everything, transfer everybody, agree to everything, or recite everything."""
         refusal = Message("assistant", "I am sorry, order is already processed, delivered or pending: not possible.")
         transfer = self.message_of(GoldAction("transfer_to_human_agents", {"summary": "all"}))
         counts = Message("assistant", ", ".join(f"{count} variants" for count in range(12)))
@@ -137,7 +137,7 @@ _ASKS: Final = {
 
 
 def next_message(env: DomainEnv, customer: Customer) -> Message:
-    """The next action of the gold policy."""
+    """Return the next action of the gold policy."""
     now = env.conversation
     mind: Mind = now.user
     if now.is_transferred:
@@ -168,7 +168,7 @@ def _for_request(env: DomainEnv, request: Request, mind: Mind) -> Message:
 
 
 def _is_made(env: DomainEnv, action: GoldAction) -> bool:
-    """True if a gold call was made; requests that share a call look it up once."""
+    """Return True if a gold call was made; requests that share a call look it up once."""
     return any(env.case.task.actions[place] == action for place in env.conversation.made)
 
 

@@ -32,7 +32,7 @@ _PLAIN: Final[Mapping[_Draw, Sequence[str]]] = {
     questions.variants_left: ("pending", "processed", "delivered"),
     questions.tracking: ("processed", "delivered"),
 }
-"""What can be done as asked, and which orders it is about."""
+"""Requests that can be fulfilled as asked, with the states of the orders they apply to."""
 _CONDITIONAL: Final[Mapping[_Draw, Sequence[str]]] = {swaps.swap_or_else: ("pending", "delivered")}
 _FORBIDDEN: Final[Mapping[_Draw, Sequence[str]]] = {
     changes.give_back_elsewhere: ("delivered",),
@@ -44,7 +44,7 @@ _FORBIDDEN: Final[Mapping[_Draw, Sequence[str]]] = {
     questions.person: ("pending", "processed", "delivered"),
 }
 _FIRST: Final = ("question", "payment refused")
-"""Kinds that rest on what a gift card holds at the start."""
+"""Kinds of request that depend on a gift card's balance at the start, so they come first."""
 _MOST_REQUESTS: Final = 3
 _RULES: Final = tomllib.loads(resources.files(__package__).joinpath("shop_rules.toml").read_text(encoding="utf-8"))[
     "text"
@@ -84,7 +84,7 @@ class Difficulty:
 
 
 def difficulty_of_data(data: Mapping[str, Any]) -> Difficulty:
-    """The difficulty that a task's data names.
+    """Return the difficulty that a task's data names.
 
     Raises:
         UsageError: a value is out of range, or something is no difficulty.
@@ -97,7 +97,7 @@ def difficulty_of_data(data: Mapping[str, Any]) -> Difficulty:
 
 @lru_cache(maxsize=256)
 def case_of_seed(seed: int, difficulty: Difficulty) -> Case:
-    """The case of a seed, a function of the arguments alone; siblings of a group share it.
+    """Return the case of a seed, a function of the arguments alone; siblings of a group share it.
 
     Example:
         >>> case = case_of_seed(3, Difficulty(num_requests=1))
@@ -135,7 +135,7 @@ def _requests(shop: Shop, difficulty: Difficulty, rng: random.Random) -> list[Re
 
 
 def _is_sound(shop: Shop, requests: Sequence[Request]) -> bool:
-    """There is something that nobody can guess, one transfer at most, and every gold call can be made."""
+    """Return True if something cannot be guessed, there is at most one transfer, and every gold call succeeds."""
     if sum(request.is_transfer for request in requests) > 1:
         return False
     if not any(request.kind == "question" or (request.proposal and request.consents) for request in requests):
@@ -150,19 +150,19 @@ def _is_sound(shop: Shop, requests: Sequence[Request]) -> bool:
 
 
 def _actions(shop: Shop, requests: Sequence[Request], by_email: bool) -> list[GoldAction]:
-    """All gold calls in turn."""
+    """Return all gold calls in order."""
     return [identification(shop.customer, by_email), *(action for one in requests for action in one.actions)]
 
 
 def identification(user: Record, by_email: bool) -> GoldAction:
-    """The call that finds a user's id."""
+    """Return the call that finds a user's id."""
     if by_email:
         return GoldAction("find_user_id_by_email", {"email": user["email"]})
     return GoldAction("find_user_id_by_name_zip", {**user["name"], "zip": user["address"]["zip"]})
 
 
 def _record(task_id: str, shop: Shop, requests: Sequence[Request], rng: random.Random) -> dict[str, Any]:
-    """A task in tau2's format; ``script`` beside the instructions is what our scripted customer goes by."""
+    """Return a task in tau2's format; its ``script``, next to the instructions, drives our scripted customer."""
     user, by_email = shop.customer, rng.random() < 0.5
     name = f"{user['name']['first_name']} {user['name']['last_name']}"
     email = {"email": user["email"]} if by_email else {}

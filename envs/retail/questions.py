@@ -47,7 +47,7 @@ def variants_left(shop: Shop, order: Record, rng: random.Random) -> Request:
 
 
 def tracking(shop: Shop, order: Record, rng: random.Random) -> Request:
-    """The tracking number of an order that was sent."""
+    """Return the tracking number of an order that was sent."""
     answer = order["fulfillments"][0]["tracking_id"][0]
     text = f"The tracking number of order {order['order_id']} is {answer}."
     question = _Question(f"What is the tracking number of {named(order)}?", answer, text, look_up(order)[0])

@@ -45,12 +45,12 @@ class Request:
     is_transfer: bool = False
 
     def as_data(self) -> dict[str, object]:
-        """The request as a task's ``script`` holds it."""
+        """Return the request as a task's ``script`` holds it."""
         return asdict(self)
 
 
 def request_of_data(data: Mapping[str, Any]) -> Request:
-    """The request that :meth:`Request.as_data` gave, also after a detour through JSON."""
+    """Return the request that :meth:`Request.as_data` gave, also after a detour through JSON."""
     actions = tuple(GoldAction(one["name"], one["arguments"]) for one in data["actions"])
     return Request(**{**data, "actions": actions})
 
@@ -65,12 +65,12 @@ TO_RETURN = ("return", "returned", "returning")
 
 
 def named(order: Record) -> str:
-    """An order by what is in it."""
+    """Return an order named by its contents."""
     return f"the order with the {' and the '.join(item['name'].lower() for item in order['items'])}"
 
 
 def spelled(order: Record) -> str:
-    """An order by its id, as its customer tells it."""
+    """Return an order by its id, as its customer tells it."""
     return f"The order number is {order['order_id']}."
 
 
@@ -80,7 +80,7 @@ def order_texts(order: Record) -> tuple[str, ...]:
 
 
 def ids_about(order: Record) -> tuple[str, ...]:
-    """The ids that may come up when an order is spoken of: its own, and what it was paid with."""
+    """Return the ids that may come up when an order is spoken of: its own, and what it was paid with."""
     return (order["order_id"], *(payment["payment_method_id"] for payment in order["payment_history"]))
 
 
@@ -96,7 +96,7 @@ def method_texts(method: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def address_text(address: Mapping[str, str]) -> str:
-    """An address on one line."""
+    """Return an address on one line."""
     flat = f", {address['address2']}" if address["address2"] else ""
     return f"{address['address1']}{flat}, {address['city']}, {address['state']} {address['zip']}, {address['country']}"
 

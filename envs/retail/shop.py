@@ -11,7 +11,7 @@ from typing import Final
 from agentgym.envs.domains.database import Record
 
 _CUSTOMERS_ORDERS: Final = ("pending", "pending", "delivered", "delivered", "processed")
-"""What the customer's orders are: enough for any three requests."""
+"""States of the customer's orders: enough for any three requests."""
 _OTHER_STATUS: Final = ("pending", "delivered", "processed", "cancelled")
 _NUM_VARIANTS = (5, 8)
 _AVAILABLE = 0.65
@@ -19,21 +19,23 @@ _AVAILABLE = 0.65
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A database, and the user of it who will write."""
+    """A database, and the user in it who is the customer."""
 
     tables: Mapping[str, dict[str, Record]]
     customer_id: str
 
     @property
     def customer(self) -> Record:
+        """The customer's record in ``users``."""
         return self.tables["users"][self.customer_id]
 
     def customers_orders(self) -> list[Record]:
+        """Return the customer's orders."""
         return [self.tables["orders"][order_id] for order_id in self.customer["orders"]]
 
 
 def drawn_shop(rng: random.Random, num_products: int, num_users: int) -> Shop:
-    """A shop; no two orders of the customer hold the same product, so that one is found by what is in it."""
+    """Return a shop. No product is in two of the customer's orders, so an order can be found by its contents."""
     names = rng.sample(sorted(PRODUCTS), num_products)
     products = {made["product_id"]: made for made in (_product(name, rng) for name in names)}
     tables: dict[str, dict[str, Record]] = {"products": products, "users": {}, "orders": {}}
@@ -54,12 +56,12 @@ def drawn_shop(rng: random.Random, num_products: int, num_users: int) -> Shop:
 
 
 def digits(rng: random.Random, count: int) -> str:
-    """As many random digits, the first not 0."""
+    """Return ``count`` random digits, the first not 0."""
     return str(rng.randrange(10 ** (count - 1), 10**count))
 
 
 def drawn_address(rng: random.Random) -> Record:
-    """An address."""
+    """Return an address."""
     city, state, zip_start = rng.choice(CITIES)
     return {
         "address1": f"{rng.randint(1, 999)} {rng.choice(STREETS)}",
@@ -87,7 +89,7 @@ def _product(name: str, rng: random.Random) -> Record:
 
 
 def _amount(about: float, rng: random.Random) -> float:
-    """An amount of money whose cents do not end in 0: there is one way to write it."""
+    """Return an amount of money whose cents do not end in 0, so that there is only one way to write it."""
     return round(int(about) + rng.randint(0, 9) / 10 + rng.randint(1, 9) / 100, 2)
 
 

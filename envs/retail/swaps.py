@@ -22,12 +22,12 @@ from agentgym.envs.retail.request import (
 from agentgym.envs.retail.shop import Shop
 
 _MARGIN = 25.0
-"""A limit on the price is up to so much more or less than the price in question."""
+"""A limit on the price differs from the actual price by at most this many dollars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Swap:
-    """An item of an order, and what stands for the change."""
+    """A change of one item of an order; ``method`` pays or receives the difference in price."""
 
     order: Record
     item: Record
@@ -44,7 +44,7 @@ class _Swap:
         return "exchange_delivered_order_items" if is_delivered else "modify_pending_order_items"
 
     def others(self) -> list[Record]:
-        """The variants that differ from the item."""
+        """Return the variants that differ from the item."""
         return [one for key, one in self.product["variants"].items() if key != self.item["item_id"]]
 
     def call(self, variant: Record) -> GoldAction:
@@ -63,7 +63,7 @@ class _Swap:
         return self.method["source"] != "gift_card" or float(self.method["balance"]) >= more
 
     def neighbours(self) -> list[tuple[Record, str, str]]:
-        """The payable variants that differ in one option alone, with its name and value."""
+        """Return the payable variants that differ in one option alone, with its name and value."""
         found = []
         for variant in self.others():
             changed = [
@@ -118,7 +118,7 @@ def swap(shop: Shop, order: Record, rng: random.Random) -> Request | None:
 
 
 def swap_for_cheapest(shop: Shop, order: Record, rng: random.Random) -> Request | None:
-    """The cheapest variant that there is."""
+    """Return the cheapest variant that there is."""
     case = _drawn(shop, order, rng)
     there = sorted((one for one in case.others() if one["available"]), key=lambda one: float(one["price"]))
     if not there or (len(there) > 1 and there[0]["price"] == there[1]["price"]) or not case.is_payable(there[0]):

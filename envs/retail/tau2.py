@@ -18,7 +18,7 @@ DATA_VARIABLE = "AGENTGYM_TAU2_DATA"
 
 
 class Tau2RetailTools(RetailTools):
-    """The tools as tau2 has them, to the cent."""
+    """The retail tools with tau2's exact behaviour, rounding included."""
 
     is_as_in_tau2 = True
 
@@ -26,9 +26,9 @@ class Tau2RetailTools(RetailTools):
 class Tau2RetailEnv(Tau2Env):
     """tau2-bench's retail domain: its policy, database and tasks, graded as tau2 grades the database.
 
-    A database is compared as in tau2; in place of the language model that judges ``nl_assertions``, the texts of
-    ``communicate_info`` are looked for. The benchmark's user is a language model: give one by ``user``. The scripted
-    user reads its scenario out and says yes to everything, which is for trying things out.
+    Databases are compared as in tau2. Instead of asking a language model to judge ``nl_assertions``, the grade searches
+    the agent's messages for the texts of ``communicate_info``. The benchmark's user is a language model: name one with
+    ``user``. The scripted user, which recites its scenario and agrees to everything, is only for trying things out.
 
     Args:
         data_dir: folder with tau2's ``db.json``, ``tasks.json``, ``policy.md`` and ``split_tasks.json``; by default
@@ -49,12 +49,12 @@ class Tau2RetailEnv(Tau2Env):
         return load_tau2(folder)
 
     def random_calls(self) -> Iterable[GoldAction]:
-        """Calls about the user, as far as the gold actions tell who that is."""
+        """Return calls about the user, if the gold actions identify the user."""
         owner = next(filter(None, map(self.toolkit.owner_of, self.case.task.actions)), None)
         return () if owner is None else random_calls(self.toolkit.db, owner)
 
     def oracle(self) -> Message:
-        """The gold actions; the user is identified first, which the gold of 46 of the 114 tasks leaves out."""
+        """Return the gold actions, after identifying the user: the gold of 46 of the 114 tasks omits that."""
         made = self.conversation.made
         left = [action for place, action in enumerate(self.case.task.actions) if place not in made]
         owner = next(filter(None, map(self.toolkit.owner_of, left)), None)
@@ -97,7 +97,7 @@ def _load(path: Path) -> Tau2Data:
 
 
 def _with_amounts(value: object, name: str = "") -> Any:
-    """Whole amounts of money as floats, so that adding and taking away again leads back to the same text."""
+    """Return the value with whole amounts of money as floats, so that adding and subtracting restores the text."""
     if isinstance(value, dict):
         return {key: _with_amounts(item, key) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """The sixteen tools of tau2-bench's retail domain, over a database in its schema.
 
-What each does, what it refuses and what it leaves in the database was read off ``src/tau2/domains/retail/tools.py`` of
-sierra-research/tau2-bench (MIT), and is compared with it by ``benchmarks/retail/parity.py``.
+The effects, refusals and database changes of each tool follow ``src/tau2/domains/retail/tools.py`` of
+sierra-research/tau2-bench (MIT); ``benchmarks/retail/parity.py`` compares them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RetailTools(RetailLookUps):
     )
     transfer = "transfer_to_human_agents"
     is_as_in_tau2: ClassVar[bool] = False
-    """Do three things as tau2 does: leave differences of price unrounded when a pending order is modified, give every
-    modified item the price and options of the last one, and keep no transfer in the database."""
+    """True to behave like tau2 in three respects: price differences of a modified pending order stay unrounded, every
+    modified item gets the price and options of the last one, and a transfer is not stored in the database."""
 
     @tool
     def transfer_to_human_agents(self, summary: str) -> str:
@@ -220,7 +220,7 @@ class RetailTools(RetailLookUps):
         return order
 
     def _order_that_is_pending(self, order_id: str) -> Record:
-        """An order whose address and payment can be modified: its items may have been."""
+        """Return an order whose address and payment can be modified: its items may have been."""
         order = self.need("orders", order_id, "order")
         if "pending" not in order["status"]:
             raise ToolError(f"order {order_id} is {order['status']}; only one that is pending can be modified")
@@ -247,7 +247,7 @@ class RetailTools(RetailLookUps):
     def _replacements(
         self, order: Record, item_ids: Sequence[str], new_item_ids: Sequence[str]
     ) -> tuple[list[Record], float]:
-        """The variants that items become, and what they cost more than the items did."""
+        """Return the variants that items become, and what they cost more than the items did."""
         _check_items(order, item_ids)
         if len(item_ids) != len(new_item_ids):
             raise ToolError("there must be as many new items as old ones", "invalid_arguments")

@@ -1,8 +1,8 @@
 """``agentgym/AgentFlow-v0``: a planner, an executor, a verifier and a generator solve another environment's tasks.
 
 Source: "In-the-Flow Agentic System Optimization for Effective Planning and Tool Use" (AgentFlow), section 3.1: the
-planner names a sub-goal and a tool, the executor calls the tool, the verifier says whether what is in the memory is
-enough, and the generator answers from the memory.
+planner names a sub-goal and a tool, the executor calls the tool, the verifier decides whether the memory suffices, and
+the generator answers from the memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ANSWER_TOOLS = ("answer", "submit")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One entry of the memory: what was wanted, what was done, what came of it."""
+    """One entry of the memory: the sub-goal, the action and its result."""
 
     sub_goal: str
     command: str
@@ -36,18 +36,19 @@ class Note:
 class AgentFlowEnv(AsksAgents, ToolEnv):
     """The main agent plans; sub-agents of the same policy execute, verify and answer, each in a context of its own.
 
-    A turn of the planner is one sub-goal. The reward is that of the world underneath, so every role shares it; train
-    with ``credit.estimator=m_grpo``.
+    Each turn of the planner is one sub-goal. All roles share the reward of the wrapped environment; train with
+    ``credit.estimator=m_grpo``.
 
     Args:
-        env: the world underneath, one with tools.
+        env: the wrapped environment; it must have tools.
         env_kwargs: its arguments.
-        answer_tool: the tool that the generator alone may call, and that ends the episode; by default the world's
-            ``answer`` or ``submit``. Where there is none, the executor does everything, and no generator is asked.
-        max_turns: sub-goals after which the generator has to answer.
+        answer_tool: the tool that only the generator may call and that ends the episode; by default the wrapped
+            environment's ``answer`` or ``submit``. If it has neither, the executor does everything and there is no
+            generator.
+        max_turns: number of sub-goals after which the generator must answer.
 
     Raises:
-        UsageError: the world has no tools, asks sub-agents itself, or has no such answer tool.
+        UsageError: the wrapped environment has no tools, has sub-agents itself, or lacks the answer tool.
 
     Example:
         >>> env = AgentFlowEnv(env="agentgym/PythonMath-v0", env_kwargs={"sandbox": "process"})
@@ -125,7 +126,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
 
     async def _answered(self) -> str:
         if not self._answer_tool:
-            self.finish()  # the world as it is now is the result
+            self.finish()  # the wrapped environment's present state is the result
             return "The work is done."
         offered = [spec for spec in self._world.tools if spec.name == self._answer_tool]
         generator = RoleEnv(self._briefing("Answer now."), offered, self._world.oracle)
@@ -139,7 +140,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         await self.ask(agent, role, Task(id=f"{self.task.id}/{agent}", split=self.task.split, seed=self.task.seed))
 
     async def _act(self, role: RoleEnv) -> str:
-        """A sub-agent's action in the world underneath; what that awards, this environment awards."""
+        """Play a sub-agent's action in the wrapped environment and pass on its reward."""
         calls = role.action.calls
         is_allowed = all(call.name in role.names for call in calls if isinstance(call, ToolCall))
         if not calls or not is_allowed:
@@ -159,11 +160,11 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Those of the world underneath."""
+        """Return the wrapped environment's tasks."""
         return self._world.tasks(split)
 
     def state_key(self) -> str:
-        """The state of the world underneath, and the memory, which the planner sees."""
+        """Return a digest of the wrapped environment's state and of the memory, which the planner sees."""
         return canonical([self._world.state_key(), digest([asdict(note) for note in self.memory])])
 
     def oracle(self) -> Message:
@@ -209,7 +210,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         return f"{self._question}\nYour executor has these tools.\n{tools}"
 
     def _briefing(self, order: str) -> str:
-        """Return what a sub-agent reads: the question, the memory, and what it is to do."""
+        """Return a sub-agent's prompt: the question, the memory and its order."""
         if not self._question:
             raise ResetNeededError(f"{self.env_id}: no question before reset()")
         known = "\n".join(f"{note.command}\n{note.result}" for note in self.memory) or "Nothing is known yet."
@@ -217,7 +218,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
 
 
 def _first_call(action: Message) -> ToolCall:
-    """The call of a gold action."""
+    """Return the first call of a gold action."""
     call = action.calls[0]
     assert isinstance(call, ToolCall)
     return call

@@ -1,4 +1,4 @@
-"""A role's part in a team's turn: an episode of one turn, whose action somebody else carries out."""
+"""A role's part in a team's turn: an episode of one turn, whose action the caller carries out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agentgym.types import Message, Task, ToolCall, ToolSpec
 
 
 class RoleEnv(Env):
-    """Says what is to be done and takes the action; ``action`` holds it then.
+    """Shows an order and stores the reply in ``action``.
 
     Args:
-        order: what the role reads.
+        order: text that the role reads.
         offered: the tools it may call.
-        gold: gives the action of a gold policy.
+        gold: returns the action of a gold policy.
 
     Example:
         >>> env = RoleEnv("Add 2 and 3.", [], lambda: Message("assistant", "5"))
@@ -35,7 +35,7 @@ class RoleEnv(Env):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the tools that may be called."""
+        """Names of the tools that may be called."""
         return tuple(spec.name for spec in self._offered)
 
     @property
@@ -58,11 +58,11 @@ class RoleEnv(Env):
 
 
 class VerifierEnv(ToolEnv):
-    """Asks whether what is known is enough; silence means that it is not.
+    """Asks whether the known facts suffice; without a call of ``verdict`` they do not.
 
     Args:
-        order: what the verifier reads.
-        gold: gives the verdict of a gold policy.
+        order: text that the verifier reads.
+        gold: returns the verdict of a gold policy.
 
     Example:
         >>> env = VerifierEnv("2 + 3 is 5. Is this enough?", lambda: True)

@@ -29,7 +29,7 @@ class Rendered:
 
 
 def url_of(title: str) -> str:
-    """A page's address.
+    """Return a page's address.
 
     Example:
         >>> url_of("Tolan Bay (1990)")
@@ -39,7 +39,7 @@ def url_of(title: str) -> str:
 
 
 def title_of(url: str) -> str | None:
-    """The title of the page at an address; None if it is no page's.
+    """Return the title of the page at an address; None if it is no page's.
 
     Example:
         >>> title_of("/wiki/Tolan_Bay_%281990%29")
@@ -49,7 +49,7 @@ def title_of(url: str) -> str | None:
 
 
 def search_url(query: str) -> str:
-    """The address of a search's results."""
+    """Return the address of a search's results."""
     return _SEARCH + quote(query)
 
 

@@ -1,4 +1,4 @@
-"""The live web, or what was recorded of it, as an environment's options name it."""
+"""The live web or a recording of it, according to an environment's options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENGINES: Final = ("searxng", "brave", "cassette")
 
 
 def live_web(engine: str, url: str, cassette: str, mode: str, date: str) -> LiveWeb | None:
-    """Return the web that an environment's options name; None where they name none.
+    """Return the web that an environment's options name; None if they name none.
 
     Raises:
         UsageError: the options do not go together.
@@ -28,7 +28,7 @@ def live_web(engine: str, url: str, cassette: str, mode: str, date: str) -> Live
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveWeb:
-    """An engine that finds pages, and the file that remembers what it said.
+    """A search engine, and the file that records its answers.
 
     Args:
         engine: ``searxng`` (or searx), ``brave`` with its key in ``BRAVE_API_KEY``, or ``cassette``, which asks nobody.

@@ -20,4 +20,4 @@ class Question:
     gold: tuple[str, ...]
     """Ids of the documents that together hold the answer, in the order of reading."""
     queries: tuple[str, ...]
-    """What to search for, document by document: what is known by then."""
+    """A query for each gold document, made of what the earlier documents tell."""

@@ -1,4 +1,4 @@
-"""Questions that are answered by looking things up: what all search worlds share, whatever their tools."""
+"""Base of all search environments: questions that are answered by looking things up, whatever the tools."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ INSTRUCTIONS = "Answer the question in as few words as possible. Search and read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRewards:
-    """Values of the reward's parts beside the answer's, all 0 or more; costs are subtracted."""
+    """Values of the reward's parts besides the answer's, all at least 0; costs are subtracted."""
 
     gold_retrieved: float = 0.0
-    """Process: shared by the pages that hold the answer, each paid when a search first shows it."""
+    """Process reward, split equally among the gold pages; each share is paid when a search first shows its page."""
     invalid_turn: float = 0.0
-    """Format: what a turn without a call, or with a refused one, costs."""
+    """Format: cost of a turn without a call or with a refused call."""
     tool_call: float = 0.0
-    """Cost: what every search, page and find costs."""
+    """Cost of every search, opened page and find."""
 
     @staticmethod
     def of(values: Mapping[str, float] | None) -> SearchRewards:
-        """Defaults with some values replaced, by name.
+        """Return the defaults with some values replaced, by name.
 
         Raises:
             UsageError: an unknown name or a negative value.
@@ -55,17 +55,17 @@ class Progress:
     """Counters of an episode, and the documents it has read."""
 
     read: frozenset[str] = frozenset()
-    """Documents that were open at some time."""
+    """Ids of documents that the agent has opened."""
     gold_found: frozenset[str] = frozenset()
-    """Gold documents that a search has shown."""
+    """Ids of gold documents that a search has shown."""
     queries: frozenset[str] = frozenset()
-    """What was searched for, in small letters."""
+    """The queries so far, in lower case."""
     num_repeated_queries: int = 0
     num_void_turns: int = 0
 
 
 class QuestionEnv(ToolEnv):
-    """A question, tools to look things up, and an answer. Subclasses say where questions come from, and the tools.
+    """A question, tools to look things up, and an answer. Subclasses define the questions and the tools.
 
     The parts of the reward: ``answer`` (outcome), ``gold_retrieved`` (process), ``invalid_turn`` (format) and
     ``tool_call`` (cost). ``info`` counts ``num_void_turns`` and ``num_repeated_queries`` of the episode so far.
@@ -80,7 +80,7 @@ class QuestionEnv(ToolEnv):
     """
 
     retriever: Retriever
-    """What the current episode searches."""
+    """The retriever that the current episode searches."""
     question = SinceReset[Question]()
     """The question of the current episode, with what the agent must not see."""
 
@@ -108,7 +108,7 @@ class QuestionEnv(ToolEnv):
 
     @abstractmethod
     def pose(self, task: Task) -> Question:
-        """The question of a task, a function of the task; sets :attr:`retriever` to what is searched for it."""
+        """Return a task's question, a function of the task, and set :attr:`retriever` to what is searched for it."""
 
     @abstractmethod
     def next_call(self) -> ToolCall:
@@ -138,7 +138,7 @@ class QuestionEnv(ToolEnv):
     # ---------------------------------------------------------------------------------------- what subclasses call
 
     def note_search(self, query: str, doc_ids: Iterable[str]) -> None:
-        """A search of the agent's: paid for, counted if it was asked before, rewarded for gold that it shows first."""
+        """Record a search: charge its cost, count a repeated query, and reward gold documents that it shows first."""
         self.pay_call()
         words, done = " ".join(query.lower().split()), self.progress
         gold = set(self.question.gold)
@@ -154,17 +154,17 @@ class QuestionEnv(ToolEnv):
         )
 
     def note_page(self, doc_id: str) -> None:
-        """A document that the agent opened, paid for."""
+        """Record a document that the agent opened, and charge its cost."""
         self.pay_call()
         self.progress = replace(self.progress, read=self.progress.read | {doc_id})
 
     def pay_call(self) -> None:
-        """Take off what a call costs."""
+        """Subtract the cost of a call."""
         if self.rewards.tool_call:
             self.award(-self.rewards.tool_call, "tool_call", RewardRole.COST)
 
     def query_for(self, doc_id: str, query: str) -> str:
-        """The gold plan's query if it finds the document, else one made of more of what that says."""
+        """Return the gold plan's query if it finds the document, else one with more of the document's words."""
         document = self.retriever.document(doc_id)
         queries = (query, f"{query} {document.title}", document.title, f"{document.title} {document.text[:300]}")
         return next((tried for tried in queries if self._finds(tried, doc_id)), query)
@@ -190,7 +190,7 @@ class QuestionEnv(ToolEnv):
         return self.message_of(self.next_call())
 
     def message_of(self, call: ToolCall) -> Message:
-        """A call as the assistant message that makes it."""
+        """Return the assistant message that makes a call."""
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:

@@ -39,16 +39,16 @@ class QuestionRecord:
     text: str
     answers: tuple[str, ...]
     passages: tuple[Passage, ...] = ()
-    """All that come with it, distractors included."""
+    """All its passages, distractors included."""
     gold: tuple[int, ...] = ()
-    """Which of them hold the answer, in the order of reading."""
+    """Indices of the passages that contain the answer, in the order of reading."""
 
 
 Record = Mapping[str, Any]
 
 
 def read_questions(source: str, format: Format | None = None) -> tuple[QuestionRecord, ...]:
-    """The questions of a file, or of a data set of the ``datasets`` library; those without an answer are left out.
+    """Return the questions of a file or of a ``datasets`` data set, without those that have no answer.
 
     Args:
         source: a path to JSON (a list) or JSON lines, or ``datasets:PATH[#CONFIG][@SPLIT]``.
@@ -79,7 +79,8 @@ def read_questions(source: str, format: Format | None = None) -> tuple[QuestionR
 
 
 def read_json_records(path: Path) -> Iterator[Any]:
-    """The items of a JSON list, or the lines of a JSON lines file; a JSON object of titles gives ``(title, text)``.
+    """Yield the items of a JSON list, or the lines of a JSON lines file; a JSON object of titles gives ``(title,
+    text)``.
 
     Raises:
         UsageError: there is no such file.
@@ -183,7 +184,7 @@ _READERS: Final[dict[Format, Callable[[Record], QuestionRecord]]] = {
 
 
 def text_of(text: str | Sequence[str]) -> str:
-    """A text, or sentences as one."""
+    """Return a text, joining a list of sentences."""
     return (text if isinstance(text, str) else "".join(text)).strip()
 
 
@@ -193,7 +194,7 @@ def _texts(given: Any) -> tuple[str, ...]:
 
 
 def _id_of(record: Record) -> str:
-    """The question's id; what has none gets one from its text."""
+    """Return the question's id; without one, an id made of its text."""
     given = next((record[name] for name in ("_id", "id", "question_id") if name in record), None)
     if given is not None:
         return str(given)

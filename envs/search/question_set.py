@@ -47,7 +47,7 @@ class QuestionSet:
         return self.questions[name]
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The questions of a split, in the file's order; a question's split depends on its id alone.
+        """Return the questions of a split, in the file's order; a question's split depends on its id alone.
 
         Raises:
             UnknownNameError: no such split.
@@ -66,7 +66,7 @@ class QuestionSet:
 
 
 def split_of(question_id: str) -> str:
-    """The split a question belongs to, whatever file it is read from.
+    """Return the split a question belongs to, whatever file it is read from.
 
     Example:
         >>> [split_of(name) for name in ("5a77ec115542992a6e59dff7", "q1", "q2")]
@@ -77,7 +77,7 @@ def split_of(question_id: str) -> str:
 
 
 def question_set(sources: Sources) -> QuestionSet:
-    """The set of these sources; read again if a file has changed.
+    """Return the set of these sources; read again if a file has changed.
 
     Raises:
         UsageError: there is no such file, or nothing in it.
@@ -146,7 +146,7 @@ class PassageBook:
         return tuple(self._documents.values())
 
     def add(self, passage: Passage, url: str = "") -> str:
-        """The id of the passage's document, which is made if there is none."""
+        """Return the id of the passage's document, which is made if there is none."""
         title, text = _encodable(passage.title.strip()), _encodable(passage.text.strip())
         key = (title, " ".join(text.split()))
         if key not in self._ids:

@@ -83,7 +83,7 @@ class SearchEnv(SearchTools, QuestionEnv):
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """The question, the documents that were found, by whatever queries, and what is open."""
+        """Return the question, the documents that were found, by whatever queries, and what is open."""
         question, reading = self.question, self.reading
         asked = digest([question.text, question.gold, question.answers])
         return canonical([asked, reading.found, reading.doc_id, reading.page])
@@ -118,7 +118,7 @@ class SearchEnv(SearchTools, QuestionEnv):
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Runs of words with capitals, as they stand, the first of them in a text.
+    """Return the first runs of capitalised words in a text.
 
     Example:
         >>> names_in("Who is the mayor of Tolan Bay? The mayor is Mira Kesh.")

@@ -137,7 +137,7 @@ SCHEMES = ("http://", "https://")
 
 
 def searched(name: str, documents: Sequence[Document], embedder: str | None = None) -> Retriever:
-    """A retriever by name or URL, shared by the environments of a process as long as its documents are the same.
+    """Return a retriever by name or URL, shared by the environments of a process as long as its documents are the same.
 
     Args:
         name: one of :data:`NAMES`, or the URL of a search server, which has documents of its own.

@@ -35,21 +35,21 @@ _MOST_PLACES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Browser:
-    """The position of a browser."""
+    """The state of a text browser: its history and the known addresses."""
 
     history: tuple[tuple[str, Rendered], ...] = ()
-    """Addresses and pages behind the one in sight, which is the last."""
+    """Visited addresses with their pages; the last one is the current page."""
     known: frozenset[str] = frozenset()
     """Addresses that links have shown."""
 
     @property
     def url(self) -> str:
-        """The address of what is in sight, empty at first."""
+        """The current address; empty at first."""
         return self.history[-1][0] if self.history else ""
 
     @property
     def page(self) -> Rendered:
-        """The page in sight."""
+        """The current page."""
         return self.history[-1][1] if self.history else Rendered("", ())
 
 
@@ -182,7 +182,7 @@ class WebBrowseEnv(WorldEnv):
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """The question, the addresses that links have shown, and the page or results in sight, however asked for."""
+        """Return a digest of the question, the addresses that links have shown, and the current page or results."""
         asked = digest([self.question.text, self.question.gold, self.question.answers])
         url = self.browser.url
         in_sight = self.browser.page.links if query_of(url) is not None else url

@@ -26,7 +26,7 @@ from agentgym.tools.retrieval.types import Retriever
 MIN_PAGES, MAX_PAGES = 16, 100_000
 SPLIT_STRIDE = 1_000_000_000
 _FEW_PAGES = 1_000
-"""Worlds up to this size are kept by the hundred, larger ones by the few."""
+"""Up to this many pages a world is small: hundreds of small worlds are cached, but only a few larger ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +41,19 @@ class Difficulty:
     hops: tuple[int, ...] = (1, 2)
     """Hops of the questions; each question draws one."""
     aliases: float = 0.2
-    """Share of things with a second name, by which pages and questions may call them."""
+    """Share of things with a second name, which pages and questions may use."""
     stale_pages: float = 0.1
-    """Share of pages that say what was so in some year."""
+    """Share of pages that tell an outdated fact of some year."""
     distractors: float = 0.1
-    """Share of pages that name things and say nothing that is asked for."""
+    """Share of pages that name things without telling a fact that is asked for."""
     injections: float = 0.0
     """Share of pages that tell the reader to ignore the task."""
     vocabulary: int = 400
     """Number of words that names are made of."""
     fillers: int = 2
-    """Sentences that say nothing, on every page of a thing."""
+    """Sentences without facts on every page of a thing."""
     relations: tuple[str, ...] = RELATION_NAMES
-    """What pages tell and questions ask."""
+    """The relations that pages tell and questions ask about."""
     num_worlds: int = 1
     """Worlds of a split; 0 gives every task a world of its own."""
 
@@ -76,7 +76,7 @@ class Difficulty:
             require_known("relation", name, RELATION_NAMES)
 
     def as_data(self) -> dict[str, object]:
-        """The difficulty as a task's data."""
+        """Return the difficulty as a task's data."""
         return asdict(self)
 
 
@@ -117,14 +117,14 @@ class World:
         return MemoryRetriever(page.document() for page in self.pages)
 
     def question(self, seed: int) -> Question:
-        """The question of a seed; one of the hops' numbers, each as likely."""
+        """Return the question of a seed; one of the hops' numbers, each as likely."""
         rng = Random(seed)
         num_hops = self.difficulty.hops[rng.randrange(len(self.difficulty.hops))]
         return ask(self.facts, draw_chain(self.facts, num_hops, self.difficulty.relations, rng))
 
 
 def world_of(difficulty: Difficulty, world_seed: int) -> World:
-    """The world of a seed; made once as long as it is among those lately used."""
+    """Return the world of a seed, from the cache if it was used recently."""
     make = _small_world if difficulty.num_pages <= _FEW_PAGES else _large_world
     return make(difficulty, world_seed)
 
@@ -143,12 +143,12 @@ _large_world = lru_cache(maxsize=3)(World)
 
 MAX_HOPS = 4
 _PATIENCE = 500
-"""Walks that may come to nothing before a world is said to have no question."""
+"""Failed random walks after which a world counts as having no question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """From a thing along relations to the answer: ``things[i]``'s ``relations[i]`` is ``things[i + 1]``."""
+    """A path from a thing along relations to the answer: ``things[i]``'s ``relations[i]`` is ``things[i + 1]``."""
 
     things: tuple[int, ...]
     """The thing that is asked about, and those on the way; the answer left out."""
@@ -159,7 +159,7 @@ class Chain:
 
 
 def draw_chain(facts: Facts, num_hops: int, relations: Sequence[str], rng: Random) -> Chain:
-    """A chain of so many hops that meets nothing twice.
+    """Return a chain of ``num_hops`` hops that visits nothing twice.
 
     Raises:
         UsageError: this world has none.
@@ -172,7 +172,7 @@ def draw_chain(facts: Facts, num_hops: int, relations: Sequence[str], rng: Rando
 
 
 def ask(facts: Facts, chain: Chain) -> Question:
-    """The chain as a question."""
+    """Return the chain as a question."""
     first = facts.things[chain.things[0]]
     start = facts.names_of(chain.things[0])[-1] if chain.by_alias else first.name
     phrase = start

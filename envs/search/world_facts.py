@@ -33,7 +33,7 @@ class Relation:
     share: float = 1.0
     """The share of things that have it."""
     is_changing: bool = False
-    """True if it may have been another one once."""
+    """True if the value may have been another one in the past."""
 
 
 RELATIONS: Final = (
@@ -84,21 +84,21 @@ class Former:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is so, and what was so once."""
+    """All facts of the world, present and former."""
 
     things: tuple[Thing, ...]
     values: Mapping[tuple[int, str], Value]
-    """The value of a thing's relation; what it does not have is absent."""
+    """Value by thing and relation; a relation that the thing lacks is absent."""
     former: tuple[Former, ...] = ()
     by_alias: frozenset[tuple[int, str]] = field(default_factory=frozenset)
     """Facts whose sentence names their value by its alias."""
 
     def name_of(self, value: Value) -> str:
-        """A value as answers write it."""
+        """Return a value as answers write it."""
         return value if isinstance(value, str) else self.things[value].name
 
     def names_of(self, value: Value) -> tuple[str, ...]:
-        """All ways to write a value, the usual one first."""
+        """Return all ways to write a value, the usual one first."""
         if isinstance(value, str):
             return (value,)
         thing = self.things[value]
@@ -111,14 +111,14 @@ class Facts:
 
 
 def relations_of(kind: str, names: Sequence[str] = RELATION_NAMES) -> tuple[Relation, ...]:
-    """The relations that a kind of thing has, of those named."""
+    """Return the relations that a kind of thing has, of those named."""
     return tuple(relation for relation in RELATIONS if relation.kind == kind and relation.name in names)
 
 
 def draw_facts(
     num_things: int, num_former: int, vocabulary: int, alias_share: float, relations: Sequence[str], rng: Random
 ) -> Facts:
-    """A world of so many things.
+    """Draw the facts of a world with ``num_things`` things.
 
     Args:
         num_former: things whose changing fact was another one once; fewer where there are fewer.
@@ -190,7 +190,7 @@ def _targets(
 
 
 def _other(candidates: Sequence[int], excluded: Sequence[Value], rng: Random) -> int:
-    """One of at least three candidates, or the only one, that is none of the excluded."""
+    """Return one of at least three candidates, or the only one, that is none of the excluded."""
     while True:
         found = rng.choice(candidates)
         if found not in excluded:
@@ -218,7 +218,7 @@ MAX_VOCABULARY: Final = _NUM_WORDS
 
 @lru_cache(maxsize=8)
 def name_words(num_words: int) -> tuple[str, ...]:
-    """The first so many words that names are made of; the same in every world.
+    """Return the first ``num_words`` words of which names are made; the same in every world.
 
     Example:
         >>> words = name_words(6)

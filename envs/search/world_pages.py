@@ -1,4 +1,4 @@
-"""Pages of a made encyclopedia, rendered from its facts: of things, of former times, of nothing much, and of lies.
+"""Pages of a generated encyclopedia: of things, of outdated facts, distractors, and injections that mislead the reader.
 
 A page is a sequence of pieces, so that the same page can be read as text or browsed as linked HTML.
 """
@@ -57,7 +57,7 @@ class Page:
         return "".join(piece if isinstance(piece, str) else piece.text for piece in self.pieces)
 
     def document(self) -> Document:
-        """The page as a retriever takes it."""
+        """Return the page as a retriever takes it."""
         return Document(self.title, self.title, self.text)
 
 
@@ -68,11 +68,11 @@ class PageCounts:
     num_distractors: int
     num_injections: int
     num_fillers: int
-    """Sentences that say nothing, on every page of a thing."""
+    """Sentences without facts on every page of a thing."""
 
 
 def render(facts: Facts, counts: PageCounts, relations: Sequence[str], rng: Random) -> tuple[Page, ...]:
-    """All pages, the things' own first and in their order; titles are unique."""
+    """Return all pages, the things' own first and in their order; titles are unique."""
     pages = [_thing_page(facts, thing, counts.num_fillers, relations) for thing in range(len(facts.things))]
     pages += [_stale_page(facts, former) for former in facts.former]
     pages += _distractors(facts, counts.num_distractors, rng)

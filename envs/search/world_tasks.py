@@ -1,4 +1,4 @@
-"""Tasks about made worlds: what the environments over them share."""
+"""Tasks about generated worlds: the base of the environments over them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym.types import Task
 
 KNOBS = tuple(item.name for item in fields(Difficulty))
 _FOLLOWING = ("world", "question", "answers")
-"""What of a task's data follows from its seed and the rest."""
+"""Keys of a task's data that follow from its seed and the other keys."""
 
 
 class WorldEnv(QuestionEnv):

@@ -1,1 +1,1 @@
-"""Semi-online training: an agent plays on from its own actions, and an expert's trace puts right what goes wrong."""
+"""Semi-online training: an agent continues from its own actions, and an expert's trace replaces the wrong ones."""

@@ -1,9 +1,9 @@
-"""``agentgym/SemiOnline-v0``: any environment, with an expert at hand who plays what the agent gets wrong.
+"""``agentgym/SemiOnline-v0``: any environment, with an expert's trace that replaces the agent's wrong actions.
 
 Source: "UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", whose semi-online rollouts keep the
-agent's own words in its history as long as they are what the expert did, and else patch the history with the expert's
-action, up to a number of times. There the next screen comes from the expert's file; here the environment itself plays
-on, and is held against the file at every turn.
+agent's own message in its history while its action equals the expert's. Otherwise they patch the history with the
+expert's action, up to a number of times. In the paper the next screen comes from the expert's file; here the
+environment itself continues, and its state is compared with the file at every turn.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ OVER = "That was not what was to be done, and nobody goes on from here."
 
 
 class SemiOnlineEnv(Env):
-    """Another environment's tasks along an expert's recorded actions.
+    """Play another environment's tasks along an expert's recorded actions.
 
-    Each turn the agent's action is held against the expert's. If it is the same, it is played. If not, the expert's is
-    played in its place (``Turn.played``): later prompts show that one, the agent's stays what is trained. After
-    ``max_patches`` of them the next wrong action ends the episode; else it ends with the trace. The reward is how close
-    each action was (parts ``format`` and ``match``), never the environment's own; success is a whole trace without a
-    patch. ``credit.estimator=ui_s1`` is the estimator that goes with it.
+    Each turn compares the agent's action with the expert's. An equal action is played. Otherwise the expert's action is
+    played instead (``Turn.played``): later prompts show the expert's action, while training uses the agent's. After
+    ``max_patches`` replacements the next wrong action ends the episode; otherwise it ends with the trace. The reward
+    measures how close each action was (parts ``format`` and ``match``) and never includes the environment's own reward.
+    An episode succeeds if the whole trace was played without a patch. Use it with ``credit.estimator=ui_s1``.
 
     Args:
-        env: the environment underneath: an id, ``module:Id`` or ``file.py:Id``.
-        traces: a file of expert traces, as :func:`~agentgym.envs.semi_online.traces.record_traces` writes; its tasks
-            are those of this environment, in the splits they were recorded of.
-        env_kwargs: arguments of the environment underneath, the same that it was recorded with.
-        max_patches: how often the expert plays in an episode; None for as often as it takes.
+        env: the wrapped environment: an id, ``module:Id`` or ``file.py:Id``.
+        traces: a file of expert traces, as :func:`~agentgym.envs.semi_online.traces.record_traces` writes it. Its tasks
+            are this environment's tasks, in the splits from which they were recorded.
+        env_kwargs: arguments of the wrapped environment, equal to those of the recording.
+        max_patches: largest number of replaced actions in an episode; None for no limit.
 
     Raises:
         UsageError: the environment asks sub-agents, or ``max_patches`` is negative.
-        CorruptDataError: the file is missing or holds no traces.
-        EnvError: on ``reset`` and ``step``, if the environment is in another state than when it was recorded.
+        CorruptDataError: the file is missing or contains no traces.
+        EnvError: on ``reset`` and ``step``, if the environment's state differs from the recorded one.
     """
 
     _trace = SinceReset[Recording]()
@@ -92,7 +92,7 @@ class SemiOnlineEnv(Env):
         return self._over() if played is None else self._moved(await self._world.astep(played))
 
     def is_success(self) -> bool:
-        """True if the whole trace was played without the expert's help."""
+        """Return True if the whole trace was played without a patch."""
         return self._at == len(self._trace.actions) and not self.num_patches
 
     def _judged(self, action: Message) -> Message | None:
@@ -116,7 +116,7 @@ class SemiOnlineEnv(Env):
         return (Message("user", OVER),)
 
     def _moved(self, stepped: StepReturn | TypedStep) -> Observation:
-        """The world's answer, once it is where it was when the expert did the same."""
+        """Return the wrapped environment's observation, after checking its state against the expert's."""
         observation, _, terminated, truncated, _ = stepped
         self._at += 1
         self._verify()
@@ -142,7 +142,7 @@ class SemiOnlineEnv(Env):
         return observation
 
     def _verify(self) -> None:
-        """The world must be in the state it was recorded in: what the expert did next was done there.
+        """Check that the wrapped environment is in the recorded state, to which the expert's next action belongs.
 
         Raises:
             EnvError: it is not.
@@ -161,19 +161,19 @@ class SemiOnlineEnv(Env):
         return self._world.tools
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The traces' tasks of a split; several traces of a task are tasks of their own."""
+        """Return the traces' tasks of a split; each of several traces of one task is a separate task."""
         require_known("split", split, self._tasks)
         return self._tasks[split]
 
     def state_key(self) -> str:
-        """Return the world's place on the trace, whether it stops there, and its state.
+        """Return a digest of the position on the trace, of whether the episode ended there, and of the state.
 
-        How often the expert helped is history and left out.
+        The number of patches is left out: it is history, not state.
         """
         return canonical([self._at, self.episode.is_over, self._world.state_key()])
 
     def oracle(self) -> Message:
-        """Return what the expert did here."""
+        """Return the expert's action at this position."""
         trace = self._trace
         if self._at == len(trace.actions):
             raise ResetNeededError(f"{self._name}: the trace is over")
@@ -226,8 +226,8 @@ def _tasks_of(recordings: Mapping[str, Recording], split: str) -> list[Task]:
 
 # ---------------------------------------------------------------------- how an agent's action compares with an expert's
 # The scores are those of "UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", as its released code
-# has them (X-PLUG/MobileAgent, ``UI-S1/verl/utils/reward_score/gui_traj.py``): a tenth for the format, nine tenths for
-# the action, of which a readable one earns a tenth, one of the same tool a half, and the same one all.
+# has them (X-PLUG/MobileAgent, ``UI-S1/verl/utils/reward_score/gui_traj.py``): 0.1 for the format and 0.9 for the
+# action. Of the 0.9 a readable action earns a tenth, one with the same tool half, and an equal one all.
 
 FORMAT_SHARE = 0.1
 READABLE, SAME_TOOL, SAME = 0.1, 0.5, 1.0
@@ -235,10 +235,10 @@ READABLE, SAME_TOOL, SAME = 0.1, 0.5, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An action beside an expert's: what it earns, and whether it is the same."""
+    """The result of comparing an action with an expert's: its reward, and whether they are equal."""
 
     format: float
-    """Part of the reward for an action that can be read, 0 or 0.1."""
+    """Part of the reward for a readable action, 0 or 0.1."""
     action: float
     """Part of the reward for the action itself, 0 to 0.9."""
     is_match: bool
@@ -247,8 +247,8 @@ class Comparison:
 def compare(action: Message, expert: Message, tools: Sequence[ToolSpec]) -> Comparison:
     """Compare an action with an expert's.
 
-    Calls match if tools and arguments are equal; text in place of calls if it is equal up to white space, thinking
-    left out. Text that does not match earns nothing: it has no format that could be right.
+    Calls match if tools and arguments are equal; text without calls matches if it is equal up to white space, without
+    the thinking. Text that does not match earns nothing, since it has no format to reward.
 
     Example:
         >>> go = ToolSpec("go", "", {"properties": {"to": {"type": "string"}}, "required": ["to"]})
@@ -269,7 +269,7 @@ def compare(action: Message, expert: Message, tools: Sequence[ToolSpec]) -> Comp
 
 
 def is_readable(action: Message, tools: Sequence[ToolSpec]) -> bool:
-    """Return True if every call is one of a tool that exists, with the arguments that it cannot do without."""
+    """Return True if every call names an existing tool and has its required arguments."""
     required = {tool.name: tool.parameters.get("required", ()) for tool in tools}
     return all(
         isinstance(call, ToolCall)
@@ -280,7 +280,7 @@ def is_readable(action: Message, tools: Sequence[ToolSpec]) -> bool:
 
 
 def said(action: Message) -> str:
-    """Return what a message says after its thinking, white space folded."""
+    """Return a message's text after its thinking, with single spaces."""
     return " ".join(action.text.rpartition("</think>")[2].split())
 
 

@@ -1,4 +1,4 @@
-"""Expert traces in a file, one recorded episode a line."""
+"""Write and read files of expert traces, with one recorded episode per line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def record_traces(
     policy: Policy[Env] = lambda env: env.oracle(),
     max_turns: int = 100,
 ) -> tuple[Recording, ...]:
-    """Play tasks by an expert, the environment's oracle by default, and write what it did to a file.
+    """Play tasks with an expert, by default the environment's oracle, and write the episodes to a file.
 
-    Episodes that the expert did not end within ``max_turns`` are left out.
+    Episodes that do not end within ``max_turns`` are left out.
 
     Returns:
-        What was written, in order.
+        The written recordings, in order.
 
     Example:
         >>> import tempfile
@@ -51,10 +51,10 @@ def write_traces(path: str | Path, recordings: Iterable[Recording]) -> None:
 
 
 def read_traces(path: str | Path) -> tuple[Recording, ...]:
-    """The recordings of a file.
+    """Return the recordings of a file.
 
     Raises:
-        CorruptDataError: there is no such file, a line is no recording, or there are none.
+        CorruptDataError: the file does not exist, contains no traces, or has a line that is not a recording.
     """
     file = Path(path)
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""The phone of tau2-bench's telecom domain: its state, how it finds a network, and what works on it.
+"""The phone of tau2-bench's telecom domain: its state, its search for a network, and its working functions.
 
 The rules were read off ``src/tau2/domains/telecom/user_tools.py`` and ``user_data_model.py`` of
 sierra-research/tau2-bench (MIT), and are compared with them by ``benchmarks/tau2/parity.py``.
@@ -90,11 +90,11 @@ class Phone(Toolkit):
         return self.need(AROUND, AROUND, "surroundings")
 
     def change(self, **values: Any) -> None:
-        """Write to the phone's record."""
+        """Set fields of the phone's record."""
         self.db.edit(PHONE, PHONE).update(values)
 
     def change_around(self, **values: Any) -> None:
-        """Write to the record of the surroundings."""
+        """Set fields of the surroundings' record."""
         self.db.edit(AROUND, AROUND).update(values)
 
     # --------------------------------------------------------------------------------------------------- what works
@@ -124,7 +124,7 @@ class Phone(Toolkit):
         )
 
     def has_data(self) -> bool:
-        """Return True if mobile data work."""
+        """Return True if mobile data works."""
         device, around = self.device, self.around
         if device["airplane_mode"] or device["network_signal_strength"] == "none":
             return False
@@ -181,5 +181,5 @@ class Phone(Toolkit):
         return None
 
     def change_apn(self, **values: Any) -> None:
-        """Write to the settings of the access point."""
+        """Set fields of the access point's settings."""
         self.change(active_apn_settings={**self.device["active_apn_settings"], **values})

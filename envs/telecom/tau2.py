@@ -36,7 +36,7 @@ _PHONE_SPECS: Final = tuple(one.spec for one in PhoneTools.tools.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCall:
-    """An act of the user with the phone."""
+    """A call that the user made on the phone."""
 
     name: str
     arguments: Mapping[str, object]
@@ -46,10 +46,10 @@ class UserCall:
 class Tau2TelecomEnv(Tau2Env):
     """tau2-bench's telecom domain: agent and user both act, the agent on a database, the user on a phone.
 
-    Graded as tau2 grades it: the task's ``env_assertions`` must hold at the end, and where ``reward_basis`` names
-    ``ACTION`` all gold actions must have been made. A model that plays the user (``user``) gets the thirty tools of the
-    phone; what it calls is in ``info["user_calls"]``. The scripted user makes the calls that a message to it spells out
-    in lines of their own, such as ``toggle_data``: for trying things out.
+    Graded as in tau2: the task's ``env_assertions`` must hold at the end, and where ``reward_basis`` names ``ACTION``
+    all gold actions must have been made. A model that plays the user (``user``) gets the thirty tools of the phone;
+    what it calls is in ``info["user_calls"]``. The scripted user, which is only for trying things out, makes the calls
+    that a message spells out on separate lines, such as ``toggle_data``.
 
     Args:
         data_dir: folder with tau2's ``db.toml``, ``user_db.toml``, ``tasks.json``, ``split_tasks.json`` and policies;
@@ -93,7 +93,7 @@ class Tau2TelecomEnv(Tau2Env):
         return ModelUserWithTools(case.task.scenario, options, seed, http, tools=_PHONE_SPECS, run=self.run_on_phone)
 
     def run_on_phone(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Run a call of the user's and say what came of it."""
+        """Run a call of the user on the phone, record it, and return its result as text."""
         action = GoldAction(name, arguments, "user")
         try:
             result = str(self.toolkit.phone.call(action))
@@ -112,7 +112,7 @@ class Tau2TelecomEnv(Tau2Env):
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def grade(self) -> Grade:
-        """Grade the task: its checks hold now, and its actions were made, if they must be."""
+        """Grade the task: its checks must hold now, and its gold actions must have been made if they count."""
         task = self.case.task
         is_right = not self._failed_checks()
         if task.needs_actions:
@@ -138,7 +138,7 @@ class Tau2TelecomEnv(Tau2Env):
             yield GoldAction("disable_roaming", ids)
 
     def oracle(self) -> Message:
-        """The gold actions: those of the user's are asked for, one at a time."""
+        """Return the next gold action; for a user's action, a message that asks for it."""
         message = super().oracle()
         if not message.calls:
             return message
@@ -155,13 +155,14 @@ class Tau2TelecomEnv(Tau2Env):
 
 
 class ObedientUser(ScenarioUser):
-    """Reads a scenario out, and makes the calls that a message spells out in lines of their own."""
+    """A user that recites a scenario, and makes the calls that a message spells out on separate lines."""
 
     def __init__(self, scenario: Scenario, run: UserCalls) -> None:
         super().__init__(scenario)
         self._run = run
 
     def reply(self, state: Reading, heard: str) -> tuple[Reading, str]:
+        """Return the new state and the answer; calls in the message are made first and their results reported."""
         named = [line for line in heard.splitlines() if line.partition(":")[0].strip() in PhoneTools.tools]
         calls = [call for call in parse_calls("\n".join(named), _PHONE_SPECS) if isinstance(call, ToolCall)]
         if not calls:

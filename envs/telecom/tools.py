@@ -1,7 +1,7 @@
 """The agent's thirteen tools of tau2-bench's telecom domain, over a database in its schema.
 
-What each does, what it refuses and what it leaves in the database was read off ``src/tau2/domains/telecom/tools.py``
-and ``environment.py`` of sierra-research/tau2-bench (MIT), and is compared with them by ``benchmarks/tau2/parity.py``.
+The effects, refusals and database changes of each tool follow ``src/tau2/domains/telecom/tools.py`` and
+``environment.py`` of sierra-research/tau2-bench (MIT), and are compared with them by ``benchmarks/tau2/parity.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentgym.errors import ToolError, UsageError
 from agentgym.tool import tool
 
 TODAY: Final = "2025-02-25"
-"""The day on which all tasks play."""
+"""The date on which all tasks take place."""
 _LAST_MONTH: Final = ("2025-01-01", "2025-01-31", "2025-01-15")
 _NEXT_MONTH: Final = ("2025-03-01", "2025-03-31", "2025-03-15")
 """First and last day, and the day on which a bill of that month is due."""

@@ -67,7 +67,7 @@ class Assortment:
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
 
     def catalogue(self, task: Task) -> Catalogue:
-        """The catalogue that a task's data names; what it does not name is as in this shop.
+        """Return the catalogue that a task's data names; what it does not name is as in this shop.
 
         Raises:
             UnknownNameError: the task's data names something else.
@@ -129,15 +129,15 @@ _QUERIES: Final = (
     "beverages",
 )
 _NUM_ATTRIBUTES = 4
-"""Of each sort are known here."""
+"""Number of attributes of each sort in the kiosk."""
 _NUM_VALUES = 3
-"""Of each option, in all products of a kind."""
+"""Number of values of each option, over all products of a kind."""
 _MOST_DOLLARS = 95
 
 
 @lru_cache(maxsize=4)
 def kiosk_catalogue(num_products: int, seed: int) -> Catalogue:
-    """The small shop of a seed.
+    """Return the small shop of a seed.
 
     A product has two attributes, both in its name, one price in whole dollars, the options of its kind with three
     values each, and nothing on its sub-pages; its code is a few digits. Products of one name, which differ in price,

@@ -109,7 +109,7 @@ class WebShopEnv(InterfaceEnv):
         return self.visit.text()
 
     def respond_to_text(self, action: Message) -> str:
-        """An action that is impossible leaves the page as it is, as in WebShop."""
+        """Play a text action; as in WebShop, an impossible one leaves the page as it is."""
         act = parse_act(action.text)
         try:
             if act is None:
@@ -140,7 +140,7 @@ class WebShopEnv(InterfaceEnv):
         return self._shop.tasks(split)
 
     def state_key(self) -> str:
-        """The goal, the page, and what the last search found, however it was worded."""
+        """Return the goal, the page, and what the last search found, however it was worded."""
         goal, view = self.visit.goal, self.visit.view
         shown = (view.page, view.page_number, view.product, view.sub_page, view.options)
         return canonical((goal.asin, _digest(goal.instruction), *shown, _digest(view.results)))
@@ -172,7 +172,7 @@ class WebShopEnv(InterfaceEnv):
         return Message("assistant", text, parse_calls(text, self.tools))
 
     def message_of(self, act: Act) -> Message:
-        """An action as the assistant message that gives it in this interface."""
+        """Return an action as the assistant message that gives it in this interface."""
         if self.interface == "text":
             return Message("assistant", str(act))
         call = ToolCall(act.name, {"keywords" if act.name == "search" else "element": act.argument}, "0")

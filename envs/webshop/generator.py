@@ -18,10 +18,10 @@ from agentgym.errors import UsageError
 MIN_PRODUCTS, MAX_PRODUCTS = 100, 100_000
 
 _VARIANT = 0.3
-"""Chance that a product is a variant of one of the last few families."""
+"""Probability that a product is a variant of one of the last few families."""
 _RECENT_FAMILIES = 30
 _PRICE_RANGE = 0.25
-"""Chance that the page shows a range of prices."""
+"""Probability that the page shows a range of prices."""
 _OPTION_OFFERED = 0.85
 _MOST_VALUES = 8
 
@@ -52,7 +52,7 @@ _CLOSINGS: Final = (
 
 
 def generated_catalogue(num_products: int, seed: int) -> Catalogue:
-    """The catalogue of a seed; all environments of a process share it.
+    """Return the catalogue of a seed; all environments of a process share it.
 
     Raises:
         UsageError: if the number is out of range.

@@ -1,4 +1,4 @@
-"""Draws a goal from a seed: a product of the catalogue, some of its attributes and options, a limit on the price.
+"""Draw a goal from a seed: a product of the catalogue, some of its attributes and options, and a price limit.
 
 The split of a goal is that of its product's family, by a digest of the ASIN, so that no product, and no near-duplicate
 of one, is asked for in two splits.
@@ -32,7 +32,7 @@ _LIMITS: Final = tuple(10.0 * step for step in range(1, 100))
 
 
 def goal_of_seed(catalogue: Catalogue, split: str, seed: int) -> Goal:
-    """The goal of a seed, a function of the arguments alone.
+    """Return the goal of a seed, a function of the arguments alone.
 
     Raises:
         UnknownNameError: if there is no such split.
@@ -72,7 +72,7 @@ def places_of_split(catalogue: Catalogue, split: str) -> tuple[int, ...]:
 
 
 def price_limit(price: float, rng: random.Random) -> tuple[float, str]:
-    """A limit above a price and how an instruction words it: the larger of two of the next four multiples of 10.
+    """Return a limit above a price and how an instruction words it: the larger of two of the next four multiples of 10.
 
     Above 980 dollars there is no limit, as in WebShop.
 

@@ -38,7 +38,7 @@ def next_act(visit: Visit) -> Act:
 
 
 def best_query(catalogue: Catalogue, goal: Goal) -> str:
-    """The first of a few queries that brings the goal's product on the first page, else the first that finds it."""
+    """Return the first query that shows the goal's product on page 1, else the first that finds it at all."""
     place = catalogue.place_of(goal.asin)
     found: str | None = None
     for query in _queries(catalogue, goal):
@@ -60,7 +60,7 @@ def _queries(catalogue: Catalogue, goal: Goal) -> Iterator[str]:
 
 
 def _wanted(visit: Visit) -> Iterator[tuple[str, str]]:
-    """The options that the goal asks for, as the product words them."""
+    """Yield the options that the goal asks for, as the product words them."""
     values = [value for choices in visit.product.options.values() for value in choices]
     for wanted in visit.goal.options:
         fitting = [value for value in values if value == wanted] or [

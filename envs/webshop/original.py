@@ -106,7 +106,7 @@ def _loaded(folder: Path, num_products: int | None) -> OriginalShop:
 
 
 def product_of(record: Mapping[str, Any], attributes: Sequence[str]) -> Product:
-    """A product as a line of ``items_shuffle.json`` has it, with its attributes from ``items_ins_v2.json``.
+    """Return a product as a line of ``items_shuffle.json`` has it, with its attributes from ``items_ins_v2.json``.
 
     Example:
         >>> mug = product_of({
@@ -194,7 +194,7 @@ def _human_wishes(product: Product, annotation: Any) -> Iterator[_Wish]:
 
 
 def _synthetic_wishes(product: Product, annotation: Any) -> Iterator[_Wish]:
-    """One for every combination of the product's options."""
+    """Yield one for every combination of the product's options."""
     instruction = annotation.get("instruction")
     if instruction is None:
         return

@@ -37,7 +37,7 @@ def results_page(instruction: str, products: Sequence[Product], page_number: int
 
 
 def item_page(instruction: str, product: Product) -> str:
-    """A product with its options; which of them are chosen is not shown, as in WebShop's text mode."""
+    """Return a product with its options; which of them are chosen is not shown, as in WebShop's text mode."""
     pieces = ["Instruction:", instruction, BACK, PREVIOUS]
     for name, values in product.options.items():
         pieces += (name, *values)
@@ -46,7 +46,7 @@ def item_page(instruction: str, product: Product) -> str:
 
 
 def sub_page(instruction: str, product: Product, name: str) -> str:
-    """A product's description or features; there are no reviews, as there are none in WebShop's data."""
+    """Return a product's description or features; there are no reviews, as there are none in WebShop's data."""
     pieces = ["Instruction:", instruction, BACK, PREVIOUS]
     if name == "Description" and product.description:
         pieces.append(product.description.strip())

@@ -33,14 +33,14 @@ class Product:
     product_category: str
     """Path of categories, joined by ``›``."""
     attributes: tuple[str, ...]
-    """What it is like, in two or three lower-case words each; no page lists them."""
+    """Attributes of two or three lower-case words each; no page lists them."""
     description: str
     features: tuple[str, ...]
     """Bullet points."""
     prices: tuple[float, ...]
     """The price in dollars, or the lowest and the highest."""
     price: float
-    """What it costs when it is bought, in dollars."""
+    """Price when it is bought, in dollars."""
     options: Mapping[str, tuple[str, ...]]
     """Values to choose from, in lower case, by the option's name."""
 
@@ -64,4 +64,4 @@ class Goal:
     options: tuple[str, ...]
     """Values of options that the customer wants, in any order."""
     price_upper: float
-    """The most it may cost, in dollars; :data:`NO_PRICE_LIMIT` where the instruction says nothing."""
+    """Upper limit of the price in dollars; :data:`NO_PRICE_LIMIT` if the instruction names none."""

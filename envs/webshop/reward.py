@@ -1,4 +1,4 @@
-"""WebShop's reward: which of the wishes a purchase meets, times how far the product is of the right kind.
+"""WebShop's reward: the share of wishes that a purchase fulfils, times how well the product's type matches.
 
 Source: "WebShop: Towards Scalable Real-World Web Interaction with Grounded Language Agents", and the code at
 princeton-nlp/WebShop 64fa2a5, ``web_agent_site/engine/goal.py``::
@@ -86,7 +86,7 @@ class Score:
         return self.num_options_met / self.num_options if self.num_options else None
 
     def parts(self) -> tuple[RewardPart, ...]:
-        """The reward in parts that sum to it; ``type`` is what a product of another kind costs, 0 or less.
+        """Return the reward in parts that sum to it; ``type`` is what a product of another kind costs, 0 or less.
 
         Example:
             >>> match = TypeMatch(query_match=False, category_match=False, title_score=0.15)
@@ -201,7 +201,7 @@ def token_set_ratio(first: str, second: str) -> int:
 
 
 def normalised_color(option: str) -> str:
-    """The first of :data:`COLORS` that an option's value contains, else the value itself.
+    """Return the first of :data:`COLORS` that an option's value contains, else the value itself.
 
     Example:
         >>> normalised_color("z2-pink"), normalised_color("38 | 40 | 41 mm")
@@ -212,7 +212,7 @@ def normalised_color(option: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def nouns(name: str) -> tuple[str, ...]:
-    """The words of a product's name that say what it is, in lower case, repetitions kept.
+    """Return the words of a product's name that say what it is, in lower case, repetitions kept.
 
     WebShop takes what spaCy's ``en_core_web_sm`` tags as nouns and proper nouns. In names, most words of which begin
     with a capital, that is nearly every word which is neither a function word nor a measure, so those are taken here;

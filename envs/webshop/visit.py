@@ -1,4 +1,4 @@
-"""A customer's way through the shop: the page there is, and what searching and clicking do to it.
+"""A customer's visit to the shop: the current page, and how searching and clicking change it.
 
 The rules are those of WebShop's text environment (princeton-nlp/WebShop at 64fa2a5): a search is possible everywhere,
 everything else by clicking what the page shows; chosen options are forgotten when a product's page is left.
@@ -28,9 +28,9 @@ class View:
 
     page: Page = "search"
     results: tuple[int, ...] = ()
-    """Positions in the catalogue of what the last search found, best first."""
+    """Positions in the catalogue of the last search's results, best first."""
     page_number: int = 1
-    """Page of results that is shown, or that the product's page was opened from."""
+    """Number of the shown page of results, or of the one from which the product's page was opened."""
     product: int = -1
     """Position of the product whose page, or sub-page, is shown; -1 where none is."""
     sub_page: str = ""
@@ -54,7 +54,7 @@ class Visit:
         self.view = View("results", self.catalogue.index.search(keywords.lower()))
 
     def click(self, element: str) -> bool:
-        """Click a button, a product's ASIN or an option's value, in any case; False if the page shows no such thing."""
+        """Click a button, an ASIN or an option's value, in upper or lower case; return False if the page lacks it."""
         element = element.lower()
         if element not in self.clickables():
             return False
@@ -98,7 +98,7 @@ class Visit:
         return self.catalogue.products[self.view.product]
 
     def shown_products(self) -> list[Product]:
-        """The products on the current page of results."""
+        """Return the products on the current page of results."""
         size = self.catalogue.results_per_page
         places = self.view.results[(self.view.page_number - 1) * size : self.view.page_number * size]
         return [self.catalogue.products[place] for place in places]
@@ -115,7 +115,7 @@ class Visit:
         return ()
 
     def text(self) -> str:
-        """The current page as text."""
+        """Return the current page as text."""
         view, instruction = self.view, self.goal.instruction
         if view.page == "search":
             return pages.search_page(instruction)

@@ -48,16 +48,16 @@ class Kind:
     path: str
     """Path of categories, joined by ``›``."""
     heads: tuple[str, ...]
-    """Names of one such thing."""
+    """Names of one thing of this kind."""
     attributes: Attributes
     options: tuple[Option, ...]
     dollars: tuple[float, float]
-    """What the cheapest and the dearest cost."""
+    """Lowest and highest price in dollars."""
 
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """All kinds of products.
+    """Return all kinds of products.
 
     Example:
         >>> len(kinds()), len({kind.category for kind in kinds()})

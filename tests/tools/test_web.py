@@ -84,9 +84,9 @@ def test_brave_needs_a_key_and_takes_no_essay(monkeypatch: pytest.MonkeyPatch) -
     ("reply", "words"),
     [
         (Reply("<html>"), "no JSON"),
-        (Reply("[]"), "form of its own"),
-        (Reply('{"results": [{"title": "no url"}]}'), "form of its own"),
-        (Reply('{"results": 7}'), "form of its own"),
+        (Reply("[]"), "unexpected structure"),
+        (Reply('{"results": [{"title": "no url"}]}'), "unexpected structure"),
+        (Reply('{"results": 7}'), "unexpected structure"),
         (Reply("", 403), "do not allow the format json"),
         (Reply("", 429), "too many queries"),
         (Reply("", 500), "status 500"),

@@ -124,7 +124,8 @@ class MiniWoBEnv(GuiEnv):
         return str(self.task.data["task"])
 
     def oracle(self) -> Message:
-        """The next action of this task's scripted policy, which sees what the agent can see: goal, tree and markup.
+        """Return the next action of this task's scripted policy, which sees what the agent can see: goal, tree and
+        markup.
 
         Raises:
             UsageError: no policy is written for this task.
@@ -177,7 +178,7 @@ def _names(task: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked(raw: object) -> float:
-    """A page's reward; what is no number is the page's fault, not the agent's."""
+    """Return a page's reward; a value that is not a number is the page's fault, not the agent's."""
     if not isinstance(raw, int | float) or not math.isfinite(raw):
         raise EnvError(f"the page gave {raw!r} for a reward")
     return float(raw)
@@ -185,7 +186,7 @@ def _checked(raw: object) -> float:
 
 @cache
 def _pages() -> Folder:
-    """The package's pages, found without importing it, which registers environments and imports selenium."""
+    """Return the package's pages, found without importing it, which registers environments and imports selenium."""
     found = importlib.util.find_spec("miniwob")
     if found is None or found.origin is None:
         raise MissingExtraError("MiniWoB++", "miniwob")

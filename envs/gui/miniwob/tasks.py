@@ -98,7 +98,7 @@ class MiniWoBTasks(Sequence[Task]):
         return Task(id=f"{name}-{seed}", split=self._split, seed=seed, data={"task": name})
 
     def named(self, task_id: str) -> Task | None:
-        """The task of an id, without a search; None if it is not one of these."""
+        """Return the task of an id, without a search; None if it is not one of these."""
         name, _, digits = task_id.rpartition("-")
         number = int(digits) - _FIRST_SEED[self._split] if digits.isdecimal() else -1
         if name not in self._names or not 0 <= number < _NUM_SEEDS[self._split]:

@@ -23,7 +23,7 @@ class View:
         return str(re.findall(r'"([^"]*)"', self.goal)[number])
 
     def match(self, pattern: str) -> tuple[str, ...]:
-        """The groups of a pattern in the goal.
+        """Return the groups of a pattern in the goal.
 
         Raises:
             LookupError: the goal is of another form.
@@ -34,7 +34,7 @@ class View:
         return found.groups()
 
     def named(self, name: str, *roles: str) -> Node:
-        """The first element of a name that can be acted on, of some roles if they are given.
+        """Return the first element of a name that can be acted on, of some roles if they are given.
 
         Raises:
             LookupError: there is none.
@@ -45,27 +45,27 @@ class View:
         raise LookupError(f"nothing named {name!r} among {[node.name for node in self.page.nodes]}")
 
     def all(self, *roles: str) -> list[Node]:
-        """The elements of some roles that can be acted on."""
+        """Return the elements of some roles that can be acted on."""
         return [node for node in self.page.nodes if node.id and node.role in roles]
 
 
 def call(name: str, **arguments: object) -> ToolCall:
-    """A call of a tool."""
+    """Return a call of a tool."""
     return ToolCall(name, arguments, "0")
 
 
 def click(node: Node) -> ToolCall:
-    """A click."""
+    """Return a click."""
     return call("click", id=node.id)
 
 
 def fill(node: Node, text: str) -> ToolCall:
-    """A text put into a box."""
+    """Return a text put into a box."""
     return call("fill", id=node.id, text=text)
 
 
 def filled(view: View, texts: list[tuple[Node, str]], then: ToolCall) -> ToolCall:
-    """The first text that does not stand in its box yet; ``then`` when all do."""
+    """Return the first text that does not stand in its box yet; ``then`` when all do."""
     for node, text in texts:
         value = node.states.get("value", "")
         if value not in (text, "•" * len(text)):

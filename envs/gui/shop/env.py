@@ -62,7 +62,7 @@ class WebShopGUIEnv(GuiEnv):
         super().__init__(max_turns=max_turns, **options)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Those of the text shop."""
+        """Return the tasks of the text shop."""
         return self._assortment.tasks(split)
 
     # ------------------------------------------------------------------------------------------------- an episode
@@ -108,7 +108,7 @@ class WebShopGUIEnv(GuiEnv):
 def order_value(goal: Goal, catalogue: Catalogue, order: Sequence[Line]) -> float:
     """WebShop's reward of the best line of an order, divided by how many lines there are.
 
-    So what was not asked for costs, and ordering many things at random does not pay.
+    Every unrequested line thus lowers the reward, and ordering many things at random does not pay.
     """
     products = catalogue.products
     worth = [
@@ -121,7 +121,7 @@ def order_value(goal: Goal, catalogue: Catalogue, order: Sequence[Line]) -> floa
 
 
 def next_call(catalogue: Catalogue, goal: Goal, cart: Sequence[Line], page: Tree) -> ToolCall:
-    """Return the call that leads to the goal from the page as it stands, whatever is in the cart."""
+    """Return the next call towards the goal from the current page, whatever is in the cart."""
     path = urlsplit(page.url).path
     target = catalogue.products[catalogue.place_of(goal.asin)]
     wanted = wanted_options(goal, target)
@@ -135,7 +135,7 @@ def next_call(catalogue: Catalogue, goal: Goal, cart: Sequence[Line], page: Tree
 
 
 def wanted_options(goal: Goal, product: Product) -> dict[str, str]:
-    """A value for each option of a product: what the goal asks for, else the first."""
+    """Return a value for each option of a product: the goal's if it names one, else the first."""
     return {
         name: next((value for value in values if value in goal.options), None)
         or next((value for value in values if any(count_options([wish], [value]) for wish in goal.options)), values[0])
@@ -175,7 +175,7 @@ def _look_through(catalogue: Catalogue, target: Product, goal: Goal, page: Tree)
 
 
 def _link_above(text: str, page: Tree) -> Node:
-    """The last link before a text: names of products may be alike, item numbers are not."""
+    """Return the last link before a text, such as an item number, which is unique while product names may be alike."""
     link: Node | None = None
     for node in page.nodes:
         if node.role == "link":

@@ -17,7 +17,7 @@ from agentgym.envs.webshop.product import Product
 
 _FOLDER = Path(__file__).parent / "templates"
 _PAGES = re.compile(r"/|/search|/style\.css|/cart|/cart/remove|/checkout|/thanks|/product/[^/]+")
-_HEADERS = {"cache-control": "private"}  # or going back would ask for a page anew
+_HEADERS = {"cache-control": "private"}  # otherwise the browser would request a page again on going back
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ShopSite:
         self.catalogue = catalogue
         self.cart: tuple[Line, ...] = ()
         self.order: tuple[Line, ...] = ()
-        """What was ordered; nothing before it was, and no more than once."""
+        """The ordered lines; empty until the one order is placed."""
 
     def add(self, asin: str, options: Mapping[str, str]) -> None:
         """Put a product into the cart."""
@@ -57,12 +57,12 @@ class ShopSite:
         self.cart = tuple(line for line in self.cart if line.number != number)
 
     def place_order(self) -> None:
-        """Order what is in the cart, and empty it; once there is an order, nothing happens."""
+        """Order the contents of the cart and empty it; does nothing after the first order."""
         if self.cart and not self.order:
             self.cart, self.order = (), self.cart
 
     async def answer(self, request: Request) -> Response:
-        """Show a page, or do what a form asks for and lead on."""
+        """Return a page, or carry out a form and redirect."""
         path = request.path
         if not _PAGES.fullmatch(path):
             is_page = path.endswith("/") and _PAGES.fullmatch(path[:-1])
@@ -175,7 +175,7 @@ class Listing:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Listing:
-        """From the fields of an address; what is no number counts as not given."""
+        """Return the listing of an address's fields; a value that should be a number and is not is ignored."""
         page = fields.get("page", "")
         return cls(
             fields.get("q", "").strip(),
@@ -187,7 +187,7 @@ class Listing:
 
     @classmethod
     def of_url(cls, url: str) -> Listing:
-        """From a whole address."""
+        """Return the listing of a whole address."""
         return cls.of(dict(parse_qsl(urlsplit(url).query)))
 
     @property
@@ -202,11 +202,11 @@ class Listing:
         return f"/search?{urlencode({name: value for name, value in given.items() if value})}"
 
     def at_page(self, page: int) -> Listing:
-        """Another page of the same."""
+        """Return another page of the same listing."""
         return replace(self, page=page)
 
     def places(self, catalogue: Catalogue) -> tuple[int, ...]:
-        """Positions of all the products, best first; without words to search for, all of the shop in its order."""
+        """Return the found products' positions, best first; without a query, all products in the shop's order."""
         found = catalogue.index.search(self.query.lower()) if self.query else range(len(catalogue.products))
         return tuple(place for place in found if self._lets(catalogue.products[place]))
 
@@ -218,12 +218,12 @@ class Listing:
 
 @lru_cache(maxsize=8)
 def categories(catalogue: Catalogue) -> tuple[str, ...]:
-    """The shop's departments."""
+    """Return the shop's departments."""
     return tuple(sorted({product.category for product in catalogue.products}))
 
 
 def num_pages(catalogue: Catalogue, num_found: int) -> int:
-    """Number of pages, at least one."""
+    """Return the number of pages, at least 1."""
     return max(1, -(-num_found // catalogue.results_per_page))
 
 

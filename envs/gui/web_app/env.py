@@ -99,7 +99,7 @@ class WebAppEnv(GuiEnv):
         return await asyncio.to_thread(grade, self.app, self._kind, self._values, self.copy.database, self.answer)
 
     def hidden_state(self) -> object:
-        """The values, and rows that the description names: others may hold times."""
+        """Return the values, and rows that the description names: others may hold times."""
         return [sorted(self._values.items()), state_rows(self.app, self._kind, self._values, self.copy.database)]
 
     def stop(self) -> None:

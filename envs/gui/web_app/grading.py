@@ -20,7 +20,7 @@ _LOCKED_S = 10.0
 
 
 def draw_values(task: AppTask, database: Path, rng: np.random.Generator) -> dict[str, Cell]:
-    """A value for each name, by the generator and the database alone.
+    """Return a value for each name, by the generator and the database alone.
 
     Raises:
         CorruptDataError: a query gives no rows, or cannot be run.
@@ -39,7 +39,7 @@ def draw_values(task: AppTask, database: Path, rng: np.random.Generator) -> dict
 
 
 def worded(text: str, values: Values) -> str:
-    """A text with values in place of their names.
+    """Return a text with values in place of their names.
 
     Raises:
         CorruptDataError: a name that has no value.
@@ -106,7 +106,7 @@ def _normal(text: str) -> str:
 
 
 def function_of(app: WebApp, reference: str) -> Callable[..., Any]:
-    """The function.
+    """Return the function.
 
     Raises:
         UsageError: there is no such file or function.

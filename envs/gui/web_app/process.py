@@ -29,7 +29,7 @@ _TRIES = 3
 
 
 def make_data(app: WebApp, python: str) -> Path:
-    """The folder that every episode's data are copied from; made once, then kept in the user's cache.
+    """Return the folder that every episode's data are copied from; made once, then kept in the user's cache.
 
     Raises:
         EnvError: the command that makes it fails; the message has the end of its output.
@@ -109,7 +109,7 @@ class AppProcess:
             raise EnvError(self._failed("has ended"))
 
     def said(self) -> str:
-        """The end of what it printed."""
+        """Return the end of what it printed."""
         log = self._folder / "log.txt"
         return log.read_text(errors="replace")[-_TOLD:] if log.is_file() else ""
 

@@ -113,7 +113,7 @@ class WebApp:
                 raise UsageError(f"task {task.id!r} of {self.name!r} has neither a check nor an answer")
 
     def task(self, id: str) -> AppTask:
-        """A kind of task.
+        """Return a kind of task.
 
         Raises:
             UnknownNameError: there is none of that id.
@@ -125,7 +125,7 @@ class WebApp:
 
 
 def load_web_app(name: str | Path) -> WebApp:
-    """The application of a TOML file, or one that comes with agentgym, by its name.
+    """Return the application of a TOML file, or one that comes with agentgym, by its name.
 
     Raises:
         CorruptDataError: the file is no description of an application; the message says where.

@@ -119,7 +119,7 @@ class WebArenaEnv(GuiEnv):
         super().stop()
 
     def sites(self, task: Task) -> Sites:
-        """All sites: a task's agent may look something up on another."""
+        """Return all sites: a task's agent may look something up on another."""
         name = str(task.data.get("task"))
         if name not in self._read.tasks:
             why = self.left_out.get(name, "the file has no such task")
@@ -201,7 +201,7 @@ class WebArenaEnv(GuiEnv):
         return ", ".join(self.webarena.sites)
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The file's tasks, which are all for testing."""
+        """Return the file's tasks, which are all for testing."""
         require_known("split of WebArena", split, ("test",))
         return [
             Task(id=one.id, split=split, seed=0, data={"task": one.id, "digest": one.digest})

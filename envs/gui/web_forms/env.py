@@ -97,7 +97,7 @@ class WebFormsEnv(GuiEnv):
 
 
 def next_call(problem: Problem, page: Tree) -> ToolCall:
-    """The next call."""
+    """Return the next call."""
     if "answer" in problem.goal:
         return _call("done", answer=problem.goal["answer"])
     return _NEXT[problem.page](dict(problem.goal), page)

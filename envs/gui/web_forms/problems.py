@@ -35,7 +35,7 @@ class Problem:
 
 
 def make_problem(kind: str, rng: np.random.Generator) -> Problem:
-    """A problem of a kind of :data:`KINDS`.
+    """Return a problem of a kind of :data:`KINDS`.
 
     Example:
         >>> make_problem("calendar", np.random.default_rng(0)).instruction

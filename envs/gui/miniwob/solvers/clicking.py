@@ -66,7 +66,7 @@ def _link_in_tabs(view: View) -> ToolCall:
 
 
 def _is_in_tab(view: View, id: str) -> bool:
-    """True for the part of a tab's head that takes clicks."""
+    """Return True for the part of a tab's head that takes clicks."""
     nodes = view.page.nodes
     at = next(number for number, node in enumerate(nodes) if node.id == id)
     return nodes[at - 1].role == "tab" and nodes[at - 1].depth == nodes[at].depth - 1

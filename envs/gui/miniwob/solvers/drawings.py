@@ -21,7 +21,7 @@ class Shape:
     is_large: bool
 
     def fits(self, size: str, color: str, what: str) -> bool:
-        """True if a description fits, of which every part but ``what`` may be empty."""
+        """Return True if a description fits, of which every part but ``what`` may be empty."""
         return (
             size in ("", "large" if self.is_large else "small")
             and color in ("", self.color)
@@ -30,7 +30,7 @@ class Shape:
 
 
 def shapes_of(html: str) -> list[Shape]:
-    """The shapes of a page's drawing, in its order."""
+    """Return the shapes of a page's drawing, in its order."""
     found = []
     for tag, given, text in re.findall(r"<(text|rect|circle|polygon)\b([^>]*)>([^<]*)", html):
         values = dict(re.findall(r'([\w-]+)="([^"]*)"', given))

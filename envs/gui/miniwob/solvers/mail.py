@@ -76,7 +76,7 @@ def _is_wanted(goal: str, number: int) -> bool:
 
 
 def _stock(view: View) -> ToolCall:
-    """The page's limit is the price that it comes to as the 76th of its 100, ten a second, each a point of its plot."""
+    """Return the next call. The page's limit is its 76th of 100 prices; the plot gets ten prices a second."""
     limit = float(view.match(r"less than \$([\d.]+)\.")[0])
     price = float(next(node.name for node in view.page.nodes if re.fullmatch(r"\$[\d.]+", node.name))[1:])
     if price <= limit:  # the page pays for the limit, too

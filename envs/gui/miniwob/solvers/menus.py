@@ -47,7 +47,7 @@ def _icon_menu(view: View) -> ToolCall:
 
 
 def _label_of_icon(view: View) -> str:
-    """The name of the item that has the icon which the goal shows."""
+    """Return the name of the item that has the icon which the goal shows."""
     first, *others = re.findall(r'ui-icon (ui-icon-[\w-]+)"></span>\s*([\w ]*)', view.html)
     return next(str(label) for icon, label in others if icon == first[0])
 
@@ -81,13 +81,13 @@ def _date(view: View) -> ToolCall:
 
 
 def _heading(view: View) -> str:
-    """A calendar's month and year."""
+    """Return a calendar's month and year."""
     found = re.search(r'datepicker-month">(\w+)</span>.*?datepicker-year">(\d+)<', view.html)
     return f"{found[1]} {found[2]}" if found else ""
 
 
 def _slide(view: View, wanted: int) -> ToolCall | None:
-    """The next key for a slider; None if it stands where it should."""
+    """Return the next key for a slider; None if it stands where it should."""
     handle = next(node for node in view.all("clickable") if not node.name)
     value = int(next(node.name for node in view.page.nodes if re.fullmatch(r"-?\d+", node.name)))
     away = wanted - value

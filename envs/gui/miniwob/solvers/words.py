@@ -10,7 +10,7 @@ from agentgym.types import ToolCall
 
 
 def _entering(text_of: Callable[[View], str], box: int = 0) -> Callable[[View], ToolCall]:
-    """A policy that puts a text into a box and submits."""
+    """Return a policy that puts a text into a box and submits."""
 
     def solve(view: View) -> ToolCall:
         node = view.all("textbox", "spinbutton", "searchbox")[box]
@@ -68,7 +68,7 @@ def _cell(view: View) -> str:
 
 
 def table(view: View) -> dict[str, str]:
-    """A table's second column by its first."""
+    """Return a table's second column by its first."""
     cells = [node.name for node in view.page.nodes if node.role == "cell"]
     return dict(zip(cells[::2], cells[1::2], strict=True))
 

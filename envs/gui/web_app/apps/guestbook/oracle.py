@@ -11,7 +11,7 @@ from agentgym.types import ToolCall
 
 
 def next_call(task: str, values: Mapping[str, Any], page: Tree, database: Path) -> ToolCall:
-    """The next call, by what the page shows."""
+    """Return the next call, by what the page shows."""
     if task == "whence":
         return _done(values["entry_town"])
     if task == "sign":
@@ -32,7 +32,7 @@ def _sign(values: Mapping[str, object], page: Tree) -> ToolCall:
 
 
 def _button_in_row(page: Tree, wanted: str, column: int) -> Node | None:
-    """The button of the first row with a text in a column."""
+    """Return the button of the first row with a text in a column."""
     cells: list[str] = []
     for node in page.nodes:
         if node.role == "row":

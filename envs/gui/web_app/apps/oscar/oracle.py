@@ -13,7 +13,7 @@ from agentgym.types import ToolCall
 
 
 def next_call(task: str, values: Mapping[str, Any], page: Tree, database: Path) -> ToolCall:
-    """The next call, by the page and, for what pages do not say, the database."""
+    """Return the next call, by the page and, for what pages do not say, the database."""
     if task == "price":
         return _call("done", answer=values["product_price"])
     done = {"basket": "basket_line", "order": "order_line", "review": "reviews_productreview"}[task]
@@ -84,7 +84,7 @@ def _order(values: Mapping[str, object], page: Tree, is_placed: bool) -> ToolCal
 
 
 def _fill(fields: Sequence[tuple[str, str]], values: Mapping[str, object], page: Tree) -> ToolCall | None:
-    """The first text box that does not hold what it should."""
+    """Return the first text box that does not hold what it should."""
     for label, name in fields:
         boxes = [node for node in page.nodes if node.role == "textbox" and node.name.rstrip(" *").startswith(label)]
         if not boxes:

@@ -21,11 +21,14 @@ _CHUNK_BYTES = 1 << 16
 
 
 class WorkerProcess:
-    """A client of a child process ``python -m module PARENT_PID``, over its standard input and output.
+    """A child process ``python -m module PARENT_PID`` that answers requests over its standard input and output.
 
     The child must answer each line with one line, ``{"error": text}`` on failure. It must end when its input ends or
     its parent is gone. It runs in a separate session, so that Ctrl-C reaches only the parent. It is killed when this
-    object is closed or garbage-collected.
+    object is closed or garbage-collected. The order of sets, and so a draw from them, is the same in every child.
+
+    Args:
+        module: name of the module to run in the child.
     """
 
     def __init__(self, module: str) -> None:
@@ -93,7 +96,7 @@ class WorkerProcess:
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     self.close()
-                    raise EnvTimeoutError(f"worker {self.pid} gave no answer to {request} in {timeout_s:g} s")
+                    raise EnvTimeoutError(f"worker {self.pid} did not answer {request} within {timeout_s:g} s")
                 chunk = os.read(self._process.stdout.fileno(), _CHUNK_BYTES)
                 if not chunk:
                     raise self._died()
@@ -118,8 +121,12 @@ class WorkerProcess:
 class SharedWorker:
     """A child process that several callers share. Its answers must depend only on the request.
 
-    The first request starts it, and a request after its death restarts it. Starting may take up to ``load_timeout_s``
-    seconds, which do not count towards a request's time limit.
+    The first request starts the child, and a request after its death restarts it. The time to start does not count
+    towards a request's time limit.
+
+    Args:
+        module: name of the module to run in the child; it must answer ``op="ready"`` once it has loaded.
+        load_timeout_s: time limit of the start in seconds.
     """
 
     def __init__(self, module: str, load_timeout_s: float) -> None:
@@ -144,5 +151,5 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # there may be unsent bytes for a dead child
+            with contextlib.suppress(OSError):  # closing flushes unsent bytes into the pipe of a dead child
                 pipe.close()

@@ -104,7 +104,10 @@ def test_bad_input(run: Command, tmp_path: Path, given: tuple[str, ...], message
 
 def test_a_scorer_that_cannot_score_leaves_nothing(run: Command) -> None:
     before = run("eval", *WIKI, "--policy", "oracle", "--json").json
-    assert "contain no number" in run("eval", "--rescore", before["run_dir"], "scorer.kind=numeric").assert_one_line_error()
+    assert (
+        "contain no number"
+        in run("eval", "--rescore", before["run_dir"], "scorer.kind=numeric").assert_one_line_error()
+    )
     assert [path.name for path in Path("runs").iterdir()] == [Path(before["run_dir"]).name]
 
 

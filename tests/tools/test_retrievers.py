@@ -234,7 +234,7 @@ def test_options_are_checked() -> None:
 
 def test_a_hybrid_is_of_one_corpus(retrievers: dict[str, Retriever], tmp_path: Path) -> None:
     other = open_retriever(corpus_of(DOCUMENTS[:1]), IndexOptions(cache=tmp_path))
-    with pytest.raises(UsageError, match="one corpus"):
+    with pytest.raises(UsageError, match="of the same corpus"):
         HybridRetriever([retrievers["fts5"], other])
 
 

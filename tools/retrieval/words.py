@@ -49,7 +49,11 @@ def query_words(query: str) -> tuple[str, ...]:
 
 
 def telling_words(counts: Mapping[str, int], num_documents: int) -> list[str]:
-    """Return the informative words, the rarest first.
+    """Return the words of a query that are rare enough to be informative, the rarest first.
+
+    Args:
+        counts: number of documents that contain each word of the query.
+        num_documents: number of documents in the corpus.
 
     Example:
         >>> telling_words({"city": 30, "lilu": 1, "gallu": 0, "demon": 3}, num_documents=100)

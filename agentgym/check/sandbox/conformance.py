@@ -64,7 +64,10 @@ def check_sandbox(factory: SandboxFactory, *, only: Callable[[str], bool] = lamb
 
     Args:
         factory: opens a new sandbox with given limits.
-        only: returns True for the names of checks to run; by default for all.
+        only: returns True for the name of a check that should run; by default for every name.
+
+    Returns:
+        A report with one result for each check.
 
     Example:
         >>> from agentgym.sandboxes.process import ProcessSandbox

@@ -1,6 +1,7 @@
-"""The process that holds the work under test: it does what the judge asks of the work's objects, and nothing else.
+"""The process that runs the work under test. It applies the operations that the judge requests to the work's objects.
 
-It is told neither tests nor expected values: arguments come in, results go out.
+It never receives the tests or the expected values, only arguments, and it returns only results. The work can therefore
+not read the values that it should compute. :mod:`agentgym.envs.code.inside.wire` defines the messages.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _OPERATIONS: dict[str, Callable[..., object]] = {
 
 
 class Callback:
-    """A function of the tests, as the work sees it: it can be called."""
+    """Stands for a function of the tests in the work's process; a call runs the function in the judge's process."""
 
     def __init__(self, server: Server, number: int) -> None:
         self._server, self._number = server, number
@@ -58,16 +59,20 @@ class Callback:
 
 
 class Server:
-    """Answers the judge."""
+    """Executes the judge's requests, one at a time.
+
+    A request names one of ``_OPERATIONS`` and its arguments. The answer is ``{"ok": value}``, or ``{"raise": ...}``
+    with the class and arguments of the error. Objects that are not plain values stay here and are sent as numbers.
+    """
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._objects: list[object] = []  # kept, so that no number ever means another object
+        self._objects: list[object] = []  # never freed: a reused id() would give an old number to a new object
         self._numbers: dict[int, int] = {}
         self._callbacks: dict[int, Callback] = {}
 
     def serve(self) -> None:
-        """Answer until the judge is gone."""
+        """Answer requests until the judge closes the connection."""
         while True:
             try:
                 request = self._line.receive()
@@ -76,7 +81,7 @@ class Server:
             self._line.send(self._answer(request))
 
     def call_back(self, number: int, args: tuple[object, ...]) -> object:
-        """Call a function of the tests, which may ask for more before it answers."""
+        """Call a function of the tests and return its result; it may send requests itself before it returns."""
         self._line.send({"callback": number, "args": [encode(arg, self._refer) for arg in args]})
         while True:
             message = self._line.receive()
@@ -92,7 +97,7 @@ class Server:
             args = [decode(arg, self._resolve) for arg in request["args"]]
             kwargs = {name: decode(value, self._resolve) for name, value in request.get("kwargs", {}).items()}
             return {"ok": encode(_OPERATIONS[request["do"]](*args, **kwargs), self._refer)}
-        except BaseException as error:
+        except BaseException as error:  # SystemExit and KeyboardInterrupt, too: the work must not end its process
             try:
                 args = [encode(arg, self._refer) for arg in error.args]
             except Exception:
@@ -139,7 +144,14 @@ def _name_of(kind: type) -> str | None:
 
 
 def serve(end: socket.socket, folder: str) -> None:
-    """Be the process that holds the work in ``folder``; does not return."""
+    """Turn this process into the server of the work in ``folder``; never returns.
+
+    Standard input and output are redirected to ``/dev/null`` first, so that the work cannot write a verdict.
+
+    Args:
+        end: socket that is connected to the judge.
+        folder: folder with the work; it, and its ``src`` if it has one, come first on the import path.
+    """
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):

@@ -37,6 +37,7 @@ class Handler(BaseHTTPRequestHandler):
     database = Path()
 
     def do_GET(self) -> None:
+        """Answer with the list of entries, the thank-you page or the health check."""
         if self.path == "/health":
             self._send("OK", "")
         elif self.path == "/thanks":
@@ -49,6 +50,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send("Not found", "", 404)
 
     def do_POST(self) -> None:
+        """Store the posted entry and redirect to a page."""
         posted = parse_qs(self.rfile.read(int(self.headers.get("content-length", 0))).decode(), keep_blank_values=True)
         given = {name: values[-1] for name, values in posted.items()}
         with closing(sqlite3.connect(self.database)) as book, book:

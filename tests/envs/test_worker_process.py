@@ -90,7 +90,7 @@ def test_silence_is_a_timeout_and_the_end_of_the_worker(start: Callable[[], Work
     worker = start()
     worker.call(60, op="say", text="hello")
     began = time.monotonic()
-    with pytest.raises(EnvTimeoutError, match=r"'sleep'.* in 0.2 s"):
+    with pytest.raises(EnvTimeoutError, match=r"'sleep'.* within 0.2 s"):
         worker.call(0.2, op="sleep")
     assert time.monotonic() - began < 5
     assert not worker.is_alive

@@ -83,7 +83,7 @@ def test_brave_needs_a_key_and_takes_no_essay(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (Reply("<html>"), "no JSON"),
+        (Reply("<html>"), "invalid JSON"),
         (Reply("[]"), "unexpected structure"),
         (Reply('{"results": [{"title": "no url"}]}'), "unexpected structure"),
         (Reply('{"results": 7}'), "unexpected structure"),

@@ -57,7 +57,7 @@ def test_check(run: Command, guess: str) -> None:
     done = run("check", guess, "--json")
     value = done.json
     assert set(value) == {"env", "passed", "checks"}
-    assert all(set(check) == {"name", "passed", "detail"} for check in value["checks"])
+    assert all(set(check) == {"name", "passed", "detail", "is_blocked", "is_hung"} for check in value["checks"])
     assert value["passed"] is all(check["passed"] for check in value["checks"])
     assert done.code == (0 if value["passed"] else 1)
 

@@ -12,8 +12,14 @@ from types import ModuleType
 
 import pytest
 
+from agentgym.trainers.models.sources import cached_model
+
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "table"
-NEEDS = {"docker": pytest.mark.docker, "browser": pytest.mark.gui}
+NEEDS = {
+    "docker": pytest.mark.docker,
+    "browser": pytest.mark.gui,
+    "smollm2": pytest.mark.skipif(cached_model("smollm2") is None, reason="needs agentgym model import smollm2"),
+}
 
 
 def load() -> ModuleType:

@@ -25,6 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agentgym.trainers.models.sources import cached_model
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MAX_LOAD = 1.2
@@ -77,6 +79,8 @@ def missing(script: Table) -> str:
         return "" if info and info.returncode == 0 else "a running Docker engine"
     if need == "browser":
         return "" if shutil.which("chromium-headless-shell") or shutil.which("chromium") else "Chromium"
+    if need == "smollm2":
+        return "" if cached_model("smollm2") else "SmolLM2: agentgym model import smollm2"
     return ""
 
 
@@ -159,7 +163,7 @@ def main() -> None:
             print(f"{name}: left out, needs {reason}", file=sys.stderr)
             continue
         results, load = [], 0.0
-        for _ in range(1 if given.tiny else given.repeats):
+        for _ in range(1 if given.tiny else script.get("repeats", given.repeats)):
             if not given.tiny and not wait_until_quiet(given.patience_s):
                 sys.exit(
                     f"the load is {os.getloadavg()[0]:.1f}, not under {MAX_LOAD}: stop other work, then run this again"

@@ -122,7 +122,7 @@ $(WEBAPP)/.installed: pyproject.toml
 
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install $(WEBAPP)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py
+	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py tests/test_tiny_benchmarks.py
 
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile

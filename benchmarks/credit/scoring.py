@@ -104,6 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, nargs="+", default=[2, 8, 16])
     args = parser.parse_args()
     torch.set_num_threads(1)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
@@ -115,7 +116,7 @@ def main() -> None:
         "commit": commit.stdout.strip(),
         "torch": torch.__version__,
         "results": {
-            name: {f"{num_turns} turns": compare(*shape, num_turns, args.rounds) for num_turns in (2, 8, 16)}
+            name: {f"{num_turns} turns": compare(*shape, num_turns, args.rounds) for num_turns in args.turns}
             for name, shape in MODELS.items()
         },
     }

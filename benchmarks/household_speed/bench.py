@@ -18,6 +18,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,7 @@ from agentgym.env.env import Env
 from agentgym.registry import make
 from agentgym.types import Message, ToolCall
 
-NUM_TASKS = 400
-NUM_ROUNDS = 7
+NUM_GOLD_TASKS = 1_000
 IMPOSSIBLE = Message("assistant", "", (ToolCall("take", {"object": "mug 9", "receptacle": "bed 9"}),))
 
 
@@ -90,29 +90,29 @@ def state_key_us(env: Env, episodes: list[list[Message]]) -> float:
     return 1e6 * seconds / num_keys
 
 
-def median(measure: Callable[[], float]) -> float:
-    """Median of the rounds, to three digits."""
-    return float(f"{statistics.median(measure() for _ in range(NUM_ROUNDS)):.3g}")
-
-
-def household(**knobs: Any) -> dict[str, Any]:
+def household(num_tasks: int, num_rounds: int, **knobs: Any) -> dict[str, Any]:
     env = make("agentgym/Household-v0", **knobs)
-    episodes = recorded(env, NUM_TASKS)
+    episodes = recorded(env, num_tasks)
+    num_resets = min(1_000, 10 * num_tasks)
+
+    def median(measure: Callable[[], float]) -> float:
+        return float(f"{statistics.median(measure() for _ in range(num_rounds)):.3g}")
+
     return {
         "knobs": knobs,
         "steps_per_s": median(lambda: steps_per_s(env, episodes)),
-        "resets_per_s_train": median(lambda: resets_per_s(env, "train", 1_000)),
-        "resets_per_s_test": median(lambda: resets_per_s(env, "test", 1_000)),
+        "resets_per_s_train": median(lambda: resets_per_s(env, "train", num_resets)),
+        "resets_per_s_test": median(lambda: resets_per_s(env, "test", num_resets)),
         "state_key_us": median(lambda: state_key_us(env, episodes)),
         "mean_turns": round(float(np.mean([len(actions) for actions in episodes])), 1),
     }
 
 
-def gold_lengths() -> dict[str, Any]:
-    """Turns the gold policy takes for the first 1,000 test tasks; it must win each."""
+def gold_lengths(num_tasks: int) -> dict[str, Any]:
+    """Turns the gold policy takes for the first test tasks; it must win each."""
     env = make("agentgym/Household-v0")
     lengths = []
-    for task in env.tasks("test"):
+    for task in env.tasks("test")[:num_tasks]:
         env.reset(options={"task": task})
         is_over = False
         while not is_over:
@@ -156,6 +156,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the household.")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--alfworld-data", type=Path)
+    parser.add_argument("--tasks", type=int, default=400, help="whose episodes are played")
+    parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     results: dict[str, Any] = json.loads(args.output.read_text()) if args.output and args.output.is_file() else {}
     results["machine"] = f"{cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}"
@@ -164,10 +166,11 @@ def main() -> None:
     if args.alfworld_data:
         results["alfworld"] = alfworld(args.alfworld_data)
     else:
-        results["household"] = household()
-        results["household_large"] = household(num_receptacles=30, num_objects=60, max_turns=80)
-        results["household_text"] = household(interface="text")
-        results["gold_lengths_test"] = gold_lengths()
+        measured = partial(household, args.tasks, args.rounds)
+        results["household"] = measured()
+        results["household_large"] = measured(num_receptacles=30, num_objects=60, max_turns=80)
+        results["household_text"] = measured(interface="text")
+        results["gold_lengths_test"] = gold_lengths(min(NUM_GOLD_TASKS, 10 * args.tasks))
     text = json.dumps(results, indent=2)
     print(text)
     if args.output:

@@ -34,7 +34,6 @@ from agentgym.envs.webshop.generator import generated_catalogue
 from agentgym.registry import make
 from agentgym.types import Message
 
-NUM_TASKS = 100
 NUM_ROUNDS = 3
 Clock = Callable[[], float]
 
@@ -75,13 +74,13 @@ def steps_per_s(env: WebShopEnv, episodes: list[list[Message]], clock: Clock, fo
     return num_steps / seconds
 
 
-def resets_per_s(env: WebShopEnv, clock: Clock) -> float:
+def resets_per_s(env: WebShopEnv, num_tasks: int, clock: Clock) -> float:
     """Resets a second, each to another task."""
-    tasks = [env.tasks("train")[index] for index in range(NUM_TASKS)]
+    tasks = [env.tasks("train")[index] for index in range(num_tasks)]
     began = clock()
     for task in tasks:
         env.reset(options={"task": task})
-    return NUM_TASKS / (clock() - began)
+    return num_tasks / (clock() - began)
 
 
 def state_key_us(env: WebShopEnv, episodes: list[list[Message]], clock: Clock) -> float:
@@ -104,17 +103,17 @@ def median(measure: Callable[[], float]) -> float:
     return float(f"{statistics.median(measure() for _ in range(NUM_ROUNDS)):.3g}")
 
 
-def shop(num_products: int, interface: str) -> dict[str, Any]:
+def shop(num_products: int, interface: str, num_tasks: int) -> dict[str, Any]:
     """Speeds with one size of catalogue."""
     env = make("agentgym/WebShop-v0", num_products=num_products, interface=interface)
     assert isinstance(env, WebShopEnv)
-    episodes = recorded(env, NUM_TASKS)
+    episodes = recorded(env, num_tasks)
     measured: dict[str, Any] = {"num_products": num_products, "interface": interface}
     for name, clock in (("wall", time.perf_counter), ("cpu", time.process_time)):
         measured[name] = {
             "steps_per_s_first": median(lambda clock=clock: steps_per_s(env, episodes, clock, True)),
             "steps_per_s_again": median(lambda clock=clock: steps_per_s(env, episodes, clock, False)),
-            "resets_per_s": median(lambda clock=clock: resets_per_s(env, clock)),
+            "resets_per_s": median(lambda clock=clock: resets_per_s(env, num_tasks, clock)),
             "state_key_us": median(lambda clock=clock: state_key_us(env, episodes, clock)),
         }
     measured["mean_turns"] = round(float(np.mean([len(actions) for actions in episodes])), 1)
@@ -146,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the shop.")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--num-products", type=int, nargs="+", default=[1_000])
+    parser.add_argument("--tasks", type=int, default=100, help="whose episodes are played")
     parser.add_argument("--make", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.make:
@@ -157,7 +157,7 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
         "making": [making(num_products) for num_products in args.num_products],
-        "shops": [shop(size, interface) for size in args.num_products for interface in ("tools", "text")],
+        "shops": [shop(size, interface, args.tasks) for size in args.num_products for interface in ("tools", "text")],
     }
     text = json.dumps(results, indent=2)
     print(text)

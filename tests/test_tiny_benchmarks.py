@@ -1,0 +1,129 @@
+"""Benchmark scripts that no other test runs: each works at a tiny size and writes its results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def run(script: str, *words: object) -> str:
+    """Run a benchmark on one thread and return what it prints."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, words)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_scoring_of_answers(tmp_path: Path) -> None:
+    run("credit/scoring.py", "--rounds", "1", "--turns", "2", "--output", tmp_path / "out.json")
+    for sizes in read(tmp_path / "out.json")["results"].values():
+        (measured,) = sizes.values()
+        assert measured["batched_s"] > 0 and measured["packed_s"] > 0 and measured["largest_difference"] < 1e-3
+
+
+@pytest.mark.slow
+def test_speed_of_the_household(tmp_path: Path) -> None:
+    run("household_speed/bench.py", "--tasks", "4", "--rounds", "1", "--output", tmp_path / "out.json")
+    found = read(tmp_path / "out.json")
+    assert found["household"]["steps_per_s"] > found["household_large"]["steps_per_s"] / 100 > 0
+    assert found["gold_lengths_test"]["min"] > 1
+
+
+@pytest.mark.slow
+def test_speed_of_the_shop(tmp_path: Path) -> None:
+    run("webshop_speed/bench.py", "--num-products", "100", "--tasks", "4", "--output", tmp_path / "out.json")
+    found = read(tmp_path / "out.json")
+    assert found["making"][0]["memory_mb"] >= 0
+    assert all(shop["cpu"]["steps_per_s_again"] > 0 for shop in found["shops"])
+
+
+@pytest.mark.slow
+def test_table_of_environments(tmp_path: Path) -> None:
+    sizes = ["--tasks", "2", "--group-size", "2", "--min-cpu-s", "0.01"]
+    outputs = ["--out", tmp_path / "out.json", "--markdown", tmp_path / "out.md"]
+    run("environments/table.py", "--suites", "household-valid", *sizes, *outputs)
+    assert "household-valid" in (tmp_path / "out.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_estimators_side_by_side(tmp_path: Path) -> None:
+    small = ["--recipe", "household-smoke", "--seeds", "0", "--estimators", "grpo", "gigpo"]
+    folders = ["--runs", tmp_path / "runs", "--out", tmp_path]
+    run("household/compare.py", *small, *folders, "num_steps=1", "sft.num_demos=32", "eval.num_episodes=4")
+    found = read(tmp_path / "results.json")
+    assert {row["estimator"] for row in found["rows"]} == {"grpo", "gigpo"}
+
+
+@pytest.mark.slow
+def test_kuhn_poker_by_self_play(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folders = ["--seeds", "0", "--every", "1", "--average-from", "1", "--runs", tmp_path / "runs", "--out", tmp_path]
+    run(
+        "self_play/kuhn.py",
+        "run",
+        *folders,
+        "num_steps=2",
+        "groups_per_step=2",
+        "sft.num_demos=32",
+        "eval.num_episodes=4",
+    )
+    run("self_play/kuhn.py", "report", *folders)
+    assert any(tmp_path.glob("*.json"))
+
+
+@pytest.mark.slow
+def test_schedules_beside_each_other_and_simulated(tmp_path: Path) -> None:
+    start = [sys.executable, "-m", "agentgym", "train", "household-smoke", "num_steps=0", "sft.num_demos=32"]
+    subprocess.run([*start, "--run-dir", str(tmp_path / "start")], check=True, capture_output=True, cwd=ROOT)
+    shared = ["--seeds", "0", "--runs", tmp_path / "runs", "--out", tmp_path]
+    sizes = ["--steps", "2", "--lock-step-steps", "2", "--groups-per-step", "1", "--group-size", "2"]
+    model = ["--start", tmp_path / "start" / "model", "--eval-episodes", "0", "--median-s", "0.001"]
+    run("asynchronous/compare.py", *shared, *sizes, *model)
+    rows = read(tmp_path / "results.json")["rows"]
+    assert len({row["name"] for row in rows}) > 3
+    run("asynchronous/simulate.py", *shared)
+    assert read(tmp_path / "simulated.json")
+
+
+def test_recall_of_retrievers(tmp_path: Path) -> None:
+    titles = [f"Title {number}" for number in range(8)]
+    texts = ["the capital of a country", "a river in the north", "an old bridge", "a painter of ships"]
+    pages = {title: [f"{title} is about {texts[number % 4]}."] for number, title in enumerate(titles)}
+    question = {"question": "Which old bridge is Title 2 about?", "supporting_facts": [["Title 2", 0]]}
+    (tmp_path / "hotpotqa_train.json").write_text(json.dumps([question]))
+    (tmp_path / "hotpotqa_train_corpus.json").write_text(json.dumps(pages))
+    for name in ("2wikimultihopqa", "musique_train"):
+        rows = [{"title": f"{name} {number}", "text": "something else"} for number in range(4)]
+        (tmp_path / f"{name}_corpus.json").write_text(json.dumps(rows))
+    run("search/recall.py", tmp_path, "--backends", "fts5", "--output", tmp_path / "recall")
+    assert '"recall_at_5": 1.0' in (tmp_path / "recall.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.gui
+def test_speed_of_miniwob(tmp_path: Path) -> None:
+    sizes = ["--tasks", "click-test", "--episodes", "2", "--relaunches", "1", "--parallel", "2", "--rounds", "1"]
+    run("gui/miniwob_speed.py", *sizes, "--out", tmp_path / "speed.json")
+    assert read(tmp_path / "speed.json")
+
+
+@pytest.mark.gui
+def test_policies_of_miniwob_and_their_replay(tmp_path: Path) -> None:
+    run("gui/miniwob_solvers.py", "--tasks", "click-test", "--seeds", "2", "--out", tmp_path / "solvers.json")
+    assert "click-test" in (tmp_path / "solvers.json").read_text(encoding="utf-8")
+    run("gui/miniwob_replay.py", "--episodes", "2", "--envs", "1", "--out", tmp_path / "replay.json")
+    assert read(tmp_path / "replay.json")

@@ -24,7 +24,7 @@ def answer(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, stream=httpx.ByteStream(b"0" * int(request.url.path[1:])))
 
 
-@pytest.mark.parametrize(("path", "fault"), [("/packed", "packed"), ("/1001", "larger than 1,000 bytes")])
+@pytest.mark.parametrize(("path", "fault"), [("/packed", "uncompressed"), ("/1001", "larger than 1,000 bytes")])
 def test_packed_and_large_answers_are_refused(path: str, fault: str) -> None:
     transport = httpx.MockTransport(answer)
     with limited_client(max_bytes=1_000, transport=transport) as client:

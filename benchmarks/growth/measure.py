@@ -1,4 +1,4 @@
-"""How processor time grows with turns, context, group size, episodes at a time and ranks.
+"""Growth of processor time with turns, context, group size, episodes at a time and ranks.
 
     OMP_NUM_THREADS=1 python benchmarks/growth/measure.py --output benchmarks/growth/results
 

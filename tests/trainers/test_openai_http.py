@@ -473,5 +473,5 @@ def test_an_answer_without_end_is_a_failure(server: FakeOpenAI, is_packed: bool)
         finally:
             await client.close()
 
-    with pytest.raises(EngineError, match="packed" if is_packed else "larger than 100,000 bytes"):
+    with pytest.raises(EngineError, match="uncompressed" if is_packed else "larger than 100,000 bytes"):
         asyncio.run(ask())

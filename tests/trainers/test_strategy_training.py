@@ -201,7 +201,7 @@ def refused(match: str, *overrides: str) -> None:
 def test_what_cannot_be_is_refused() -> None:
     refused(r"low=1 is less than group.min_valid=2", 'strategy.budget={"kind": "knapsack", "low": 1}')
     refused("over_provision", KNAPSACK, "pipeline.over_provision=1")
-    refused("scaling_inter can change nothing", 'strategy.horizon={"kind": "scaling_inter", "rounds": [4, 4]}')
+    refused("scaling_inter has no effect", 'strategy.horizon={"kind": "scaling_inter", "rounds": [4, 4]}')
     refused("did you mean 'knapsack'", 'strategy.budget={"kind": "knapsak"}')
 
 

@@ -50,7 +50,7 @@ class StrategyConfig:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
         for options in (self.tasks, self.budget, self.horizon, self.branching, self.guidance, self.replay):
             if why := options.idle():
-                raise ConfigError(f"strategy: {options.kind} has no effect ({why}); change its settings or remove it")
+                raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.branches and self.guides:
             raise ConfigError(
                 "strategy.guidance gives hints only to episodes that begin at the start: remove strategy.branching"

@@ -47,7 +47,9 @@ def test_a_script_gives_the_figures_of_its_rows(name: str, tmp_path: Path) -> No
     subprocess.run([*command, "--output", str(tmp_path / "table")], check=True)
     figures = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
     assert set(figures) == {row["job"] for row in TABLE["row"] if row["script"] == name}
-    assert all(one["now"] > 0 and one["commit"] and one["date"] for one in figures.values())
+    # a policy that has hardly been trained may have no success
+    assert all(one["now"] > 0 or "success" in job for job, one in figures.items())
+    assert all(one["commit"] and one["date"] for one in figures.values())
     page = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert page.count("not measured | |") == len(TABLE["row"]) - len(figures)
 

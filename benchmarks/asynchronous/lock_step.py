@@ -79,7 +79,7 @@ def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
     run_dir.mkdir(parents=True)
     save_config(config, run_dir / "config.json")
     run, free = loop.run, loop.run.make_agent
-    run.make_agent = lambda env, temperature=None: (
-        lock_step_agents(run) if temperature is None else free(env, temperature)
+    run.make_agent = lambda env, temperature=None, sampling=None: (
+        lock_step_agents(run) if temperature is None else free(env, temperature, sampling)
     )
     asyncio.run(loop.train())

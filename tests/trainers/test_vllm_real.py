@@ -206,7 +206,8 @@ def test_requests_in_flight_are_kept_and_their_tokens_have_the_versions_they_wer
             asyncio.create_task(engine.generate(prompt, SamplingParams(max_new_tokens=140, seed=at)))
             for at, prompt in enumerate(prompts)
         ]
-        while len(counts := await tokens_given(server.client, 60.0) or {}) < 48 or min(counts.values()) < 3:
+        # as early as some have tokens: on a busy machine all would be done before the update
+        while len(counts := await tokens_given(server.client, 60.0) or {}) < 16 or min(counts.values()) < 1:
             await asyncio.sleep(0.001)
         shake(run.model, 2)
         await engine.update_weights(2)

@@ -116,7 +116,7 @@ def test_recall_of_retrievers(tmp_path: Path) -> None:
 
 @pytest.mark.gui
 def test_speed_of_miniwob(tmp_path: Path) -> None:
-    sizes = ["--tasks", "click-test", "--episodes", "2", "--relaunches", "1", "--parallel", "2", "--rounds", "1"]
+    sizes = ["--episodes", "6", "--relaunches", "6", "--parallel", "2", "--rounds", "1"]
     run("gui/miniwob_speed.py", *sizes, "--out", tmp_path / "speed.json")
     assert read(tmp_path / "speed.json")
 

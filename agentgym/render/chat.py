@@ -58,6 +58,7 @@ class ChatRenderer:
         self._kept_suffix = lru_cache(maxsize=4096)(self._short_suffix)
         self._kept_action = lru_cache(maxsize=4096)(self._write_action)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
+        self._kept_ids = lru_cache(maxsize=4096)(self._tokenized)
         self.opens_thinking = self._find_opened_thinking()
         self._ends = self._find_ends()
         self.turn_end_ids = tuple(self._ends)
@@ -338,6 +339,9 @@ class ChatRenderer:
         return (read.thinking, read.text, _facts(read)) == (said.thinking.strip(), said.text.strip(), _facts(said))
 
     def _encode(self, text: str) -> tuple[int, ...]:
+        return (self._kept_ids if len(text) <= _LONGEST_KEPT else self._tokenized)(text)
+
+    def _tokenized(self, text: str) -> tuple[int, ...]:
         return self._guard.encoded(text, lambda piece: self._tokenizer.encode(piece, add_special_tokens=False))
 
     def _has_thinking(self, message: Message) -> bool:

@@ -98,6 +98,7 @@ class ContentGuard:
         self._number = {text: number for number, text in enumerate(self._texts)}
         self._split = re.compile(f"({'|'.join(map(re.escape, others))})" if others else r"(?!)")
         self._found = re.compile(_any_of(self._texts))
+        self._clean_tools: tuple[ToolSpec, ...] = ()
         self._stand_in = re.compile(f"{_OPEN}([{chr(_FIRST)}-{chr(_FIRST + len(self._texts) - 1)}])")
 
     def hidden(self, text: str) -> str:
@@ -116,7 +117,10 @@ class ContentGuard:
 
     def hidden_tools(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """Return tools with placeholders in descriptions and schemas."""
+        if tuple(tools) == self._clean_tools:
+            return tools
         if not any(self._found.search(json.dumps(tool.as_function(), ensure_ascii=False)) for tool in tools):
+            self._clean_tools = tuple(tools)
             return tools
         return tuple(
             replace(

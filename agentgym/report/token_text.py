@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ class TokenText:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._kept_text = lru_cache(maxsize=1 << 16)(self.text)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Decode a sequence to text, special tokens included."""
@@ -37,7 +39,8 @@ class TokenText:
         pending: list[int] = []
         for token_id in token_ids:
             pending.append(token_id)
-            piece = self.text([*before, *pending])[len(self.text(before)) :]
+            # a run says the same few tokens again and again
+            piece = self._kept_text((*before, *pending))[len(self._kept_text(tuple(before))) :]
             if piece.endswith("\ufffd") and len(pending) < _LONGEST_CHARACTER:
                 pieces.append("")
                 continue

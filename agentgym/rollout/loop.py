@@ -200,7 +200,8 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
             snapshot = await env.asnapshot()
         if snapshot.native is not None:
             request.on_snapshot(num_turns, snapshot)
-    if not isinstance(agent, GuidedAgent):
+    is_asked = bool(request.advice) or num_turns - request.num_copied < request.num_hints
+    if not is_asked or not isinstance(agent, GuidedAgent):  # the check of a protocol costs as much as a small tool
         return
     if request.advice and num_turns == request.num_copied:
         agent.show(Message("assistant", request.advice))

@@ -93,6 +93,7 @@ def serve(run_dir: Path, megabytes: float, port: int, say: Any) -> None:
     ended = threading.Event()
     app = make_app(run_dir, megabytes, ended.is_set)
     listening = bound_socket("127.0.0.1", port)
+    listening.listen(64)  # before the address is said, so that a browser waits instead of being rejected
     say(f"http://127.0.0.1:{listening.getsockname()[1]}")
     server = _Server(uvicorn.Config(app, log_level="warning"))
     server.ended = ended

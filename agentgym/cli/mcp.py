@@ -48,6 +48,7 @@ def mcp(
                 asyncio.run(episode.run())
             else:
                 listening = bound_socket("127.0.0.1", port)
+                listening.listen(64)  # from here on the port is open, so clients wait instead of being rejected
                 print(f"serving {made.env_id} at http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
                 with contextlib.suppress(KeyboardInterrupt):
                     asyncio.run(episode.run_http(listening))

@@ -169,7 +169,7 @@ WRITES = (
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_training_goes_on_after_faults_of_the_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(checkpoint_every=1, sft=SftConfig(num_demos=160, batch_size=8))
+    settings = config(checkpoint_every=1, sft=SftConfig(num_demos=160, batch_size=8, checkpoint_every=20))
     train(settings, tmp_path / "whole")
     rng = np.random.default_rng(seed)
     faults: Tally[str] = Tally()

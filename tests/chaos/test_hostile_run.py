@@ -53,7 +53,7 @@ def parts(config: TrainConfig) -> TrainConfig:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     """The folder of the model that the run began with, and the run's own."""
     folder = tmp_path_factory.mktemp("runs")
-    first = parts(config(sft=SftConfig(num_demos=480, num_epochs=4, batch_size=8), num_steps=1))
+    first = parts(config(sft=SftConfig(num_demos=480, num_epochs=4, batch_size=8, checkpoint_every=80), num_steps=1))
 
     def answer(request: Seen) -> Reply:
         status, body, headers = hostile_peers.answer(request.path, request.body)

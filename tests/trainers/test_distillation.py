@@ -25,7 +25,7 @@ ALONE = ("loss.weight=0", "zero_variance_filter=off")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has seen many more demonstrations than its student will."""
     run_dir = tmp_path_factory.mktemp("teacher") / "run"
-    train(config(num_steps=0, sft=SftConfig(num_demos=640, num_epochs=4, batch_size=8)), run_dir)
+    train(config(num_steps=0, sft=SftConfig(num_demos=640, num_epochs=4, batch_size=8, checkpoint_every=80)), run_dir)
     return run_dir / "model"
 
 

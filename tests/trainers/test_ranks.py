@@ -34,6 +34,7 @@ SMALL = (
     "sft.num_demos=64",
     "sft.num_epochs=2",
     "sft.batch_size=8",
+    "sft.checkpoint_every=16",
     "sft.mix.weight=0.5",
     "loss.tokens_per_microbatch=128",
     "groups_per_step=3",

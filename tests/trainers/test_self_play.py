@@ -26,6 +26,7 @@ def small(*overrides: str) -> TrainConfig:
             f"num_steps={NUM_STEPS}",
             "groups_per_step=4",
             "sft.num_demos=400",
+            "sft.checkpoint_every=25",
             "model.num_layers=1",
             "eval.num_episodes=4",
             "checkpoint_every=2",

@@ -44,7 +44,10 @@ class Said(SilentLog):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("runs") / "first"
-    train(config(num_steps=2, sft=SftConfig(num_demos=320, num_epochs=6, batch_size=8, noise=0.1)), run_dir)
+    train(
+        config(num_steps=2, sft=SftConfig(num_demos=320, num_epochs=6, batch_size=8, noise=0.1, checkpoint_every=80)),
+        run_dir,
+    )
     return run_dir
 
 

@@ -42,7 +42,7 @@ def config(*overrides: str) -> TrainConfig:
     made = replace(
         load_recipe("tiny"),
         model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
-        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
+        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8, checkpoint_every=20),
         num_steps=2,
         groups_per_step=3,
         group=GroupConfig(group_size=4, num_envs=8),

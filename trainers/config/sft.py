@@ -71,6 +71,9 @@ class SftConfig:
     num_epochs: Natural = 2
     """Passes over the demonstrations before RL; 0 skips the phase, for demonstrations that only ``mix`` uses."""
     batch_size: Count = 16
+    checkpoint_every: Count | None = None
+    """Optimizer steps between checkpoints; by default that of the run. A small model's steps take less time than a
+    checkpoint."""
     loss_roles: tuple[LossRole, ...] = ("assistant",)
     """Roles whose messages have weight 1 in the loss; all other tokens have ``observation_weight``."""
     observation_weight: NonNegative = 0.3

@@ -227,7 +227,8 @@ class TrainConfig:
     (:mod:`agentgym.trainers.config.schedules`). They hold in every environment, and not in evaluations."""
     eval: EvalConfig = EvalConfig()
     checkpoint_every: Count = 20
-    """Steps between checkpoints, in both phases."""
+    """Steps between checkpoints; :attr:`sft.checkpoint_every <agentgym.trainers.config.sft.SftConfig>` sets the warm
+    start's."""
     checkpoint_write: Literal["auto", "background", "blocking"] = "auto"
     """``background``: copy the state to the machine's memory and write it while training continues; each rank needs
     memory for its share of a checkpoint. ``blocking``: training waits. ``auto``: ``background`` on a GPU and

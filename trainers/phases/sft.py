@@ -154,8 +154,9 @@ def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[l
 
 
 def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints: CheckpointWriter, log: Log) -> None:
-    """Fine-tune on demonstrations from ``state.step`` on, with a checkpoint every ``checkpoint_every`` steps."""
+    """Fine-tune on demonstrations from ``state.step`` on, with a checkpoint every ``sft.checkpoint_every`` steps."""
     config = run.config
+    every = config.sft.checkpoint_every or config.checkpoint_every
     num_steps = num_sft_steps(config.sft, len(rows))
     log.begin("sft", num_steps, state.step)
     if num_steps == 0:
@@ -165,7 +166,7 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints:
         state.step += 1
         log.log("sft", state.step, metrics)
         checkpoints.check()
-        if state.step % config.checkpoint_every == 0 and state.step < num_steps:
+        if state.step % every == 0 and state.step < num_steps:
             checkpoints.save(state)
 
     if config.sft.trainer == "trl":

@@ -101,7 +101,13 @@ def household_demo() -> TrainConfig:
             hidden_size=128, num_layers=4, intermediate_size=128, vocab_size=1024, max_context_tokens=512
         ),
         sft=SftConfig(
-            num_demos=5600, noise=0.1, noise_weight=0.0, num_epochs=1, batch_size=8, optimizer=DEMO_SFT_OPTIMIZER
+            num_demos=5600,
+            noise=0.1,
+            noise_weight=0.0,
+            num_epochs=1,
+            batch_size=8,
+            checkpoint_every=200,
+            optimizer=DEMO_SFT_OPTIMIZER,
         ),
         num_steps=40,
         groups_per_step=8,
@@ -132,7 +138,7 @@ def household_smoke() -> TrainConfig:
         demo,
         recipe="household-smoke",
         model=replace(demo.model, hidden_size=64, num_layers=2),
-        sft=replace(demo.sft, num_demos=320, num_epochs=1),
+        sft=replace(demo.sft, num_demos=320, num_epochs=1, checkpoint_every=40),
         num_steps=5,
         groups_per_step=2,
         group=replace(demo.group, group_size=4, num_envs=8),

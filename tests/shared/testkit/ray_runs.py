@@ -34,6 +34,7 @@ SMALL = (
     "sft.num_demos=320",
     "sft.num_epochs=2",
     "sft.batch_size=8",
+    "sft.checkpoint_every=20",
     f"num_steps={NUM_STEPS}",
     "groups_per_step=3",
     "group.group_size=4",

@@ -163,8 +163,8 @@ docs: $(DOCS)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 	$(DOCS)/bin/python docs/site/check_links.py build/site
 
-# Words that the project does not use, sentences that open with a clause, and the longest sentences. The aim is 25 words; the
-# limit of docs/site/prose/words.json is what no page exceeds today: 30.
+# Words that the project does not use, sentences that open with a clause, and the longest sentences. The limit,
+# 25 words, is in docs/site/prose/words.json.
 $(PROSE)/.installed: Makefile
 	npm install --prefix .prose --silent --no-audit --no-fund textlint@15.8.0 sentence-splitter@5.0.0
 	touch $@

@@ -173,11 +173,11 @@ def _check_on(check: Check, failed: list[CheckResult], subject: Subject, timeout
     """
     names = ", ".join(result.name for result in failed)
     if any(result.is_hung for result in failed):
-        return blocked(check.name, f"not run: it rests on {names}, which failed")
+        return blocked(check.name, f"not run: it depends on {names}, which failed")
     result = run_check(check.name, check.function, subject, timeout_s)
     if not failed or result.passed:
         return result
-    return blocked(check.name, f"no finding: it rests on {names}, which failed; so did this: {result.detail}")
+    return blocked(check.name, f"no result: it depends on {names}, which failed; this failed too: {result.detail}")
 
 
 def _construction(subject: Subject) -> str:

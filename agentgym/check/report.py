@@ -60,7 +60,7 @@ class CheckReport:
     Example:
         >>> result = CheckResult(name="oracle", passed=False, detail="3 of 5 episodes succeed")
         >>> print(CheckReport(env="Guess-v0", passed=False, checks=(result, blocked("speed", "not run: ..."))))
-        Guess-v0: 1 of 2 checks failed, 1 says nothing beside that
+        Guess-v0: 1 of 2 checks failed, 1 depends on it and gives no result
           FAIL  oracle  3 of 5 episodes succeed
           -     speed   not run: ...
     """
@@ -78,9 +78,16 @@ class CheckReport:
     def verdict(self) -> str:
         """Line with the number of failed checks and of checks that depend on them."""
         num_blocked = sum(check.is_blocked for check in self.checks)
-        beside = f", {num_blocked} {'says' if num_blocked == 1 else 'say'} nothing beside that" if num_blocked else ""
         num_failed = len(self.failures)
-        return f"{num_failed} of {len(self.checks)} checks failed{beside}" if num_failed else "all checks passed"
+        if not num_failed:
+            return "all checks passed"
+        said = f"{num_failed} of {len(self.checks)} checks failed"
+        if not num_blocked:
+            return said
+        cause = "it" if num_failed == 1 else "them"
+        if num_blocked == 1:
+            return f"{said}, 1 depends on {cause} and gives no result"
+        return f"{said}, {num_blocked} depend on {cause} and give no result"
 
     def __str__(self) -> str:
         width = max((len(check.name) for check in self.checks), default=0)

@@ -184,7 +184,7 @@ def test_check_names_the_reward_that_is_no_number(run: Command, tmp_path: Path) 
     failed = [name for name, check in checks.items() if not check["passed"]]
     assert set(failed) <= {"episodes", "rewards"} and failed
     assert "expected a finite number" in checks[failed[0]]["detail"]
-    assert checks["oracle"]["is_blocked"] and checks["oracle"]["detail"].startswith("no finding: it rests on")
+    assert checks["oracle"]["is_blocked"] and checks["oracle"]["detail"].startswith("no result: it depends on")
 
 
 def test_check_remarks_on_text_that_random_words_never_fit(run: Command, tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ def test_check_ends_although_a_tool_hangs(run: Command, tmp_path: Path) -> None:
     done = run("check", "hang.py", "--step-timeout", "0.2")
     assert done.code == 1
     assert "✗  episodes             turn 1: not done after 0.2 s, at " in done.out
-    assert "–  speed                not run: it rests on episodes, which failed" in done.out
-    assert re.search(r"1 of 27 checks failed, \d+ say nothing beside that\n$", done.out)
+    assert "–  speed                not run: it depends on episodes, which failed" in done.out
+    assert re.search(r"1 of 27 checks failed, \d+ depend on it and give no result\n$", done.out)
 
 
 @pytest.mark.parametrize("command", [("check", "hang.py"), ("eval", "hang.py", "--policy", "random")])

@@ -37,19 +37,19 @@ def test_a_clear_rise_is_told_with_its_interval(tmp_path: Path) -> None:
     )
 
 
-def test_what_may_be_chance_says_how_many_tasks_would_tell(tmp_path: Path) -> None:
+def test_an_insignificant_difference_says_how_many_tasks_would_detect_it(tmp_path: Path) -> None:
     before = [(at < 3, float(at < 3)) for at in range(16)]
     after = [(2 <= at < 7, float(2 <= at < 7)) for at in range(16)]
     (line,) = outcome(run_folder(tmp_path / "run", before, after))
-    assert "+12.5 pp" in line and "may be chance: eval.num_episodes=" in line
+    assert "+12.5 pp" in line and "not distinguishable from no change; eval.num_episodes=" in line
     needed = int(line.rpartition("num_episodes=")[2].partition(" ")[0])
     assert 16 < needed < 1000
 
 
-def test_no_change_is_no_more_than_chance(tmp_path: Path) -> None:
+def test_equal_success_is_not_distinguishable_from_no_change(tmp_path: Path) -> None:
     same = [(at % 2 == 0, 0.0) for at in range(16)]
     (line,) = outcome(run_folder(tmp_path / "run", same, same))
-    assert line.endswith("which is no more than chance")
+    assert line.endswith("p = 1): not distinguishable from no change")
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from pathlib import Path
 from agentgym.evals.compare import Comparison, as_points, compare_moments
 
 LIKELY = 0.05
-"""The largest p-value that counts as more than chance."""
+"""The largest p-value at which a difference counts as significant."""
 MOST_TASKS = 10_000
-"""Tasks beyond which telling a difference from chance is not worth a hint."""
+"""Largest number of tasks that the line suggests to evaluate; more are not practical."""
 
 
 def outcome(run_dir: Path) -> list[str]:
-    """Return lines that hold the policy after RL against the one before, on the same tasks.
+    """Return lines that compare the policy after RL with the one before, on the same tasks.
 
     Args:
         run_dir: of a run that has made both evaluations.
@@ -29,7 +29,7 @@ def outcome(run_dir: Path) -> list[str]:
 
 
 def change(one: Comparison) -> str:
-    """Return a difference of success with its interval, and what it takes to tell it from chance."""
+    """Return a difference of success with its interval, and the number of tasks that would make it significant."""
     p = "p < 0.001" if one.p_value < 0.001 else f"p = {one.p_value:.2g}"
     said = (
         f"{as_points(one.difference)} (95 %: {as_points(one.difference_low)} to {as_points(one.difference_high)}, "
@@ -38,14 +38,17 @@ def change(one: Comparison) -> str:
     if one.p_value <= LIKELY:
         return said
     if one.tasks_needed is None or one.tasks_needed > MOST_TASKS:
-        return f"{said}, which is no more than chance"
-    return f"{said}, which may be chance: eval.num_episodes={one.tasks_needed} would tell"
+        return f"{said}: not distinguishable from no change"
+    return (
+        f"{said}: not distinguishable from no change; eval.num_episodes={one.tasks_needed} would detect a difference "
+        "of this size with a probability of 80 %"
+    )
 
 
 def gamed(one: Comparison, run_dir: Path) -> str:
-    """Return what to say of a policy that earns more and solves less."""
+    """Return a note on a policy that earns more and solves less than before."""
     return (
-        f"return rose by {one.return_difference:.3g} while success fell: the reward pays for something else than "
-        f"success. See what earns it: agentgym view {run_dir} --episodes 3; what to change: docs/collapse.md, reward "
-        "hacking"
+        f"return rose by {one.return_difference:.3g} while success fell: the reward pays for something "
+        f"other than success. To see what earns it: agentgym view {run_dir} --episodes 3. What to change: "
+        "docs/collapse.md, reward hacking"
     )

@@ -49,13 +49,13 @@ def cancel(shop: Shop, order: Record, rng: random.Random) -> Request:
 
 
 def give_back(shop: Shop, order: Record, rng: random.Random) -> Request:
-    """Return an item of a delivered order; the refund goes where it may go."""
+    """Return an item of a delivered order, with a refund that the policy allows."""
     item, method = rng.choice(order["items"]), _refund_method(shop, order, rng)
     return _return(order, item, method, wish=f"I want to return the {item['name'].lower()} that I received.")
 
 
 def give_back_elsewhere(shop: Shop, order: Record, rng: random.Random) -> Request | None:
-    """Return an item and have the refund where it may not go; when refused, where it may."""
+    """Return an item with a refund that the policy forbids and, once it is refused, with an allowed one."""
     paid_by = order["payment_history"][0]["payment_method_id"]
     methods = shop.customer["payment_methods"]
     forbidden = [one for one in methods.values() if one["source"] != "gift_card" and one["id"] != paid_by]
@@ -79,7 +79,7 @@ def give_back_elsewhere(shop: Shop, order: Record, rng: random.Random) -> Reques
 
 
 def move_order(shop: Shop, order: Record, rng: random.Random) -> Request:
-    """Send a pending order elsewhere."""
+    """Change the address of a pending order."""
     address = drawn_address(rng)
     call = GoldAction("modify_pending_order_address", {"order_id": order["order_id"], **address})
     return Request(
@@ -107,7 +107,7 @@ def move_house(shop: Shop, order: Record, rng: random.Random) -> Request:
 
 
 def pay_otherwise(shop: Shop, order: Record, rng: random.Random) -> Request | None:
-    """Pay a pending order by something else; or, where a gift card does not cover it, be refused."""
+    """Change the payment method of a pending order; refused if a gift card does not cover the price."""
     payment = order["payment_history"][0]
     methods = [one for key, one in shop.customer["payment_methods"].items() if key != payment["payment_method_id"]]
     if not methods:

@@ -50,8 +50,8 @@ class Customer:
     They answer questions. They agree to a proposal that contains all they care about and names no other order or
     payment method, and decline any other. They accept a refusal that the policy demands, after asking why if no reason
     was given. They insist once on what the policy allows, and then give up. When every request is settled they say
-    :data:`STOP`. A request counts as settled by what the agent says: the customer does not see whether an agreed change
-    was made; the grade does.
+    :data:`STOP`. The agent's messages settle a request. The customer does not see whether an agreed change was
+    made; the grade checks that.
 
     Args:
         script: ``persona``, ``tells_all`` and ``requests`` of a generated task.
@@ -125,7 +125,7 @@ class Customer:
         return request.facts[slot]
 
     def _who(self, asked: Sequence[str]) -> str:
-        """Say who the customer is: by email if they know it, and by name and zip code if asked for those, or else."""
+        """Return the customer's email if they know it; name and zip code if asked for those or without an email."""
         name = f"I am {self.persona['first_name']} {self.persona['last_name']}, zip code {self.persona['zip']}."
         email = self.persona.get("email")
         if email is None:
@@ -149,7 +149,7 @@ class Customer:
         return bool(request.answers) and all(plain(answer) in text for answer in request.answers)
 
     def _go_on(self, mind: Mind) -> tuple[Mind, str]:
-        """Turn to the next request, or end the conversation."""
+        """Start the next request, or end the conversation."""
         if mind.request + 1 == len(self.requests):
             return mind, self._say("bye")
         return self._open(Mind(request=mind.request + 1, has_told_who=mind.has_told_who), "next")
@@ -183,7 +183,7 @@ def _strays(request: Request, text: str) -> bool:
     return bool(ids_in(text) - {plain(one).removeprefix("#") for one in request.ids})
 
 
-# ------------------------------------------------------------- what a message of an agent asks for or says, by keywords
+# ----------------------------------------------------------------------- the meaning of an agent's message, by keywords
 
 _SLOTS: Final = {
     "email": r"\be-?mails?\b",
@@ -260,7 +260,7 @@ def ids_in(heard: str) -> frozenset[str]:
 
 
 def holds(heard: str, text: str) -> bool:
-    """Return True if a plain message names something: as words of their own, not as part of others.
+    """Return True if a plain message contains a text as whole words.
 
     Example:
         >>> holds("the new size is xl", "L"), holds("the new size is l.", "L")

@@ -97,7 +97,7 @@ def difficulty_of_data(data: Mapping[str, Any]) -> Difficulty:
 
 @lru_cache(maxsize=256)
 def case_of_seed(seed: int, difficulty: Difficulty) -> Case:
-    """Return the case of a seed, a function of the arguments alone; siblings of a group share it.
+    """Return the case of a seed, a function of the arguments alone; all members of a group share it.
 
     Example:
         >>> case = case_of_seed(3, Difficulty(num_requests=1))

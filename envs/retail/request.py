@@ -17,31 +17,31 @@ Consent = Sequence[Sequence[str]]
 class Request:
     """One thing that a customer wants, what they know of it, and when they say yes.
 
-    Exactly one of three ends it well: a change that the customer agreed to (``proposal``), a refusal that is right
+    Exactly one of three outcomes is right: a change that the customer agreed to (``proposal``), a refusal that is right
     (``denial`` without a ``proposal``), or being told something (``answers``). A transfer ends the conversation.
     """
 
     kind: str
     wish: str
-    """What the customer says first."""
+    """First message of the customer."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What the customer answers when asked, by what is asked for."""
+    """Answers of the customer, by what is asked for."""
     consents: Sequence[Consent] = ()
     """The proposals that the customer agrees to."""
     ids: Sequence[str] = ()
     """The ids of orders and payment methods that may come up in a proposal; others make the customer say no."""
     answers: Sequence[str] = ()
-    """What the customer wants to be told."""
+    """Texts that the customer wants to be told."""
     after_denial: str = ""
-    """What the customer says when refused for the first time, where they have a second wish."""
+    """Message of the customer after the first refusal, if they have a second wish."""
     takes_refusal: bool = False
-    """The customer cannot know that a refusal is wrong, and takes it."""
+    """True if the customer accepts a refusal, since they cannot know that it is wrong."""
     denial: str = ""
-    """The gold policy's words, where the first wish must be refused."""
+    """Refusal by the gold policy, if the first wish must be refused."""
     proposal: str = ""
-    """The gold policy's words before the change."""
+    """Message of the gold policy before the change."""
     actions: Sequence[GoldAction] = ()
-    """The gold calls, those that look things up first."""
+    """The gold calls; look-ups come first."""
     is_transfer: bool = False
 
     def as_data(self) -> dict[str, object]:
@@ -50,12 +50,12 @@ class Request:
 
 
 def request_of_data(data: Mapping[str, Any]) -> Request:
-    """Return the request that :meth:`Request.as_data` gave, also after a detour through JSON."""
+    """Return the request that :meth:`Request.as_data` gave, also after a round trip through JSON."""
     actions = tuple(GoldAction(one["name"], one["arguments"]) for one in data["actions"])
     return Request(**{**data, "actions": actions})
 
 
-# ------------------------------------------------------------- how people name orders, items, addresses and ways to pay
+# ---------------------------------------------------- names of orders, items, addresses and payment methods in messages
 
 _SOURCES = {"gift_card": ("gift card",), "paypal": ("paypal account", "paypal"), "credit_card": ("credit card",)}
 

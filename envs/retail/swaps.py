@@ -102,7 +102,7 @@ class _Swap:
 
 
 def swap(shop: Shop, order: Record, rng: random.Random) -> Request | None:
-    """Another value of one option, all else alike."""
+    """Ask for another value of one option, all others unchanged."""
     case = _drawn(shop, order, rng)
     good = [one for one in case.neighbours() if one[0]["available"]]
     if not good:
@@ -118,7 +118,7 @@ def swap(shop: Shop, order: Record, rng: random.Random) -> Request | None:
 
 
 def swap_for_cheapest(shop: Shop, order: Record, rng: random.Random) -> Request | None:
-    """Return the cheapest variant that there is."""
+    """Ask for the cheapest other variant that is available."""
     case = _drawn(shop, order, rng)
     there = sorted((one for one in case.others() if one["available"]), key=lambda one: float(one["price"]))
     if not there or (len(there) > 1 and there[0]["price"] == there[1]["price"]) or not case.is_payable(there[0]):
@@ -133,7 +133,7 @@ def swap_for_cheapest(shop: Shop, order: Record, rng: random.Random) -> Request 
 
 
 def swap_or_else(shop: Shop, order: Record, rng: random.Random) -> Request | None:
-    """Another value of one option if it is available at a price; or else a second wish, or nothing."""
+    """Ask for another value of one option, perhaps up to a price; else for a second wish or nothing."""
     case = _drawn(shop, order, rng)
     found = case.neighbours()
     if not found:

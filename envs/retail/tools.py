@@ -239,7 +239,7 @@ class RetailTools(RetailLookUps):
             raise ToolError(f"the balance of the gift card, {method['balance']:.2f}, does not cover {amount:.2f}")
 
     def _pay(self, user_id: str, payment_method_id: str, amount: float) -> None:
-        """Take an amount off a gift card, or put it on if it is negative; other methods are settled elsewhere."""
+        """Deduct an amount from a gift card, or add it if it is negative; other methods have no balance here."""
         if self._payment_method(user_id, payment_method_id)["source"] == "gift_card":
             method = self.db.edit("users", user_id)["payment_methods"][payment_method_id]
             method["balance"] = _rounded(method["balance"] - amount)
@@ -247,7 +247,7 @@ class RetailTools(RetailLookUps):
     def _replacements(
         self, order: Record, item_ids: Sequence[str], new_item_ids: Sequence[str]
     ) -> tuple[list[Record], float]:
-        """Return the variants that items become, and what they cost more than the items did."""
+        """Return the variants that replace the items, and the difference in price."""
         _check_items(order, item_ids)
         if len(item_ids) != len(new_item_ids):
             raise ToolError("there must be as many new items as old ones", "invalid_arguments")
@@ -265,7 +265,7 @@ class RetailTools(RetailLookUps):
 
 
 def _rounded(amount: float) -> float:
-    """To cents, and never minus nothing."""
+    """Round to cents, and return 0.0 instead of -0.0."""
     return round(amount, 2) + 0.0
 
 

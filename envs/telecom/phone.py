@@ -1,6 +1,6 @@
 """The phone of tau2-bench's telecom domain: its state, its search for a network, and its working functions.
 
-The rules were read off ``src/tau2/domains/telecom/user_tools.py`` and ``user_data_model.py`` of
+The rules are those of ``src/tau2/domains/telecom/user_tools.py`` and ``user_data_model.py`` of
 sierra-research/tau2-bench (MIT), and are compared with them by ``benchmarks/tau2/parity.py``.
 """
 
@@ -67,7 +67,7 @@ PHONE, AROUND = "phone", "surroundings"
 
 
 def phone_tables(user_db: Record) -> dict[str, dict[str, Record]]:
-    """Return the tables of a phone as ``user_db.toml`` describes it; what it leaves out is as it is by default."""
+    """Return the tables of a phone as ``user_db.toml`` describes it; omitted fields have their defaults."""
     device = {**DEVICE, **user_db.get("device", {})}
     device["active_apn_settings"] = {**APN, **device["active_apn_settings"]}
     return {PHONE: {PHONE: device}, AROUND: {AROUND: {**SURROUNDINGS, **user_db.get("surroundings", {})}}}
@@ -81,12 +81,12 @@ class Phone(Toolkit):
 
     @property
     def device(self) -> Record:
-        """The phone's record, not to be written to."""
+        """The phone's record, which callers must not change."""
         return self.need(PHONE, PHONE, "phone")
 
     @property
     def around(self) -> Record:
-        """The record of what is around the phone, not to be written to."""
+        """The record of the phone's surroundings, which callers must not change."""
         return self.need(AROUND, AROUND, "surroundings")
 
     def change(self, **values: Any) -> None:
@@ -105,7 +105,7 @@ class Phone(Toolkit):
         return "missing" if self.device["sim_card_missing"] else str(self.device["sim_card_status"])
 
     def search_network(self) -> None:
-        """Connect to what SIM card, mode, line and settings allow."""
+        """Connect to the network that SIM card, mode, line and settings allow."""
         device, around = self.device, self.around
         technology = MODES[device["network_mode_preference"]]
         signals = around["signal_strength"]
@@ -158,7 +158,7 @@ class Phone(Toolkit):
     # ------------------------------------------------------------------------------------------- switches and parts
 
     def set_airplane_mode(self, *, is_on: bool) -> None:
-        """Turn airplane mode on or off; either way Wi-Fi is lost, and a VPN when it goes on."""
+        """Turn airplane mode on or off. Both disconnect Wi-Fi, and turning it on disconnects a VPN."""
         device = self.device
         if is_on or device["wifi_enabled"]:
             self.change(wifi_connected=False, wifi_ssid=None, wifi_signal_strength="none")

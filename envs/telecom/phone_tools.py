@@ -1,6 +1,6 @@
-"""The thirty things that the user of tau2-bench's telecom domain can do with the phone.
+"""The thirty tools with which the user of tau2-bench's telecom domain operates the phone.
 
-They do what tau2's do, and say it in words of their own.
+Their effects are those of tau2's tools; the texts of their results are our own.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Tau2TelecomEnv(Tau2Env):
         return {**info, "failed_checks": self._failed_checks()} if self.episode.is_over else info
 
     def random_calls(self) -> Iterable[GoldAction]:
-        """Calls about the user, whose phone number the scenario tells."""
+        """Return calls about the user, whose phone number is in the scenario."""
         number = self.toolkit.phone.around["phone_number"]
         if number is None:
             return

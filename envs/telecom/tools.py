@@ -217,10 +217,10 @@ class TelecomTools(Toolkit):
             "charge": gb_amount * price,
         }
 
-    # ------------------------------------------------------------------------------------ what is not the agent's
+    # ------------------------------------------------------------------ called by the environment, not by the agent
 
     def sync(self) -> None:
-        """Let the phone see what the database says of its line, and the database what was paid."""
+        """Copy the line's state from the database to the phone, and payments from the phone to the database."""
         number = self.phone.around["phone_number"]
         if number is None:
             return
@@ -261,7 +261,7 @@ class TelecomTools(Toolkit):
     # ------------------------------------------------------------------------------------------------------ private
 
     def _see(self, **values: Any) -> None:
-        """Write to the surroundings what is not so already."""
+        """Set fields of the surroundings; write nothing if all have these values already."""
         if any(self.phone.around[key] != value for key, value in values.items()):
             self.phone.change_around(**values)
 
@@ -275,11 +275,11 @@ class TelecomTools(Toolkit):
         return [one for one in bill_ids if self.need("bills", one, "bill")["status"] == "Awaiting Payment"]
 
     def _charge(self, customer_id: str, amount: float, description: str) -> None:
-        """Put an amount onto the customer's next bill, which is made if there is none."""
+        """Add an amount to the customer's next bill, and make the bill if there is none."""
         bill_ids = self.need("customers", customer_id, "customer")["bill_ids"]
         drafts = [one for one in bill_ids if self.need("bills", one, "bill")["status"] == "Draft"]
         if not drafts:
-            # tau2 draws the id at random
+            # tau2 draws the id at random; here replays must give the same one
             drafts = [f"B{digest([customer_id, list(bill_ids)])[:8]}"]
             self._add_bill(customer_id, drafts[0], _NEXT_MONTH, "Draft")
         self._add_item(drafts[0], amount, description)
@@ -341,7 +341,7 @@ SETUP: Final[Mapping[str, Callable[..., object]]] = {
     "enable_roaming": TelecomTools.enable_roaming,
     "disable_roaming": TelecomTools.disable_roaming,
 }
-"""What tasks do to the database, by tau2's names."""
+"""Changes to the database before a task, by tau2's names."""
 CHECKS: Final[Mapping[str, Callable[..., bool]]] = {
     "assert_data_refueling_amount": lambda tools, customer_id, line_id, expected_amount: (
         abs(tools._line(customer_id, line_id)["data_refueling_gb"] - expected_amount) < _NEARLY
@@ -352,7 +352,7 @@ CHECKS: Final[Mapping[str, Callable[..., bool]]] = {
     "assert_overdue_bill_exists": _is_overdue,
     "assert_no_overdue_bill": _is_paid_or_absent,
 }
-"""What tasks check in the database, by tau2's names."""
+"""Checks of the database after a task, by tau2's names."""
 
 
 def database_tables(db: Mapping[str, Any]) -> dict[str, dict[str, Record]]:

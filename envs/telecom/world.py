@@ -1,4 +1,4 @@
-"""Changes to a phone before a task of tau2-bench's telecom domain, and what must hold at the end."""
+"""Changes to a phone before a task of tau2-bench's telecom domain, and checks of it at the end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PHONE_SETUP: Final[Mapping[str, Callable[..., object]]] = {
         app_name, permission.lower(), is_granted=False
     ),
 }
-"""By the names that ``initialization_actions`` give them."""
+"""Changes to the phone, by their names in ``initialization_actions``."""
 
 
 def _is_fast_enough(phone: Phone, expected_speed: float, expected_desc: str | None = None) -> bool:
@@ -104,4 +104,4 @@ PHONE_CHECKS: Final[Mapping[str, Callable[..., bool]]] = {
         phone.around["mobile_data_usage_exceeded"] == expected_status
     ),
 }
-"""By the names that ``env_assertions`` give them."""
+"""Checks of the phone, by their names in ``env_assertions``."""

@@ -27,7 +27,7 @@ class Assortment:
     """The tasks of a shop, and the catalogue and the goal of each.
 
     Args:
-        num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, only the first so many.
+        num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, the number that is read.
         catalogue_seed: the seed of the generated catalogue.
         stock: what is generated, ``mall`` or ``kiosk``.
         data_dir: folder with WebShop's own files.
@@ -67,7 +67,7 @@ class Assortment:
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
 
     def catalogue(self, task: Task) -> Catalogue:
-        """Return the catalogue that a task's data names; what it does not name is as in this shop.
+        """Return the catalogue that a task's data names; this shop's values replace those that it omits.
 
         Raises:
             UnknownNameError: the task's data names something else.

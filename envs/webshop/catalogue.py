@@ -10,13 +10,13 @@ from agentgym.tools.retrieval.bm25 import SearchIndex
 
 
 class Catalogue:
-    """Products by position and by ASIN, with a search over them; never changes, so that environments share it.
+    """Products by position and by ASIN, with a search over them. It never changes, so environments share it.
 
     Args:
-        products: what the shop sells; ASINs differ.
-        families: for each product the position of the first that it is a variant of, itself where it is none's; by
-            default no product is a variant.
-        results_per_page: how many of a search's results a page shows; WebShop's ten by default.
+        products: the shop's products, with distinct ASINs.
+        families: for each product, the position of the first product of its family, which is its own position if it is
+            no variant; by default no product is a variant.
+        results_per_page: results of a search on one page; by default ten, as in WebShop.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Catalogue:
         self._places = {product.asin.lower(): place for place, product in enumerate(self.products)}
 
     def place_of(self, asin: str) -> int:
-        """Position of a product by its ASIN, in either case.
+        """Return the position of a product by its ASIN, in upper or lower case.
 
         Raises:
             KeyError: if there is none.

@@ -34,7 +34,7 @@ class WebShopEnv(InterfaceEnv):
     is a success.
 
     Args:
-        num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, only the first so many.
+        num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, the number that is read.
         catalogue_seed: the seed of the generated catalogue.
         stock: what is generated: ``mall`` for 52 kinds of products and pages as long as WebShop's; ``kiosk`` for eight
             kinds and four results to a page, which small models can read.

@@ -133,7 +133,7 @@ class _Draft:
         )
 
     def variant(self, rng: random.Random) -> _Draft:
-        """Another product of the family: one attribute of each sort may differ, and the price does."""
+        """Return another product of the family. Its price differs, and one attribute of each sort may differ."""
         attributes = self.kind.attributes
         return replace(
             self,
@@ -145,7 +145,7 @@ class _Draft:
 
     def product(self, asin: str, rng: random.Random) -> Product:
         kind, attributes = self.kind, (*self.is_, *self.has, *self.suits)
-        titled = rng.sample(attributes, min(2, len(attributes)))  # the others stand on the sub-pages alone
+        titled = rng.sample(attributes, min(2, len(attributes)))  # the others appear only on the sub-pages
         others = [attribute for attribute in attributes if attribute not in titled]
         prices = _prices(self.dollars, rng)
         return Product(

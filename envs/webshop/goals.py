@@ -61,9 +61,9 @@ def goal_of_seed(catalogue: Catalogue, split: str, seed: int) -> Goal:
     )
 
 
-@lru_cache(maxsize=12)  # three splits of as many catalogues as are kept
+@lru_cache(maxsize=12)  # three splits of each cached catalogue
 def places_of_split(catalogue: Catalogue, split: str) -> tuple[int, ...]:
-    """Positions of the products that a split's goals ask for."""
+    """Return the positions of the products that a split's goals ask for."""
     return tuple(
         place
         for place, family in enumerate(catalogue.families)

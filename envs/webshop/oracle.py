@@ -51,7 +51,7 @@ def best_query(catalogue: Catalogue, goal: Goal) -> str:
 
 
 def _queries(catalogue: Catalogue, goal: Goal) -> Iterator[str]:
-    """From what a customer would type to the product's own text."""
+    """Yield queries, from a customer's words to the product's own text."""
     wishes = " ".join((*goal.attributes, goal.query))
     yield wishes
     yield " ".join((wishes, *goal.options))

@@ -35,22 +35,22 @@ _NO_PRICE = 100.0
 _SHUFFLE_SEED = 233  # WebShop's
 _ASIN_LENGTH = 10
 _NUM_TEST, _NUM_VALID = 500, 1_000
-_SHARE = 5  # of fewer goals than twice those numbers, one in five is for testing and one in five for validation
+_SHARE = 5  # with fewer goals than twice their sum, a fifth is for testing and a fifth for validation
 
 
 @dataclass(frozen=True)
 class OriginalShop:
     """A catalogue and the goals there are for it, in WebShop's shuffled order.
 
-    The first 500 goals are for testing, the next 1,000 for validation, as WebShop's authors split them; of fewer than
-    3,000 goals each has a fifth.
+    The first 500 goals are for testing, the next 1,000 for validation, as WebShop's authors split them. With fewer
+    than 3,000 goals each has a fifth.
     """
 
     catalogue: Catalogue
     goals: tuple[Goal, ...]
 
     def goal_range(self, split: str) -> range:
-        """Positions of a split's goals.
+        """Return the positions of a split's goals.
 
         Raises:
             UnknownNameError: if there is no such split.
@@ -194,7 +194,7 @@ def _human_wishes(product: Product, annotation: Any) -> Iterator[_Wish]:
 
 
 def _synthetic_wishes(product: Product, annotation: Any) -> Iterator[_Wish]:
-    """Yield one for every combination of the product's options."""
+    """Yield a wish for every combination of the product's options."""
     instruction = annotation.get("instruction")
     if instruction is None:
         return

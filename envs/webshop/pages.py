@@ -28,7 +28,7 @@ def search_page(instruction: str) -> str:
 
 
 def results_page(instruction: str, products: Sequence[Product], page_number: int, num_results: int) -> str:
-    """Some of the products that were found; pages count from 1, and there is always a next one, if an empty one."""
+    """Return a page of search results. Pages count from 1, and every page links to a next one, which may be empty."""
     pieces = ["Instruction:", instruction, BACK, f"Page {page_number} (Total results: {num_results})"]
     pieces += (PREVIOUS, NEXT) if page_number > 1 else (NEXT,)
     for product in products:
@@ -56,7 +56,7 @@ def sub_page(instruction: str, product: Product, name: str) -> str:
 
 
 def done_page(reward: float) -> str:
-    """Return the page after the purchase (WebShop's has a code for its annotators besides).
+    """Return the page after the purchase. WebShop's page also shows a code for its annotators.
 
     Example:
         >>> done_page(0.5)

@@ -11,7 +11,7 @@ NO_PRICE_LIMIT = 1_000_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One product, with all that its pages show and its reward is computed from.
+    """A product with everything that its pages show and its reward depends on.
 
     Example:
         >>> mug = Product(

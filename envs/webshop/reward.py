@@ -71,7 +71,7 @@ class Score:
 
     @property
     def reward(self) -> float:
-        """The whole, 0 to 1."""
+        """The whole reward, 0 to 1."""
         num_met = self.num_attributes_met + self.num_options_met + self.r_price
         return self.type_match.r_type * num_met / self._num_wishes
 
@@ -135,7 +135,7 @@ def match_type(goal: Goal, product: Product) -> TypeMatch:
 
 
 def count_attributes(goal: Goal, product: Product) -> int:
-    """Count the wanted attributes that a product has, by its attributes or in so many words on its pages."""
+    """Count the wanted attributes that a product has, by its attributes or word for word on its pages."""
     texts = (product.name.lower(), " ".join(product.features).lower(), product.description.lower())
     return sum(
         any(token_set_ratio(attribute, wanted) > _ALIKE for attribute in product.attributes)
@@ -145,7 +145,7 @@ def count_attributes(goal: Goal, product: Product) -> int:
 
 
 def count_options(wanted: Iterable[str], chosen: Iterable[str]) -> int:
-    """Count the wanted values that are among the chosen ones; colours count as their first plain name.
+    """Count the wanted values that were chosen; colours are compared by their first plain name.
 
     Example:
         >>> count_options(["pink", "8"], ["8", "z2-pink"])
@@ -187,9 +187,9 @@ _FUNCTION_WORDS: Final = frozenset(_FUNCTION.split())
 
 
 def token_set_ratio(first: str, second: str) -> int:
-    """Return the likeness of two texts, 0 to 100, whatever the order and the repetition of words.
+    """Return the similarity of two texts, 0 to 100, ignoring the order and the repetition of words.
 
-    Case and punctuation do not matter; a text without words is like nothing.
+    Case and punctuation do not matter; a text without words has similarity 0.
 
     Example:
         >>> token_set_ratio("cool powder snow", "Powder-Snow"), token_set_ratio("essential oils", "essential oil")

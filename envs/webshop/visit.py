@@ -45,12 +45,12 @@ class Visit:
         self.catalogue = catalogue
         self.goal = goal
         self.view = View() if view is None else view
-        self._scored: tuple[View, Score] | None = None  # the last score, which page, reward and record all ask for
+        self._scored: tuple[View, Score] | None = None  # the last score, which page, reward and record all read
 
     # ------------------------------------------------------------------------------------------------------ actions
 
     def search(self, keywords: str) -> None:
-        """Show the first page of what is found."""
+        """Search, and show the first page of results."""
         self.view = View("results", self.catalogue.index.search(keywords.lower()))
 
     def click(self, element: str) -> bool:
@@ -90,7 +90,7 @@ class Visit:
             name = option_of(self.product, element)
             self.view = replace(view, options=tuple(sorted({**dict(view.options), name: element}.items())))
 
-    # -------------------------------------------------------------------------------------------------- what there is
+    # ----------------------------------------------------------------------------------------------- the current page
 
     @property
     def product(self) -> Product:
@@ -136,5 +136,5 @@ class Visit:
 
 
 def option_of(product: Product, value: str) -> str:
-    """Name of the option that a value belongs to; the last one, if it belongs to several, as in WebShop."""
+    """Return the option that a value belongs to; the last one if there are several, as in WebShop."""
     return next(name for name in reversed(list(product.options)) if value in product.options[name])

@@ -31,7 +31,7 @@ def main() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)  # output that tests print must not be taken for a verdict
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError("the judge cannot close itself to others")
+        raise OSError("the judge cannot protect itself from other processes")
     mine, its = socket.socketpair()
     if os.fork() == 0:
         mine.close()

@@ -1,8 +1,9 @@
 """Proxies of the work's objects for the tests: each use is a request to the work's process.
 
 An object that decides its own comparisons could claim to equal any expected value. If a test compares a result with a
-plain value, the object is therefore not asked: an object of the work's own class is never equal to a plain value. It
-supports ordering, membership and arithmetic only if the test itself names its class (``from clock import Clock``).
+plain value, the object's own comparison is therefore not called. An object of the work's own class is never equal to a
+plain value. It supports ordering, membership and arithmetic only if the test itself names its class, as in ``from clock
+import Clock``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Work:
         return [decode(arg, self._resolve) for arg in args]
 
     def do(self, operation: str, *args: object, **kwargs: object) -> Any:
-        """Let the work's process execute an operation. Return its value or raise its error."""
+        """Execute an operation in the work's process. Return its value or raise its error."""
         return self.ask(operation, args, kwargs)
 
     def ask(self, operation: str, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
@@ -84,19 +85,19 @@ class Work:
         if isinstance(name, str) and getattr(builtins, name, None) is value:
             return {"r": "builtin", "name": name}
         if not callable(value):
-            raise WorkFailed(f"a {type(value).__name__} cannot be handed to the work")
+            raise WorkFailed(f"a value of the type {type(value).__name__} cannot be passed to the work")
         self._callbacks.append(value)
         return {"r": "judge", "n": len(self._callbacks) - 1}
 
     def _resolve_result(self, data: dict[str, object]) -> object:
         if self.gives_plain_values:
-            raise NotPlain("the work gave an object where a plain value was expected")
+            raise NotPlain("the work returned an object, but a plain value was expected")
         return self._resolve(data)
 
     def _resolve(self, data: dict[str, Any]) -> object:
         number = data.get("n")
         if not isinstance(number, int):
-            raise WireError("a reference without a number")
+            raise WireError("a reference has no number")
         if data["r"] == "judge":
             return self._callbacks[number]
         if "class" in data:
@@ -172,7 +173,7 @@ class RemoteClass(type):
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> RemoteClass:
         if any("_number" in base.__dict__ for base in bases):
-            raise WorkFailed("a class of the work cannot be derived from in tests")
+            raise WorkFailed("tests cannot derive from a class of the work")
         return super().__new__(cls, name, bases, namespace)
 
     @classmethod
@@ -261,7 +262,7 @@ def _is_named(proxy: Remote) -> bool:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise WorkFailed("what is to be text is none")
+        raise WorkFailed("str() or repr() of an object of the work did not return text")
     return value
 
 

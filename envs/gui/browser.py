@@ -48,7 +48,7 @@ class PageLimits:
     """Wall seconds a page may take to load."""
     num_tabs: int = 5
     num_dialogs: int = 10
-    """In one turn; after them the script that opens them is stopped."""
+    """Most dialogs in one turn; at one more, the script that opens them is stopped."""
 
 
 class Browser:

@@ -94,7 +94,7 @@ class BrowserSession:
             return False
         tab = self.tab
         async with self.browser.failing("tidying a page"):
-            await tab.patiently(tab.page.mouse.move(-1, -1))  # off what it would hover over
+            await tab.patiently(tab.page.mouse.move(-1, -1))  # so that it hovers over no element
             has_stored_nothing: bool = await tab.call("tidy")
         is_same = tab.document == self._kept_document and not tab.is_busy() and not tab.num_windows_asked
         return has_stored_nothing and is_same and not self._tasks

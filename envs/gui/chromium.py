@@ -9,11 +9,11 @@ from pathlib import Path
 from agentgym.errors import EnvError
 
 VARIABLE = "AGENTGYM_CHROMIUM"
-"""Environment variable with the path of Chromium, for a program that is not found by itself."""
+"""Environment variable with the path of Chromium, for a program that is not found automatically."""
 INSTALL = "apt-get install chromium-headless-shell"
 PROGRAMS = (
-    # without a user interface: half the processor time for a new page; Debian's, past its wrapper, which would stay
-    # between us and the browser
+    # headless builds first, which open a page in half the processor time; Debian's is started without its wrapper,
+    # which would remain as a process between this one and the browser
     "/usr/lib/chromium/chromium-headless-shell",
     "chromium-headless-shell",
     "chromium",
@@ -21,10 +21,10 @@ PROGRAMS = (
     "google-chrome",
     "google-chrome-stable",
 )
-_NO_PROXY_HERE = "http://127.0.0.1:9"  # the discard port: what belongs to no context reaches nothing
+_NO_PROXY_HERE = "http://127.0.0.1:9"  # the discard port, so that requests of no context fail
 
 FLAGS = (
-    "--no-sandbox",  # as root Chromium starts with it alone
+    "--no-sandbox",  # without it Chromium does not start as root
     "--disable-gpu",
     "--disable-dev-shm-usage",  # /dev/shm is 64 MB in containers
     "--disable-quic",
@@ -39,7 +39,7 @@ FLAGS = (
     "--disable-lcd-text",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
-    # nothing past the proxy of a context
+    # no connection bypasses a context's proxy
     f"--proxy-server={_NO_PROXY_HERE}",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--dns-prefetch-disable",

@@ -1,4 +1,4 @@
-"""A fuzzing agent for worlds in a browser: what an untrained policy does to a page."""
+"""A fuzzing agent for environments in a browser, which acts as an untrained policy might."""
 
 from __future__ import annotations
 

@@ -86,14 +86,14 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     @abstractmethod
     def sites(self, task: Task) -> Sites:
-        """Return the sites that the browser can reach in an episode, by host name; nothing else exists for it."""
+        """Return the sites that the browser can reach in an episode, by host name; all other hosts fail."""
 
     def start_url(self, task: Task) -> str:
         """Return the address of the first page; by default the first site's root."""
         return f"http://{self.session.network.hosts[0]}/"
 
     def kept_page(self, task: Task) -> str | None:
-        """Return a name for the first page if :meth:`set_up` can begin an episode on it in whatever state it was left.
+        """Return a name for the first page if :meth:`set_up` can begin an episode on it, whatever its state.
 
         Such a page is loaded again only if an episode has left it, stored something or opened a tab. None, the default,
         gives every episode a fresh context.
@@ -191,7 +191,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         return said
 
     async def _open(self, task: Task) -> Observation:
-        """Open the first page and bring the world into the start state."""
+        """Open the first page and set up the start state."""
         session = self.session
         await session.begin(self.episode.seed, self.sites(task))
         url = self.start_url(task)
@@ -202,7 +202,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         return await self._set_the_task(task)
 
     async def _reopen(self, task: Task) -> Observation:
-        """Bring the world into the start state on a page that is open."""
+        """Set up the start state on a page that is open."""
         self.session.network.open_to(self.sites(task))
         async with self.session.browser.failing("taking up a page again"):
             await self.session.rewind(self.episode.seed)
@@ -217,7 +217,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         try:
             return await self.session.browser.unless_gone(f"{self.env_id} step", self._take_turn(action))
         except BaseException:
-            self._kept_page = None  # who knows how it was left
+            self._kept_page = None  # its state is unknown, so do not keep it
             raise
 
     async def _take_turn(self, action: Message) -> Observation:

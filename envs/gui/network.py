@@ -49,7 +49,7 @@ class EpisodeNetwork:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def open_to(self, sites: Sites) -> None:
-        """From now on these sites exist, and no other."""
+        """Make these sites reachable, and no others."""
         self._sites = dict(sites)
 
     def knows(self, host: str) -> bool:

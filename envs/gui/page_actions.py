@@ -14,7 +14,7 @@ from agentgym.envs.gui.tree import Tree
 from agentgym.errors import ToolError
 from agentgym.tool import tool
 
-# --------------- finding and pointing at elements of a page, and why that fails: what the tools of an agent are made of
+# ------------------------------------------------ base of the tools: find elements, point at them, and explain failures
 
 _MOST_SHOWN = 40
 

@@ -57,7 +57,7 @@ class Response:
 
 
 class Site(Protocol):
-    """The protocol of what answers the requests for one host name."""
+    """The protocol of a site, which answers the requests for one host name."""
 
     @abstractmethod
     async def answer(self, request: Request) -> Response:

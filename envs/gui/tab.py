@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _GONE = ("uniqueContextId not found", "Cannot find context", "context was destroyed", "navigated or closed")
-_ENDLESS = ("EventSource", "Ping", "WebSocket")  # what may stay open while a page is at rest
+_ENDLESS = ("EventSource", "Ping", "WebSocket")  # requests that may stay open while a page is settled
 _MOST_TRIES = 20
 _STOP_S = 2.0
 

@@ -1,4 +1,4 @@
-"""The accessibility tree of a page, as the page's walk (``page/tree.js``) gives it."""
+"""The accessibility tree of a page, as ``page/tree.js`` returns it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLICKABLE_ROLES = frozenset(
     | {"option", "radio", "switch", "tab", "treeitem", "generic"}
 )
 TEXT_ROLES = frozenset({"textbox", "searchbox", "spinbutton"})
-_UNSTATED = frozenset({"options", "placeholder"})  # what a page is, not how it stands
+_UNSTATED = frozenset({"options", "placeholder"})  # fixed properties of an element, which are no part of the state
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class Node:
 
     depth: int
     role: str
-    """A role of WAI-ARIA; ``text``, or ``clickable`` for what can be clicked and has none."""
+    """A role of WAI-ARIA, ``text``, or ``clickable`` for clickable elements without a role."""
     name: str
     states: Mapping[str, Any] = field(default_factory=dict)
     """``value``, ``checked``, ``selected``, ``expanded``, ``disabled``, ``focused`` ... where they apply."""
     id: str = ""
-    """How actions refer to it; empty if there is nothing to do with it."""
+    """Id by which actions refer to it; empty if no action applies to it."""
     box: tuple[int, int, int, int] = (0, 0, 0, 0)
     """Left, top, width, height in pixels of the viewport."""
     is_seen: bool = True
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """A page at rest.
+    """The tree of a settled page.
 
     Example:
         >>> nodes = (Node(0, "button", "Go", {}, "go"), Node(0, "link", "Help", {}, "help"))
@@ -50,13 +50,13 @@ class Tree:
     view: tuple[int, int] = (0, 0)
     """Width and height of the viewport."""
     scroll: tuple[int, int] = (0, 0)
-    """How far the page is scrolled, in pixels."""
+    """Scroll position in pixels."""
     extent: tuple[int, int] = (0, 0)
     """Width and height of the whole page."""
 
     @classmethod
     def of(cls, seen: Mapping[str, Any]) -> Tree:
-        """From what the walk gives."""
+        """Return the tree from the JSON of ``page/tree.js``."""
         nodes = (
             Node(
                 depth=node["depth"],
@@ -90,18 +90,18 @@ class Tree:
 
     @property
     def text(self) -> str:
-        """All that stands on the page, names and texts, line by line."""
+        """All names and texts on the page, one per line."""
         return "\n".join(node.name for node in self.nodes if node.name)
 
     def find_all(self, role: str, name: str | None = None) -> Iterator[Node]:
-        """Return the nodes of a role, of a name if one is given."""
+        """Return the nodes of a role and, if given, of a name."""
         return (node for node in self.nodes if node.role == role and name in (None, node.name))
 
     def find(self, role: str, name: str | None = None) -> Node:
         """Return the first of :meth:`find_all`.
 
         Raises:
-            LookupError: there is none; the message says what there is of that role.
+            LookupError: there is none; the message lists the names that have that role.
         """
         found = next(self.find_all(role, name), None)
         if found is None:
@@ -110,7 +110,7 @@ class Tree:
         return found
 
     def state(self) -> list[Any]:
-        """Address and tree with values, checks and focus; neither boxes nor scrolling nor what is on screen."""
+        """Return address and tree with values, checks and focus, but without boxes, scrolling and visibility."""
         told = [
             [node.depth, node.role, node.name, {name: v for name, v in node.states.items() if name not in _UNSTATED}]
             for node in self.nodes

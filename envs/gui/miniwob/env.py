@@ -139,7 +139,7 @@ class MiniWoBEnv(GuiEnv):
     # ---------------------------------------------------------------------------------------------------- private
 
     async def _look(self) -> tuple[str, list[ImagePart]]:
-        """As the base does it; the state is the drawing, too, which no tree shows."""
+        """Observe as the base class does, and add the page's markup to the state, since no tree shows drawings."""
         text, images = await super()._look()
         async with self.session.browser.failing(f"{self.env_id}: reading the outcome"):
             state = await self.evaluate(_STATE)
@@ -178,9 +178,9 @@ def _names(task: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked(raw: object) -> float:
-    """Return a page's reward; a value that is not a number is the page's fault, not the agent's."""
+    """Return a page's reward. A value that is not a number is an infrastructure failure."""
     if not isinstance(raw, int | float) or not math.isfinite(raw):
-        raise EnvError(f"the page gave {raw!r} for a reward")
+        raise EnvError(f"the page returned {raw!r} as its reward, expected a number")
     return float(raw)
 
 

@@ -30,9 +30,9 @@ _NAMES = """
     visual-addition
 """
 TASKS: Final = tuple(_NAMES.split())
-"""Pages of the package ``miniwob``: the 125 that it registers, and four that it only ships since they go on by
-themselves (button-delay, chase-circle, moving-items, simon-says), which a clock that stands still between turns makes
-playable."""
+"""Pages of the package ``miniwob``: the 125 that it registers, and four that it only ships, since they
+change by themselves (button-delay, chase-circle, moving-items, simon-says). Here the page's clock stands still between
+turns, so these four can be played, too."""
 _IN_A_FRAME = "a site in a frame, whose goal is a table of fields; the page around it shows the reward at the end"
 EXCLUDED: Final = {
     "flight.AA": _IN_A_FRAME,
@@ -48,7 +48,7 @@ TOLD_APART: Final = (
     "email-inbox-forward-nl-turk",
     "email-inbox-nl-turk",
 )
-"""Pages that ask for other things, or in other words, in the data mode ``test``."""
+"""Pages whose tasks or wordings differ in the data mode ``test``."""
 
 _RELOADED = """
     book-flight book-flight-nodelay chase-circle choose-date choose-date-easy choose-date-medium
@@ -59,8 +59,8 @@ _RELOADED = """
     use-colorwheel-2 use-slider use-slider-2 use-spinner
 """
 RELOADED: Final = frozenset(_RELOADED.split())
-"""Pages that are loaded anew for every episode: begun anew while open, they show what an earlier episode has left, such
-as a widget's place, a counter in an id, or the order of class names. The others are the same, and are kept open."""
+"""Pages that are loaded again for every episode. If kept open, they would show traces of an earlier episode, such as a
+widget's place, a counter in an id, or the order of class names. All other pages are kept open."""
 
 _FIRST_SEED: Final = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 _NUM_SEEDS: Final = {"train": 100_000, "valid": 1_000, "test": 1_000}

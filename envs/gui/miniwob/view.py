@@ -1,4 +1,4 @@
-"""A solver's view of the page, which is the agent's and no more; and calls in short."""
+"""A solver's view of the page, which holds no more than the agent's, and short forms of calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym.types import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A page of MiniWoB++ at rest."""
+    """A settled page of MiniWoB++."""
 
     goal: str
     page: Tree
@@ -55,17 +55,17 @@ def call(name: str, **arguments: object) -> ToolCall:
 
 
 def click(node: Node) -> ToolCall:
-    """Return a click."""
+    """Return a call that clicks."""
     return call("click", id=node.id)
 
 
 def fill(node: Node, text: str) -> ToolCall:
-    """Return a text put into a box."""
+    """Return a call that puts a text into a box."""
     return call("fill", id=node.id, text=text)
 
 
 def filled(view: View, texts: list[tuple[Node, str]], then: ToolCall) -> ToolCall:
-    """Return the first text that does not stand in its box yet; ``then`` when all do."""
+    """Return a call that fills the first box whose text differs; ``then`` if none does."""
     for node, text in texts:
         value = node.states.get("value", "")
         if value not in (text, "•" * len(text)):

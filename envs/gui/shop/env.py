@@ -44,7 +44,7 @@ class WebShopGUIEnv(GuiEnv):
     shop = SinceReset[ShopSite]()
     """The shop of the current episode."""
     goal = SinceReset[Goal]()
-    """What the episode's customer wants."""
+    """Goal of the episode's customer."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class WebShopGUIEnv(GuiEnv):
 
 
 def order_value(goal: Goal, catalogue: Catalogue, order: Sequence[Line]) -> float:
-    """WebShop's reward of the best line of an order, divided by how many lines there are.
+    """WebShop's reward of the best line of an order, divided by the number of its lines.
 
     Every unrequested line thus lowers the reward, and ordering many things at random does not pay.
     """

@@ -154,7 +154,7 @@ def _style() -> bytes:
     return (_FOLDER / "style.css").read_bytes()
 
 
-# -------------------- what a page of products shows: the search, the filters and the page, as they stand in its address
+# --------------------------------------- contents of a page of products, as in its URL: search, filters and page number
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Listing:
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Listing:
-        """Return the listing of an address's fields; a value that should be a number and is not is ignored."""
+        """Return the listing of an address's fields; values that are not numbers but should be are ignored."""
         page = fields.get("page", "")
         return cls(
             fields.get("q", "").strip(),

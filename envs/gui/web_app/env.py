@@ -20,7 +20,7 @@ from agentgym.errors import UsageError
 from agentgym.types import Message, Observation, Task, ToolCall
 
 PYTHON = "AGENTGYM_WEBAPP_PYTHON"
-"""Environment variable that names the interpreter for applications, where it is another than this one's."""
+"""Environment variable with the interpreter for applications, if it is not this process's."""
 
 
 class WebAppEnv(GuiEnv):
@@ -32,14 +32,14 @@ class WebAppEnv(GuiEnv):
     Args:
         app: an application that comes with agentgym (``guestbook``, ``oscar``), the path of a TOML file that
             describes one, or a :class:`~agentgym.envs.gui.web_app.spec.WebApp`.
-        kinds: ids of its tasks that are wanted, all by default.
+        kinds: ids of the tasks to use; by default all.
         python: the interpreter that runs it, if it is written in Python; ``$AGENTGYM_WEBAPP_PYTHON`` or this one by
-            default. Applications with old pins live in an environment of their own.
+            default. Applications with old pins need a separate environment.
         max_turns: turns after which an episode is truncated.
         options: those of :class:`~agentgym.envs.gui.gui_env.GuiEnv`.
 
     Raises:
-        CorruptDataError: the file is no description of an application.
+        CorruptDataError: the file does not describe an application.
         UsageError: there is no such application, or none of its tasks has such an id.
     """
 
@@ -66,7 +66,7 @@ class WebAppEnv(GuiEnv):
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> Observation:
-        self.end_episode()  # nothing of the last episode reaches the new data
+        self.end_episode()  # so that no request of the last episode changes the new data
         self._begin_app()
         return super().start(task)
 
@@ -99,7 +99,7 @@ class WebAppEnv(GuiEnv):
         return await asyncio.to_thread(grade, self.app, self._kind, self._values, self.copy.database, self.answer)
 
     def hidden_state(self) -> object:
-        """Return the values, and rows that the description names: others may hold times."""
+        """Return the values, and the rows that the description names, since others may hold times."""
         return [sorted(self._values.items()), state_rows(self.app, self._kind, self._values, self.copy.database)]
 
     def stop(self) -> None:

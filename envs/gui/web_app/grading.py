@@ -1,4 +1,4 @@
-"""The values of a task, drawn by a seed, and the check of what became of it, by the application's database."""
+"""The values of a task, drawn by a seed, and the check of its result in the application's database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running copy of an application: its process, a free port, and data of its own that every episode begins with.
+"""A running copy of an application: its process, a free port, and its data, which are restored for every episode.
 
 The process runs under :mod:`agentgym.envs.gui.guard`, which ends it, with all that it started, when its owner ends.
 """
@@ -55,10 +55,10 @@ def make_data(app: WebApp, python: str) -> Path:
 
 
 class AppProcess:
-    """One copy; used by one episode at a time.
+    """One copy of an application, for one episode at a time.
 
     Args:
-        app: what is run.
+        app: the application.
         python: the interpreter that ``{python}`` stands for.
     """
 
@@ -71,7 +71,7 @@ class AppProcess:
 
     @property
     def database(self) -> Path:
-        """Its SQLite file."""
+        """Path of its SQLite file."""
         return self._data / self._app.database
 
     @property
@@ -80,10 +80,10 @@ class AppProcess:
         return self._process is not None and self._process.poll() is None
 
     def begin(self) -> None:
-        """Bring the data back to the start, and have the application serve them.
+        """Restore the data of the start, and wait until the application serves them.
 
         Raises:
-            EnvError: it does not start; the message has the end of what it printed.
+            EnvError: it does not start; the message has the end of its output.
         """
         snapshot = make_data(self._app, self._python)
         if self._app.restarts:
@@ -100,7 +100,7 @@ class AppProcess:
         raise EnvError(self._failed("does not start"))
 
     def check_alive(self) -> None:
-        """Refuse to go on with an application that has ended.
+        """Raise an error if the application has ended.
 
         Raises:
             EnvError: it has ended.
@@ -109,12 +109,12 @@ class AppProcess:
             raise EnvError(self._failed("has ended"))
 
     def said(self) -> str:
-        """Return the end of what it printed."""
+        """Return the end of its output."""
         log = self._folder / "log.txt"
         return log.read_text(errors="replace")[-_TOLD:] if log.is_file() else ""
 
     def close(self) -> None:
-        """End it and remove its data."""
+        """Stop it and remove its data."""
         self._stop()
         self._end()
 
@@ -132,7 +132,7 @@ class AppProcess:
         self._kill = weakref.finalize(self, end_watched, self._process)
 
     def _serves(self) -> bool:
-        """Wait until it answers; False if it ends before."""
+        """Return True once it answers, or False if it ends first."""
         deadline = time.monotonic() + self._app.start_s
         url, host = f"http://127.0.0.1:{self.port}{self._app.health}", {"host": self._app.host}
         while self.is_alive:
@@ -191,7 +191,7 @@ def _variables(app: WebApp, words: Mapping[str, str], home: Path) -> dict[str, s
 
 
 def _copy_back(snapshot: Path, data: Path) -> None:
-    """Make a folder's files those of another; the folder itself stays, since a process may work in it."""
+    """Replace a folder's files by those of another. Keep the folder itself, since a process may run in it."""
     data.mkdir(exist_ok=True)
     for entry in data.iterdir():
         if entry.is_dir() and not entry.is_symlink():

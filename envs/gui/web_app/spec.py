@@ -36,14 +36,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppCheck:
-    """Condition that holds once the agent says that it is done: the rows of a query, or a function's word."""
+    """Condition that holds once the agent says that it is done: the rows of a query, or a function's result."""
 
     __pydantic_config__ = _STRICT
 
     sql: str = ""
     """A query of the application's database; the task's values are its parameters, as in ``:name``."""
     rows: tuple[tuple[Cell, ...], ...] = ()
-    """What it must give, in this order; cells are compared as text, with the task's values in braces."""
+    """Rows that it must return, in this order; cells are compared as text, with the task's values in braces."""
     function: str = ""
     """``file.py:name`` beside the description: ``name(database: Path, values) -> float``, the outcome."""
 
@@ -59,10 +59,10 @@ class AppTask:
     url: str = "/"
     """The first page, a path."""
     values: Mapping[str, Annotated[tuple[Cell, ...], Field(min_length=1)] | Rows] = field(default_factory=dict)
-    """By name, what one is drawn from: a list; or rows, whose columns become ``name_column``."""
+    """Source of each value, by name: a list, or rows whose columns become ``name_column``."""
     check: AppCheck = AppCheck()
     answer: str | None = None
-    """What the agent must answer, if the task asks for something."""
+    """The right answer, if the task asks for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,28 +75,28 @@ class WebApp:
     start: Words
     """The command that serves it on 127.0.0.1, in the foreground."""
     host: str
-    """What browsers call it, such as ``guests.localhost``."""
+    """Host name for browsers, such as ``guests.localhost``."""
     database: str
     """Path of its SQLite file within the data."""
     tasks: Annotated[tuple[AppTask, ...], Field(min_length=1)]
     state: str = ""
-    """A query whose rows are part of the state, for what pages do not show; it should give no times."""
+    """A query whose rows are part of the state, for data that no page shows. It should return no times."""
     data: str = ""
-    """The folder of its data at the start of every episode, beside the description; or"""
+    """Folder of its data at the start of every episode, beside the description. Give this or ``prepare``."""
     prepare: tuple[str, ...] = ()
-    """the command that makes them in ``{data}``, run once on a machine."""
+    """Command that makes these data in ``{data}``; it runs once per machine."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of its processes, which have no others but ``PATH`` and their like."""
+    """Environment variables of its processes, in addition to ``PATH`` and a few others of this process."""
     health: str = "/"
     """A path that answers without an error once it serves."""
     restarts: bool = True
-    """Whether it must be started anew for other data; False if it opens its files with each request."""
+    """True if it must be restarted when its data change; False if it opens its files at each request."""
     start_s: float = 60.0
     prepare_s: float = 600.0
     oracle: str = ""
     """``file.py:name``: the gold policy, ``name(task id, values, page, database) -> ToolCall``."""
     install: str = ""
-    """How to get what it needs, told when it does not start."""
+    """How to install its requirements, for the error message if it does not start."""
     here: Path = Path()
     """The description's folder."""
 
@@ -128,7 +128,7 @@ def load_web_app(name: str | Path) -> WebApp:
     """Return the application of a TOML file, or one that comes with agentgym, by its name.
 
     Raises:
-        CorruptDataError: the file is no description of an application; the message says where.
+        CorruptDataError: the file does not describe an application; the message says where.
         UsageError: there is no such file or application.
 
     Example:

@@ -1,1 +1,1 @@
-"""WebArena's tasks, on sites that one hosts."""
+"""WebArena's tasks, on self-hosted sites."""

@@ -1,4 +1,4 @@
-"""WebArena's task files: what is asked, where, and how it is graded.
+"""WebArena's task files: instructions, sites and checks.
 
 Source: "WebArena: A Realistic Web Environment for Building Autonomous Agents"; ``config_files/test.raw.json`` and
 ``evaluation_harness`` of web-arena-x/webarena (Apache-2.0). Addresses in the file are names such as ``__SHOPPING__``.
@@ -29,17 +29,17 @@ _LAST_URL: Final = "__last_url__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlCheck:
-    """Text that must stand on a page."""
+    """Text that must appear on a page."""
 
     url: str
-    """``last`` for the page in sight, an address, or one in :data:`_POST`'s form."""
+    """``last`` for the current page, an address, or one in :data:`_POST`'s form."""
     locator: str
     """JavaScript; empty for the whole page; or a member of a GitLab project, see :func:`member_of`."""
     prepare: tuple[str, ...] = ()
     """JavaScript that is run first."""
     exact: str | None = None
     parts: tuple[str, ...] = ()
-    """All must be there; of alternatives divided by ``|OR|`` one."""
+    """Texts that must all appear; of alternatives separated by ``|OR|``, one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +50,13 @@ class WebArenaTask:
     intent: str
     sites: tuple[str, ...]
     start_urls: tuple[str, ...]
-    """One tab each."""
+    """First pages, one tab each."""
     storage_state: str = ""
-    """Name of the file with the cookies of who is logged in; empty if nobody is."""
+    """Name of the file with the cookies of the login; empty for tasks without a login."""
     exact_answer: str | None = None
     answer_parts: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
-    """The address must hold one of them."""
+    """Right addresses; that of the last page must contain one of them."""
     checks: tuple[HtmlCheck, ...] = ()
     grades_answer: bool = False
     digest: str = ""
@@ -64,7 +64,7 @@ class WebArenaTask:
 
 @dataclass(frozen=True, slots=True)
 class WebArenaTasks:
-    """The tasks that can be played here, and why the others cannot, by id."""
+    """The tasks that can be played here, and the reasons why others cannot, by id."""
 
     tasks: Mapping[str, WebArenaTask]
     left_out: Mapping[str, str]
@@ -75,7 +75,7 @@ def read_webarena(path: str | Path, addresses: Mapping[str, str]) -> WebArenaTas
 
     Args:
         path: the file or folder.
-        addresses: where sites are, by WebArena's names: ``{"shopping": "http://127.0.0.1:7770"}``.
+        addresses: addresses of sites, by WebArena's names: ``{"shopping": "http://127.0.0.1:7770"}``.
 
     Raises:
         UsageError: there is no such file, or no task can be played.

@@ -1,4 +1,4 @@
-"""``agentgym/WebArena-v0``: WebArena's tasks in a browser, on sites that one hosts."""
+"""``agentgym/WebArena-v0``: WebArena's tasks in a browser, on self-hosted sites."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PORTS: Final = {"http": 80}
 
 _LOCK: Final = threading.Lock()
 _IN_USE: Final[weakref.WeakValueDictionary[tuple[str, ...], WebArenaEnv]] = weakref.WeakValueDictionary()
-"""By addresses, the environment of this process whose episode changes the sites there."""
+"""The environment of this process whose episode changes the sites, by their addresses."""
 
 
 class WebArenaEnv(GuiEnv):
@@ -48,12 +48,12 @@ class WebArenaEnv(GuiEnv):
 
     Args:
         tasks_file: WebArena's ``config_files/test.raw.json``, or a folder with ``0.json``, ``1.json`` and so on.
-        addresses: where the sites are, by WebArena's names: ``{"shopping": "http://127.0.0.1:7770"}``; or a JSON file
-            with ``addresses`` and maybe ``reset_command``. Pages have these addresses, so they must be those that the
-            applications believe to have.
+        addresses: addresses of the sites, by WebArena's names: ``{"shopping": "http://127.0.0.1:7770"}``; or a JSON
+            file with ``addresses`` and maybe ``reset_command``. Pages have these addresses, so the applications must be
+            configured with the same ones.
         auth_dir: folder with the files that WebArena's ``auto_login.py`` writes, such as ``shopping_state.json``.
-        reset_command: brings all sites back to their start before each episode, of which there is then one at a time;
-            without one, what an episode has changed stays changed, for all that run.
+        reset_command: resets all sites before each episode; only one episode then runs at a time. Without it, changes
+            of an episode remain for all others.
         max_turns: turns after which an episode is truncated; WebArena's 30.
         options: those of :class:`~agentgym.envs.gui.gui_env.GuiEnv`.
 
@@ -172,7 +172,7 @@ class WebArenaEnv(GuiEnv):
         return 1.0
 
     async def _found(self, check: HtmlCheck) -> str:
-        """Return what a check's locator gives; "" where it fails, as on another page than it is made for."""
+        """Return the result of a check's locator; "" if it fails, for instance on a page of another kind."""
         session = self.session
         url = post_url(check.url, self.tab.page.url) if is_function(check.url) else check.url
         async with session.browser.failing(f"grading: {url}"):
@@ -190,7 +190,7 @@ class WebArenaEnv(GuiEnv):
             return str(await self.tab.evaluate(expression))
         except EnvTimeoutError:
             raise
-        except EnvError:  # it throws
+        except EnvError:  # the expression throws
             return ""
 
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
@@ -209,7 +209,7 @@ class WebArenaEnv(GuiEnv):
         ]
 
     def oracle(self) -> Message:
-        """Go to the wanted address and give the wanted answer; tasks graded by a page's contents have no gold."""
+        """Go to the right address and give the right answer; tasks graded by a page's contents have no gold policy."""
         task = self.webarena
         if task.checks:
             raise UsageError(f"{self.env_id}: task {task.id} is graded by the contents of pages and has no gold policy")
@@ -252,7 +252,7 @@ class WebArenaEnv(GuiEnv):
                 )
 
     def _take_sites(self) -> None:
-        """Note that an episode changes the sites, which another one may not do at the same time."""
+        """Reserve the sites for an episode that changes them; only one may do so at a time."""
         if not self._reset_command:
             return
         with _LOCK:

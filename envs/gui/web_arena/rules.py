@@ -11,7 +11,7 @@ _TAKEN_APART = re.compile(r"[;@#$%&?!()\[\]{}<>\"]|--|\.{2,}|[:,](?!\d)")
 
 
 def cleaned(text: str) -> str:
-    """Return a text in small letters, without one pair of quotes around it.
+    """Return a text in lower case, without one pair of quotes around it.
 
     Example:
         >>> cleaned(" 'A Mug' ")
@@ -29,7 +29,7 @@ def is_exact(given: str, wanted: str) -> bool:
 
 
 def includes(given: str, wanted: str, *, as_word: bool = False) -> bool:
-    """Return True if a text holds another; with ``as_word`` one of a single sign must be a word of its own.
+    """Return True if a text contains another; with ``as_word``, a single character must be a whole word.
 
     Words are divided as WebArena does by NLTK's tokenizer: at white space, at signs that it takes apart, and before a
     full stop, here at the end of any word.
@@ -46,14 +46,14 @@ def includes(given: str, wanted: str, *, as_word: bool = False) -> bool:
 
 
 def is_right_answer(given: str, exact: str | None, parts: Sequence[str]) -> bool:
-    """Return True if an answer is the exact one, where there is one, and holds all parts."""
+    """Return True if an answer equals the exact answer, if there is one, and contains all parts."""
     if exact is not None and not is_exact(given, exact):
         return False
     return all(includes(given, part, as_word=len(parts) == 1) for part in parts)
 
 
 def is_right_url(given: str, wanted: Sequence[str]) -> bool:
-    """Return True if an address holds host and path of a wanted one, and all their queries' parameters.
+    """Return True if an address contains one wanted host and path, and for each parameter one of the wanted values.
 
     Example:
         >>> is_right_url("http://s.localhost/a/b?q=1&x=2", ["http://s.localhost/a?q=1"])
@@ -72,7 +72,7 @@ def is_right_url(given: str, wanted: Sequence[str]) -> bool:
 
 
 def has_contents(found: str, exact: str | None, parts: Sequence[str]) -> bool:
-    """Return True if what a check found is the exact text, or holds of each part one alternative."""
+    """Return True if the found text is the exact one, or contains one alternative of each part."""
     text = html.unescape(found)
     if exact is not None:
         return is_exact(text, exact)

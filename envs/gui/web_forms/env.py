@@ -93,7 +93,7 @@ class WebFormsEnv(GuiEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
 
-# --------------------------------------- the gold policy of WebForms: what leads to the goal from the page as it stands
+# -------------------------------------------------- the gold policy of WebForms, which depends only on the current page
 
 
 def next_call(problem: Problem, page: Tree) -> ToolCall:

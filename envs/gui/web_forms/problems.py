@@ -1,4 +1,4 @@
-"""The problems of WebForms: what a page shows, what is asked, and what has to come of it."""
+"""The problems of WebForms: the page's data, the instruction and the goal."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Problem:
     """One thing to do on one page."""
 
     page: str
-    """Which page of ``sites/web_forms/app.js``."""
+    """Name of a page of ``sites/web_forms/app.js``."""
     instruction: str
     data: Mapping[str, Any]
-    """What the page is drawn from; it does not hold the goal."""
+    """Data of the page, which do not contain the goal."""
     goal: Mapping[str, object]
-    """What must be submitted; or the ``answer`` that must be given."""
+    """Values that must be submitted, or the ``answer`` that must be given."""
 
 
 def make_problem(kind: str, rng: np.random.Generator) -> Problem:

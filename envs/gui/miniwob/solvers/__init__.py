@@ -1,4 +1,4 @@
-"""Scripted policies for tasks of MiniWoB++: functions of what the agent can see, to the next call."""
+"""Scripted policies for tasks of MiniWoB++: functions from the agent's view to its next call."""
 
 from __future__ import annotations
 

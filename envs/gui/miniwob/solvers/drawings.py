@@ -1,4 +1,4 @@
-"""Tasks about shapes, which no tree tells: they are read off the markup."""
+"""Tasks about shapes, which are read from the markup, since no tree shows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Shape:
     is_large: bool
 
     def fits(self, size: str, color: str, what: str) -> bool:
-        """Return True if a description fits, of which every part but ``what`` may be empty."""
+        """Return True if a description fits; every part except ``what`` may be empty."""
         return (
             size in ("", "large" if self.is_large else "small")
             and color in ("", self.color)
@@ -55,7 +55,7 @@ _COLORS = "red|green|blue|aqua|black|magenta|yellow"
 
 
 def described(text: str) -> tuple[str, str, str]:
-    """Size, colour and kind or name in a description such as ``large red item``; what it leaves out is empty."""
+    """Return size, colour, and kind or name from a description such as ``large red item``; missing parts are empty."""
     found = re.fullmatch(rf"(?:(large|small) )?(?:({_COLORS}) )?(\w+)", text)
     assert found is not None, text
     return found[1] or "", found[2] or "", found[3]

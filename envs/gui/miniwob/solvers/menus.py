@@ -87,7 +87,7 @@ def _heading(view: View) -> str:
 
 
 def _slide(view: View, wanted: int) -> ToolCall | None:
-    """Return the next key for a slider; None if it stands where it should."""
+    """Return the next key for a slider; None if its value is right."""
     handle = next(node for node in view.all("clickable") if not node.name)
     value = int(next(node.name for node in view.page.nodes if re.fullmatch(r"-?\d+", node.name)))
     away = wanted - value

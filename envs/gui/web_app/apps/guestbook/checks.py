@@ -1,4 +1,4 @@
-"""Checks of the guest book that no single query says."""
+"""Checks of the guest book that a single query cannot express."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def none_left(database: Path, values: Mapping[str, object]) -> float:
-    """1 if the entries of a town are gone and all others of the twelve are there."""
+    """Return 1 if the entries of a town are gone and all others of the twelve are there."""
     with closing(sqlite3.connect(database)) as book:
         left = {town for (town,) in book.execute("select town from entries")}
         removed = [town for (town,) in book.execute("select town from removed")]

@@ -1,4 +1,4 @@
-"""The household behind a page that loads as pages do: most turns quickly, some slowly, a few very slowly."""
+"""The household with delays like those of web pages: most turns are fast, some slow, a few very slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentgym.types import Observation
 class Browsing(HouseholdEnv):
     """The household with a delay per turn, lognormal, a function of the task, the turn's number and the action.
 
-    So a page that two members of a group open takes both the same time, and runs with the same actions have the same
+    A page that two members of a group open thus takes both the same time, and runs with the same actions have the same
     delays. They are asyncio sleeps: they cost no processor time. Training tasks alone have them, since only training is
     timed.
 

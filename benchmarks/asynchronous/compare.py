@@ -50,7 +50,7 @@ def run_dir_of(runs: Path, name: str, seed: int) -> Path:
 
 
 def config_of(name: str, options: argparse.Namespace, seed: int) -> TrainConfig:
-    """The configuration of an arm's run."""
+    """Return the configuration of an arm's run."""
     groups, size = options.groups_per_step, options.group_size
     step = groups * size
     sizes = {"step": step, "two_steps": 2 * step, "three_steps": 3 * step, "with_extra": step + groups}
@@ -72,7 +72,7 @@ def config_of(name: str, options: argparse.Namespace, seed: int) -> TrainConfig:
 
 
 def play(name: str, options: argparse.Namespace, seed: int) -> None:
-    """Train once, unless that was done."""
+    """Train once, unless the run is finished."""
     run_dir = run_dir_of(options.runs, name, seed)
     if (run_dir / "model").is_dir():
         return
@@ -85,7 +85,7 @@ def play(name: str, options: argparse.Namespace, seed: int) -> None:
 
 
 async def held_out(name: str, options: argparse.Namespace, seed: int) -> EvalSummary:
-    """Sampled success of an arm's final model on tasks it was not trained on, without delays."""
+    """Return the sampled success of an arm's final model on held-out tasks, without delays."""
     run_dir = run_dir_of(options.runs, name, seed)
     config = config_of(name, options, seed)
     run = Run(replace(config, model=replace(config.model, path=str(run_dir / "model"))), run_dir)
@@ -133,7 +133,7 @@ def row_of(name: str, run_dir: Path, seed: int, success: EvalSummary | None = No
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Means over seeds, as Markdown."""
+    """Return means over seeds as Markdown."""
     lines = [
         "| arm | episodes per hour | against sync | against lock-step | waiting | engine busy | staleness mean, max "
         "| success after (95 %, per seed) |",
@@ -156,7 +156,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that this script and ``simulate.py`` share."""
+    """Add the options that this script and ``simulate.py`` share."""
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/asynchronous"))
     parser.add_argument("--out", type=Path, default=HERE)
@@ -171,8 +171,10 @@ def main() -> None:
     parser.add_argument("--lock-step-steps", type=int, default=3)
     parser.add_argument("--groups-per-step", type=int, default=4)
     parser.add_argument("--group-size", type=int, default=4)
-    parser.add_argument("--eval-episodes", type=int, default=100, help="per arm, after all runs; 0 for none")
-    parser.add_argument("--median-s", type=float, default=1.0, help="half of the turns take longer")
+    parser.add_argument(
+        "--eval-episodes", type=int, default=100, help="held-out episodes per arm, after all runs; 0 for none"
+    )
+    parser.add_argument("--median-s", type=float, default=1.0, help="median delay of a turn in seconds")
     options = parser.parse_args()
     for seed in options.seeds:
         for name in ARMS:

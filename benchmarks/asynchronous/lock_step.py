@@ -1,9 +1,9 @@
 """The loop that older trainers have: a batch of environments that take every turn together.
 
-Each turn the model generates for the whole batch, those episodes included that are over (their tokens are thrown away);
-then all environments step, and the turn ends when the slowest has answered. The batch ends with its longest episode.
-Rollouts are otherwise ours, and so are the training steps: the same engine, environments, seeds and loss. It is kind to
-the loop it stands for, since what is generated for a finished episode finds its prompt in the engine's cache.
+Each turn the model generates for the whole batch, finished episodes included, whose tokens are discarded. Then all
+environments step, and the turn ends when the slowest has answered. The batch ends with its longest episode. Everything
+else is as in the other arms: engine, environments, seeds, loss and training steps. The comparison favours this loop a
+little, since the prompts of finished episodes are in the engine's cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Batch:
 
 
 class LockStepAgent(ModelAgent):
-    """Agent that generates and acts when the whole batch does, and still generates once its own episode is over."""
+    """Agent that generates and acts together with the whole batch, even after its own episode has ended."""
 
     def __init__(self, run: Run, batch: Batch, seed: int) -> None:
         super().__init__(run.engine, run.renderer, run.config.sampling, seed)

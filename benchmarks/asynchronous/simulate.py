@@ -1,10 +1,10 @@
-"""The rollout simulator against measured runs: what it says from the sync run's seconds, and what the others took.
+"""The rollout simulator compared with measured runs: predictions from the sync run's seconds, and measured seconds.
 
     python benchmarks/asynchronous/simulate.py --runs runs/asynchronous
 
 Reads the folders that ``compare.py`` left. Turns, engine and training seconds come from the sync run of each seed.
-``overlap_slowdown``, how much ticks and gradients slow each other down on these cores, cannot be seen in a run in which
-they never overlap; it is fitted on async-1 alone, and the other arms are predicted with it.
+``overlap_slowdown`` is the factor by which ticks and gradients slow each other down on these cores. A run in which they
+never overlap does not show it, so it is fitted on async-1 alone, and the other arms are predicted with it.
 
 Predict the schedules of another run with ``benchmarks/simulator/predict.py``.
 """
@@ -29,12 +29,12 @@ SLOWDOWNS = [1 + 0.05 * at for at in range(61)]
 
 
 def fit_slowdown(plan: Plan, recording: Recording, measured_s: float) -> float:
-    """The slowdown under which the plan takes what it took."""
+    """Return the slowdown at which the simulated plan takes closest to ``measured_s``."""
     return min(SLOWDOWNS, key=lambda s: abs(simulate(replace(plan, overlap_slowdown=s), recording).wall_s - measured_s))
 
 
 def compare(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
-    """Measured and predicted, for every arm of a seed."""
+    """Return measured and predicted figures for every arm of a seed."""
     run_dirs = {name: run_dir_of(options.runs, name, seed) for name in ARMS if name != LOCK_STEP}
     recording = read_recording(run_dirs["sync"])
     measured = {name: row_of(name, run_dir, seed) for name, run_dir in run_dirs.items()}
@@ -59,7 +59,7 @@ def compare(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Measured against predicted, as Markdown."""
+    """Return measured and predicted figures as Markdown."""
     lines = [
         "| seed | arm | slowdown | episodes per hour, measured | predicted | error | error without the slowdown "
         "| engine busy, measured / predicted | trainer waiting, measured / predicted | staleness |",

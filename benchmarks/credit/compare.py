@@ -92,13 +92,18 @@ WORLDS: dict[str, list[str]] = {
         "optimizer.lr=3e-4",
     ],
 }
-"""The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
-steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm. ``code``:
-functions to write, where an edit that can be loaded is worth as much as one that passes the hidden tests. ``maze``: a
-game in which one sees the nearest walls alone, and every cell is an anchor. ``shop``: WebShop's pages and reward with
-a stock small enough to read. ``wiki``: questions of one and two hops, every task about an encyclopedia of its own, so
-that nothing can be known without searching and reading. ``miniwob``: five tasks of MiniWoB++ in Chromium, the elements
-alone as observation, two tools; as many episodes at a time as a small machine has room for pages."""
+"""Tasks of a comparison, by name.
+
+* ``easy``: the recipe's kitchen. ``hard``: a larger one with longer errands.
+* ``scarce``: the first with a third of the demonstrations, smaller steps and a higher learning rate. Most groups
+  fail as a whole there, so a shaped reward can do harm.
+* ``code``: functions to write. An edit that can be loaded earns as much as one that passes the hidden tests.
+* ``maze``: a game in which the agent sees only the nearest walls, and every cell is an anchor.
+* ``shop``: WebShop's pages and reward, with a stock small enough to read.
+* ``wiki``: questions of one and two hops. Every task has its own encyclopedia, so the agent must search and read.
+* ``miniwob``: five tasks of MiniWoB++ in Chromium, observed as elements, with two tools. The number of concurrent
+  episodes fits the memory of a small machine.
+"""
 
 PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
 GATE = '{"kind": "g_ra", "thresholds": [0.5]}'
@@ -117,7 +122,7 @@ ARMS: dict[str, list[str]] = {
     "grpo+penalty+gate": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
 }
 """The configurations that are compared. The last two test phantom advantages: a shaped reward without and with a gate.
-``igpo`` has to be asked for: it needs tasks with reference answers, which of these worlds only ``wiki`` has."""
+``igpo`` runs only if named, since it needs tasks with reference answers, which only ``wiki`` has."""
 
 NUM_TRAIN_TASKS = 512
 """All arms train on the same pool of tasks, small enough that SPO's tracker sees a task again."""
@@ -132,12 +137,12 @@ def run_once(config: TrainConfig, run_dir: Path) -> None:
 
 
 def start_config(world: str, seed: int) -> TrainConfig:
-    """The warm start alone."""
+    """Return the configuration of the warm start alone."""
     return apply_overrides(load_recipe(RECIPE), [*WORLDS[world], f"seed={seed}", "num_steps=0"])
 
 
 def arm_config(world: str, arm: str, seed: int, num_steps: int, start: Path) -> TrainConfig:
-    """Reinforcement learning alone, from the warm start's weights."""
+    """Return the configuration of RL alone, from the warm start's weights."""
     overrides = [
         *WORLDS[world],
         f"seed={seed}",
@@ -151,7 +156,7 @@ def arm_config(world: str, arm: str, seed: int, num_steps: int, start: Path) -> 
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make every run that is missing."""
+    """Run everything that has not finished yet."""
     for world in options.worlds:
         for seed in options.seeds:
             start = options.runs / world / f"start-{seed}"
@@ -162,7 +167,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]:
-    """The results of one run."""
+    """Return the results of one run."""
     metrics = read_json_lines(run_dir / "metrics.jsonl")
     before, after = (row for row in metrics if row["phase"] == "eval")
     steps = [row for row in metrics if row["phase"] == "rl"]
@@ -189,12 +194,12 @@ def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95 % interval over seeds."""
+    """Return the mean and the half-width of its 95 % interval over seeds."""
     return fmean(values), T_95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def table(rows: Sequence[dict[str, Any]], arms: Sequence[str]) -> str:
-    """One world's results as a Markdown table; differences to the first arm are taken seed by seed."""
+    """Return one world's results as a Markdown table, with differences to the first arm paired by seed."""
     titles = f"| arm | held-out success | gain | while training | minus {arms[0]}'s | credited | phantom | turns |"
     lines = [titles, "|---|---|---|---|---|---|---|---|"]
     base = {row["seed"]: fmean(row["train_success"]) for row in rows if row["arm"] == arms[0]}
@@ -214,12 +219,12 @@ def table(rows: Sequence[dict[str, Any]], arms: Sequence[str]) -> str:
 
 
 def binned(values: Sequence[float], size: int) -> list[float]:
-    """Means of ``size`` values each."""
+    """Return the means of ``size`` consecutive values each."""
     return [fmean(values[at : at + size]) for at in range(0, len(values), size)]
 
 
 def plot(rows: Sequence[dict[str, Any]], arms: Sequence[str], path: Path, bin_steps: int) -> None:
-    """Success against rollouts, a panel per arm: seeds, their mean and its 95 % interval, the first arm in grey."""
+    """Plot success against rollouts, a panel per arm: seeds, mean and 95 % interval, and the first arm in grey."""
     import matplotlib.pyplot as plt
 
     num_columns = min(5, len(arms))
@@ -260,7 +265,7 @@ def plot(rows: Sequence[dict[str, Any]], arms: Sequence[str], path: Path, bin_st
 def with_earlier(
     rows: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """The rows, and of the earlier ones those that are asked for and not among them, in the table's order."""
+    """Return the rows and, for requested results that they lack, the earlier rows, in the table's order."""
     have = {(row["world"], row["arm"], row["seed"]): row for row in earlier} | {
         (row["world"], row["arm"], row["seed"]): row for row in rows
     }
@@ -337,8 +342,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/credit"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
     parser.add_argument("--name", default="household", help="name of the results")
-    parser.add_argument("--earlier", type=Path, help="earlier results, for rows whose runs are not there any more")
-    parser.add_argument("--commit", default="", help="commit the runs were made at, if it is not the present one")
+    parser.add_argument("--earlier", type=Path, help="earlier results, for rows whose runs no longer exist")
+    parser.add_argument("--commit", default="", help="commit of the runs, if it is not the current one")
     options = parser.parse_args()
     run(options) if options.verb == "run" else report(options)
 

@@ -73,7 +73,7 @@ def episodes(num_turns: int, vocab_size: int) -> tuple[TrajectoryGroup, ...]:
 
 
 def compare(hidden_size: int, num_layers: int, num_turns: int, num_rounds: int) -> dict[str, float]:
-    """Both ways over the same episodes, in turns."""
+    """Measure both ways over the same episodes, alternating."""
     tokenizer = train_tokenizer(["the reference answer", "<think> enough information to answer"] * 9, 512)
     model = build_model(tokenizer, ModelConfig(hidden_size=hidden_size, num_layers=num_layers), 0)
     renderer, groups = ChatRenderer(tokenizer), episodes(num_turns, len(tokenizer))

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/credit/speed.py --output benchmarks/credit/speed.json
 
-Numbers are best and median of the rounds, on one core; the table is made once and measured apart. States repeat as in
-a small world: 40 states per group of 8.
+Numbers are best and median of the rounds, on one core; the table is made once and measured separately. States repeat as
+in a small world: 40 states per group of 8.
 """
 
 from __future__ import annotations

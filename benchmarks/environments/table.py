@@ -1,17 +1,18 @@
-"""A table of the environments, over the tasks of our suites: how scripted policies do, how fast, how states are shared.
+"""A table of the environments, over the tasks of our suites: success of scripted policies, speed and shared states.
 
     OMP_NUM_THREADS=1 python benchmarks/environments/table.py --out benchmarks/environments/results.json \\
         --markdown docs/environment-table.md
 
 Per part of a suite, on its first tasks:
 
-* success of the gold policy, of a random one and of one that says nothing (a task that silence solves is no task);
+* success of the gold policy, of a random one and of one that says nothing (a task that silence solves measures
+  nothing);
 * steps per second of processor time, of this process and all below it, resets included, over the random policy's
-  actions, recorded first. A sandbox's work is done below us and counted, but for Docker's: hence ``--sandbox``;
+  actions, recorded first. A sandbox's processes are children and are counted, except Docker's: hence ``--sandbox``;
 * of ``--group-size`` random episodes of each task: the share of turns whose state key another episode of the group has,
-  too (what step-level credit lives on), and distinct keys per turn (1 if no state comes back).
+  too (step-level credit needs such turns), and distinct keys per turn (1 if no state recurs).
 
-What cannot run here is in the table with its reason.
+Suites that cannot run here are in the table with the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Episode:
 
 
 def play(env: Env, task: Task, choose: Choose, seed: int) -> Episode:
-    """One episode, state keys noted."""
+    """Play one episode and record the state keys."""
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(options={"task": task})
     actions: list[Message] = []
@@ -67,7 +68,7 @@ def play(env: Env, task: Task, choose: Choose, seed: int) -> Episode:
 
 
 def success(env: Env, tasks: Sequence[Task], choose: Choose) -> float | None:
-    """Share of the tasks that a policy solves, None if it cannot play here."""
+    """Return the share of the tasks that a policy solves, None if it cannot play here."""
     try:
         return fmean(play(env, task, choose, derive_seed("table", task.id)).success for task in tasks)
     except UsageError:  # no gold policy
@@ -94,7 +95,7 @@ def cpu_s() -> float:
             continue
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it ended while we looked
+        except OSError:  # the process ended meanwhile
             continue
         ticks = sum(int(fields[at]) for at in (11, 12, 13, 14))  # user, system, and the same of ended children
         parents[int(folder.name)] = (int(fields[1]), ticks / os.sysconf("SC_CLK_TCK"))
@@ -110,7 +111,7 @@ def _is_below(pid: int, parents: dict[int, tuple[int, float]]) -> bool:
 
 
 def steps_per_s(env: Env, tasks: Sequence[Task], episodes: Sequence[Episode], min_cpu_s: float) -> float:
-    """Steps of recorded episodes per processor second, repeated until so many seconds are measured."""
+    """Return the steps of recorded episodes per processor second, repeated until so many seconds are measured."""
     before, num_steps = cpu_s(), 0
     while True:
         for task, episode in zip(tasks, episodes, strict=True):
@@ -133,7 +134,7 @@ def make_env(opened: OpenPart, sandbox: str) -> Env:
 
 
 def measure(opened: OpenPart, given: argparse.Namespace) -> dict[str, Any]:
-    """A part's row."""
+    """Return a part's row."""
     env = make_env(opened, given.sandbox)
     tasks, group_size = opened.tasks[: given.tasks], given.group_size
     try:
@@ -159,7 +160,7 @@ def measure(opened: OpenPart, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def rows_of(name: str, given: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of a suite; one with a reason if it cannot run here."""
+    """Return the rows of a suite; one row with a reason if it cannot run here."""
     suite = load_suite(name)
     facts = {"suite": suite.label, "licence": suite.licence}
     try:
@@ -216,11 +217,11 @@ def _suite_of(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suites", nargs="+", default=list(suite_names()))
-    parser.add_argument("--earlier", type=Path, help="earlier results, for the suites that are not played now")
+    parser.add_argument("--earlier", type=Path, help="earlier results, for the suites that are not measured now")
     parser.add_argument("--tasks", type=int, default=20, help="of each part")
     parser.add_argument("--group-size", type=int, default=4)
     parser.add_argument("--sandbox", default="namespaces", choices=("namespaces", "process"))
-    parser.add_argument("--min-cpu-s", type=float, default=2.0, help="processor seconds that a speed is measured over")
+    parser.add_argument("--min-cpu-s", type=float, default=2.0, help="processor seconds over which a speed is measured")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()

@@ -3,7 +3,7 @@
     python benchmarks/evaluation/oracle.py --output benchmarks/evaluation/oracle.json
 
 The same tasks are played twice: by a loop that resets, asks the oracle and steps, and by ``agentgym.evaluate``, which
-also seeds, schedules, records and scores. Processor seconds of one process, the two in turns.
+also seeds, schedules, records and scores. Results are processor seconds of one process; the two alternate.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def evaluate(num_episodes: int) -> float:
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the requested files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    evaluate(8)  # imports, and the first task's lists
+    evaluate(8)  # warm up: imports, and lists that the first task makes
     pairs = [(play_alone(given.episodes), evaluate(given.episodes)) for _ in range(given.rounds)]
     alone, whole = (statistics.median(times) for times in zip(*pairs, strict=True))
     results = {

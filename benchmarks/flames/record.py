@@ -66,7 +66,7 @@ def shares(svg: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Record all, or what is named."""
+    """Record all programs, or the named ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", nargs="+", choices=list(WORK), default=list(WORK))
     parser.add_argument("--checkout", type=Path, default=ROOT)

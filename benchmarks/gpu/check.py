@@ -48,7 +48,7 @@ RUN = ("num_steps=1", "sft.num_demos=16", "eval.num_episodes=4", "zero_variance_
 
 
 def attention(device: torch.device, shape: str) -> Iterator[Row]:
-    """Error against the math kernel by dtype, mask and grouping, and that the math kernel is not the one chosen."""
+    """Compare attention with the math kernel by dtype, mask and grouping; check that another kernel is chosen."""
     for dtype, has_mask, heads in product((torch.float32, torch.bfloat16), (False, True), (8, 2)):
         query = torch.randn(2, 8, 64, 64, device=device, dtype=dtype)
         key, value = (torch.randn(2, heads, 64, 64, device=device, dtype=dtype) for _ in range(2))
@@ -70,7 +70,7 @@ def attention(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def gap_to_forward(engine: TorchEngine, model: Any, vocab_size: int) -> float:
-    """Largest difference between sampled log-probabilities and those of the model's own forward."""
+    """Return the largest difference between sampled log-probabilities and those of the model's own forward."""
     ids = torch.randint(vocab_size, (40,), generator=torch.Generator().manual_seed(3)).tolist()
     done = asyncio.run(engine.generate(ids, SamplingParams(max_new_tokens=12, seed=5)))
     with torch.no_grad():
@@ -113,7 +113,7 @@ def engine(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def step(model: Any, precision: Any, shape: str, lr: float = 0.0, *, is_compiled: bool = False) -> torch.Tensor:
-    """One optimizer step; the gradient of the first layer's queries."""
+    """Take one optimizer step and return the gradient of the first layer's queries."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     config = LossConfig(precision=precision, layout="rows", tokens_per_microbatch=2048, compile=is_compiled)
     update = PartialUpdate(model, optimizer, config, temperature=1.0, max_grad_norm=1e9)
@@ -124,7 +124,7 @@ def step(model: Any, precision: Any, shape: str, lr: float = 0.0, *, is_compiled
 
 
 def precisions(device: torch.device, shape: str) -> Iterator[Row]:
-    """Gradients in TF32 and bfloat16 against IEEE's float32: one minus the cosine."""
+    """Compare gradients in TF32 and bfloat16 with IEEE's float32: one minus the cosine."""
     model = build(shape, device).float()
     use_fused_attention(model)
     allow_tf32("float32_ieee")
@@ -141,7 +141,7 @@ def precisions(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def compiling(device: torch.device, shape: str) -> Iterator[Row]:
-    """The gradient of compiled layers against plain ones; a CPU makes no code for it, which takes a minute."""
+    """Compare the gradient of compiled layers with plain ones. On a CPU no code is generated, to save a minute."""
     model = build(shape, device).float()
     use_fused_attention(model)
     compiled.BACKEND = "inductor" if device.type == "cuda" else "aot_eager"
@@ -179,7 +179,7 @@ def checkpoints(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def runs(device: torch.device, shape: str) -> Iterator[Row]:
-    """A short run in each mode: how far sampled and trained log-probabilities are apart on average."""
+    """Train a short run in each mode, and compare sampled with trained log-probabilities."""
     for mode in ("sync", "periodic", "async"):
         with tempfile.TemporaryDirectory() as folder:
             config = apply_overrides(load_recipe("household-smoke"), [*RUN, f"pipeline.mode={mode}"])
@@ -203,7 +203,7 @@ CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (
 
 
 def checked(check: Callable[[torch.device, str], Iterator[Row]], device: torch.device, shape: str) -> Iterator[Row]:
-    """The rows of a check; one that raises costs no other."""
+    """Return the rows of a check. If it raises, return a failed row, so that the other checks still run."""
     try:
         yield from check(device, shape)
     except Exception as error:

@@ -68,7 +68,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def build(shape: str, device: torch.device) -> Any:
-    """A model of this shape with random weights, in bfloat16."""
+    """Return a model of this shape with random weights, in bfloat16."""
     torch.manual_seed(0)
     config: Any = Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, eos_token_id=None, pad_token_id=0)
     with torch.device(device):
@@ -77,13 +77,13 @@ def build(shape: str, device: torch.device) -> Any:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for what was launched."""
+    """Wait for all launched kernels."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
-    """Bytes per second read and written by a copy."""
+    """Return the bytes per second that a copy reads and writes."""
     source = torch.empty(num_bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     target.copy_(source)
@@ -105,14 +105,14 @@ def step_bytes(model: Any, num_rows: int, num_attended: float) -> float:
 
 
 async def sample_all(engine: TorchEngine, vocab_size: int, num_rows: int, num_new: int) -> None:
-    """One completion per row, none of which stops early."""
+    """Sample one completion per row; none stops early."""
     rows = torch.randint(vocab_size, (num_rows, NUM_PROMPT_TOKENS), generator=torch.Generator().manual_seed(1))
     params = [SamplingParams(max_new_tokens=num_new, seed=seed) for seed in range(num_rows)]
     await asyncio.gather(*(engine.generate(row, p) for row, p in zip(rows.tolist(), params, strict=True)))
 
 
 def engine_speed(model: Any, num_rows: int, num_new: int, *, is_fixed: bool) -> float:
-    """Sampled tokens per second, prompts included in the time, after a round that records the graphs."""
+    """Return sampled tokens per second, prompts included in the time, after a round that records the graphs."""
     engine = TorchEngine(
         model,
         num_slots=num_rows,
@@ -130,7 +130,7 @@ def engine_speed(model: Any, num_rows: int, num_new: int, *, is_fixed: bool) -> 
 
 
 def measure_engine(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    """Rows of the first table."""
+    """Return the rows of the first table."""
     bandwidth = copy_bandwidth(device, options.copy_mb << 20)
     rows: list[dict[str, Any]] = []
     for shape in options.shapes:
@@ -147,7 +147,7 @@ def measure_engine(options: argparse.Namespace, device: torch.device) -> list[di
 
 
 def measure_run(options: argparse.Namespace) -> dict[str, Any]:
-    """Train a recipe; its curve."""
+    """Train a recipe and return its curve."""
     with tempfile.TemporaryDirectory() as folder:
         config = apply_overrides(load_recipe(options.recipe), options.overrides)
         start = time.perf_counter()
@@ -166,7 +166,7 @@ def measure_run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_vllm(options: argparse.Namespace) -> list[dict[str, Any]] | str:
-    """vLLM in this process on the same shapes, or why not."""
+    """Measure vLLM in this process on the same shapes, or return the reason why it cannot run."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed here"
     from vllm import LLM
@@ -194,7 +194,7 @@ def measure_vllm(options: argparse.Namespace) -> list[dict[str, Any]] | str:
 
 
 def attempt(what: str, measure: Callable[[], Any]) -> Any:
-    """A part's result, or its error: one part that fails must not cost the others, which took the GPU's time."""
+    """Return a part's result, or its error, so that a part that fails does not stop the others."""
     try:
         return measure()
     except Exception as error:

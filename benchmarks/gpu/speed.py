@@ -46,7 +46,7 @@ GIB = 2**30
 FOLDER_SECONDS_PER_GIB = 10.0
 PLAN_ERROR = 0.15
 SAMPLING_LIMIT, READING_LIMIT, TRAINING_LIMIT = 3.0, 5.0, 4.0
-"""Times the seconds that bandwidth, or one large matrix multiplication, would allow."""
+"""Limits, as multiples of the seconds that bandwidth, or one large matrix multiplication, would allow."""
 
 
 def _limit(device: torch.device, limit: float) -> float:
@@ -54,7 +54,7 @@ def _limit(device: torch.device, limit: float) -> float:
 
 
 def sampling(device: torch.device, shape: str) -> Iterator[Row]:
-    """Seconds a sampled token takes, over what the memory's bandwidth allows."""
+    """Measure the seconds of a sampled token, divided by those that the memory's bandwidth allows."""
     is_gpu = device.type == "cuda"
     num_new = 192 if is_gpu else 8
     model, bandwidth = build(shape, device), copy_bandwidth(device, 2**30 if is_gpu else 2**23)
@@ -70,7 +70,7 @@ def sampling(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def reading(device: torch.device, shape: str) -> Iterator[Row]:
-    """Reading the prompts of ten-turn episodes in sessions, over one large matrix multiplication's time."""
+    """Measure reading the prompts of ten-turn episodes in sessions, relative to one large matrix multiplication."""
     num_rows, num_turns, turn = (16, 10, 256) if device.type == "cuda" else (2, 3, 8)
     model, vocab = build(shape, device), SHAPES[shape]["vocab_size"]
     engine = TorchEngine(model, num_slots=num_rows, max_context_tokens=num_turns * (turn + 2), max_prefill_tokens=16384)
@@ -103,7 +103,7 @@ def reading(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def training(device: torch.device, shape: str) -> Iterator[Row]:
-    """An optimizer step: time over one large matrix multiplication's, and peak memory against the plan."""
+    """Measure an optimizer step: time relative to a large matrix multiplication, and peak memory to the plan."""
     is_gpu = device.type == "cuda"
     groups, prompt, turns, turn, size = (2, 512, 10, 160, 8192) if is_gpu else (1, 16, 2, 8, 64)
     shape = "1.5B" if is_gpu else shape
@@ -145,7 +145,7 @@ def _against_plan(name: str, run: TrainConfig, shape: str, peak: int) -> Row:
 
 
 def publication(device: torch.device, shape: str) -> Iterator[Row]:
-    """Weights written for servers: the whole model in a folder, and adapters alone."""
+    """Measure writing weights for servers: the whole model in a folder, and adapters alone."""
     model = add_lora(build(shape, device), LoraSettings(rank=16), 0)
     for what, save in (
         ("folder", lambda path: plain_model(model).save_pretrained(path)),
@@ -163,7 +163,7 @@ def publication(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def sharding(device: torch.device, shape: str) -> Iterator[Row]:
-    """FSDP2 on one rank, stepped in a thread as async training is: its gradient against the plain model's."""
+    """Compare the gradient of FSDP2 on one rank, in a thread as in async training, with the plain model's."""
     config = LossConfig(tokens_per_microbatch=2048)
     samples = episodes(1, 16, 2, 8, SHAPES[shape]["vocab_size"])
     gradients: list[torch.Tensor] = []
@@ -187,7 +187,7 @@ def sharding(device: torch.device, shape: str) -> Iterator[Row]:
 
 
 def real_model(device: torch.device, shape: str) -> Iterator[Row]:
-    """SmolLM2 trained for ten steps, where it is here and there is a GPU: held-out success must rise."""
+    """Train SmolLM2 for ten steps, if it is installed and there is a GPU: held-out success must rise."""
     name = "SmolLM2, ten steps: success before less after"
     if device.type != "cuda" or cached_model("smollm2") is None:
         yield skipped(name, "needs a GPU and agentgym model import smollm2")

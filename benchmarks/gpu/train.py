@@ -135,7 +135,7 @@ def step_seconds(model: Any, samples: Sequence[TrainingSample], config: LossConf
 
 
 def measure_step(shape: str, device: torch.device, options: argparse.Namespace, **arm: str) -> dict[str, Any]:
-    """One row of the table: a shape, its trained weights, a layout, a precision."""
+    """Return one row of the table: a shape, its trained weights, a layout, a precision."""
     is_lora = arm["weights"] == "lora"
     model = add_lora(build(shape, device).float(), LoraSettings(rank=16 if is_lora else 0), 0)
     samples = episodes(options.groups, options.prompt, options.turns, options.turn, SHAPES[shape]["vocab_size"])
@@ -167,7 +167,7 @@ def measure_step(shape: str, device: torch.device, options: argparse.Namespace, 
 
 
 def measure_steps(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    """Rows of the first table; one that fails, for want of memory perhaps, costs no other."""
+    """Return the rows of the first table. A row that fails, perhaps for lack of memory, does not stop the others."""
     rows = []
     for shape in options.shapes:
         for precision in ("bfloat16", "float32"):

@@ -4,7 +4,7 @@
 
 Every curve gives the processor seconds of one unit of work at several sizes, the median of ``--rounds``. Its exponent
 is the slope of a straight line through the logarithms of the upper half of the sizes: 1 is linear, 2 quadratic. The
-lower half is left out, since costs that do not grow, such as the first call's, bend it.
+lower half is left out, since constant costs, such as those of the first call, bend it.
 
 The model has 0.8 M parameters and random weights. ``--output`` is a path without suffix: numbers go to ``.json``, the
 table to ``.md`` and the curves to ``.svg``, which needs matplotlib.
@@ -371,7 +371,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10, help="training steps by which ranks are compared")
-    parser.add_argument("--tiny", action="store_true", help="the two smallest sizes of each, to see that it works")
+    parser.add_argument(
+        "--tiny", action="store_true", help="only the two smallest sizes of each curve, as a test of the script"
+    )
     parser.add_argument("--output", type=Path, help="without suffix")
     given = parser.parse_args()
     torch.set_num_threads(1)

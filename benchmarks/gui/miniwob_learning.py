@@ -50,7 +50,7 @@ UNTRAINED, WARM = -1, 0
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make every run that is missing."""
+    """Run everything that has not finished yet."""
     for seed in options.seeds:
         config = replace(apply_overrides(load_recipe(RECIPE), options.overrides), seed=seed)
         start = options.runs / f"start-{seed}"
@@ -69,7 +69,7 @@ def run_once(config: TrainConfig, run_dir: Path) -> None:
 
 
 async def play_untrained(config: TrainConfig, start: Path, folder: Path) -> None:
-    """The held-out tasks with the model as it was made; the trainer evaluates from the warm start on."""
+    """Evaluate the untrained model on the held-out tasks; the trainer evaluates from the warm start on."""
     if (folder / "eval" / "summary.json").exists():
         return
     _, tokenizer = load_model(start / "model")
@@ -118,7 +118,7 @@ def counts(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def result(start: Path, folder: Path, seed: int) -> dict[str, Any]:
-    """The results of one run."""
+    """Return the results of one run."""
     config = load_config(folder / "config.json")
     metrics = [row for row in read_json_lines(folder / "metrics.jsonl") if row["phase"] == "rl"]
     curve = {at: counts(path) for at, path in evaluations(start, folder, config.num_steps).items()}
@@ -155,7 +155,7 @@ def rises(rows: Sequence[Mapping[str, Any]], task: str) -> int:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Held-out success per task as a Markdown table."""
+    """Return held-out success per task as a Markdown table."""
     curve = pooled(rows)
     last = max(curve)
 
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--runs", type=Path, default=Path("runs/miniwob-learning"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
-    parser.add_argument("--commit", default="", help="commit the runs were made at, if it is not the present one")
+    parser.add_argument("--commit", default="", help="commit of the runs, if it is not the current one")
     parser.add_argument("overrides", nargs="*", help="key=value of the recipe")
     options = parser.parse_intermixed_args()
     run(options) if options.command == "run" else report(options)

@@ -30,12 +30,12 @@ NUM_FUZZED = 12  # actions of a fuzzing agent, unless the episode ends before
 
 
 def make_env() -> MiniWoBEnv:
-    """As it comes, but for a busy machine."""
+    """Make the environment with default arguments, except for limits that suit a busy machine."""
     return MiniWoBEnv(pool=PATIENT)
 
 
 def play(env: MiniWoBEnv, number: int) -> Recording:
-    """Record an episode: an even one by a fuzzing agent, the tasks in turn, an odd one by a scripted policy."""
+    """Record an episode, tasks in turn: even ones by a fuzzing agent, odd ones by a scripted policy."""
     if number % 2:
         names = tuple(SOLVERS)
         return record(env, f"{names[number // 2 % len(names)]}-{number}", MiniWoBEnv.oracle)
@@ -44,12 +44,12 @@ def play(env: MiniWoBEnv, number: int) -> Recording:
 
 
 def again(env: MiniWoBEnv, recording: dict[str, Any]) -> list[str]:
-    """In the other process: a recording as JSON in, differences out."""
+    """Replay a recording, given as JSON, in the other process and return the differences."""
     return differences(env, Recording.from_json(recording))
 
 
 def measure(num_episodes: int, num_envs: int) -> dict[str, Any]:
-    """Record here, replay there."""
+    """Record in this process, and replay in another."""
     recordings = side_by_side(make_env, play, range(num_episodes), num_envs)
     done = subprocess.run(
         [sys.executable, __file__, "--replay", "--envs", str(num_envs)],

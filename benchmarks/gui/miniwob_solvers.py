@@ -26,11 +26,11 @@ MAX_TURNS = 60
 
 
 def play(env: MiniWoBEnv, task: str) -> tuple[float, int, str]:
-    """One episode of the scripted policy: the page's raw reward, the turns, and what went wrong."""
+    """Play one episode by the scripted policy; return the page's raw reward, the turns and the error."""
     try:
         recording = record(env, task, MiniWoBEnv.oracle, MAX_TURNS)
     except EnvError:
-        raise  # the infrastructure's failure says nothing of the policy
+        raise  # an infrastructure failure says nothing about the policy
     except Exception as error:  # the policy's own
         return 0.0, env.turn, f"{type(error).__name__}: {error}"
     raw = env.raw_reward or 0.0
@@ -38,7 +38,7 @@ def play(env: MiniWoBEnv, task: str) -> tuple[float, int, str]:
 
 
 def measure(names: Sequence[str], num_seeds: int, num_envs: int) -> dict[str, Any]:
-    """Every policy on the seeds from 0: how many were solved, the turns it took, and what went wrong where."""
+    """Run every policy on the seeds from 0; return its successes, turns and errors."""
     jobs = [f"{name}-{seed}" for name in names for seed in range(num_seeds)]
     played = dict(
         zip(

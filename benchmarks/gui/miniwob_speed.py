@@ -2,10 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_speed.py --out benchmarks/gui/miniwob-speed.json
 
-Each way plays the same episodes of ``--tasks``, by scripted policies, in turns in the same run.
+Each way plays the same episodes of ``--tasks``, by scripted policies, alternating in the same run.
 
-* ``kept pages``: our environment as it is, which begins most tasks anew on a page that is open; one environment, and
-  ``--parallel`` of them, each with all tasks, or with one of its own.
+* ``kept pages``: our environment with its defaults, which begins most tasks on a page that is already open; one
+  environment, and ``--parallel`` of them, each with all tasks, or with one task of its own.
 * ``fresh contexts``: our environment with a fresh browser context for each episode.
 * ``relaunch``: a new browser for each episode, as BrowserGym and others do at ``reset``, by Playwright's own calls; the
   page, the start of the episode and the clicks are the same, and ``aria_snapshot`` is the observation.
@@ -69,7 +69,7 @@ async def play_many(envs: Sequence[MiniWoBEnv], tasks: Sequence[str], times: Tim
 
 
 async def open_page(playwright: Playwright, proxy_url: str, url: str) -> Page:
-    """A page in a browser of its own on which an episode has begun, looked at once."""
+    """Open a page in a new browser, begin an episode on it, and observe it once."""
     browser = await launched(playwright)
     context = await browser.new_context(viewport={"width": 332, "height": 214}, proxy={"server": proxy_url})
     page = await context.new_page()
@@ -80,14 +80,14 @@ async def open_page(playwright: Playwright, proxy_url: str, url: str) -> Page:
 
 
 async def click(page: Page) -> None:
-    """A click, what is seen then, and the outcome."""
+    """Click, observe the page, and read the outcome."""
     await page.mouse.click(80, 130)
     await page.locator("body").aria_snapshot()
     await page.evaluate("[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]")
 
 
 async def relaunch_many(playwright: Playwright, names: Sequence[str], times: Times) -> float:
-    """A new browser for each episode; a click on the page's middle stands for the policy's actions."""
+    """Play each episode in a new browser; clicks on the middle of the page replace the policy's actions."""
     env, network = MiniWoBEnv(), EpisodeNetwork()
     await network.start()
     began = time.perf_counter()
@@ -105,7 +105,7 @@ async def relaunch_many(playwright: Playwright, names: Sequence[str], times: Tim
 async def measure(
     names: Sequence[str], num_episodes: int, num_relaunches: int, num_parallel: int, num_rounds: int
 ) -> Any:
-    """All ways, round by round, so that what else the machine does hits all alike."""
+    """Measure all ways, round by round, so that other load on the machine affects all of them equally."""
     pool = {"num_kept": num_parallel * len(names), "contexts_per_browser": 2 * num_parallel * len(names)}
     envs, fresh = [MiniWoBEnv(pool=pool) for _ in range(num_parallel)], FreshContexts()
     tasks = [f"{names[number % len(names)]}-{number}" for number in range(num_episodes)]

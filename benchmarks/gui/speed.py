@@ -2,10 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/gui/speed.py --out benchmarks/gui/results.json
 
-Each way plays the same episodes, in turns in the same run: open a page of three elements, click a button 5 times.
+Each way plays the same episodes, alternating in the same run: open a page of three elements, click a button 5 times.
 
 * ``pool``: our environments, one after the other; then ``--parallel`` at a time.
-* ``pool, a policy thinks``: the same with half a second between resets and clicks, in which contexts are made ready.
+* ``pool, a policy thinks``: the same with half a second between resets and clicks, during which contexts are opened in
+  advance.
 * ``fresh context``: Playwright's own calls, a new context of a running browser for each episode.
 * ``relaunch``: Playwright's own calls, a new browser for each episode, as BrowserGym and others do at ``reset``.
 
@@ -63,7 +64,7 @@ class CountEnv(GuiEnv):
 
 
 async def timed(times: list[float], work: Coroutine[Any, Any, Any]) -> Any:
-    """Await it and note how long it took, in milliseconds."""
+    """Await a call and append its duration in milliseconds."""
     began = time.perf_counter()
     try:
         return await work
@@ -72,7 +73,7 @@ async def timed(times: list[float], work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def play_ours(env: GuiEnv, times: Times) -> None:
-    """One episode of ours."""
+    """Play one episode in our environment."""
     await timed(times["reset_ms"], env.areset(seed=0))
     for _ in range(NUM_CLICKS):
         ended = (await timed(times["click_ms"], env.astep("click: more")))[2]
@@ -80,20 +81,20 @@ async def play_ours(env: GuiEnv, times: Times) -> None:
 
 
 async def click(page: Page) -> None:
-    """A click as Playwright's users write it."""
+    """Click as users of Playwright do."""
     await page.get_by_role("button").click()
     await page.locator("body").aria_snapshot()
 
 
 async def play_page(page: Page, times: Times) -> None:
-    """The clicks of one episode in a page that is open."""
+    """Click as often as one episode does, in a page that is open."""
     for _ in range(NUM_CLICKS):
         await timed(times["click_ms"], click(page))
     assert await page.title() == str(NUM_CLICKS)
 
 
 async def open_page(browser: Browser, url: str) -> Page:
-    """A page in a context of its own, looked at once."""
+    """Open a page in a new context, and observe it once."""
     page = await (await browser.new_context()).new_page()
     await page.goto(url)
     await page.locator("body").aria_snapshot()
@@ -101,13 +102,13 @@ async def open_page(browser: Browser, url: str) -> Page:
 
 
 async def launched(playwright: Playwright) -> Browser:
-    """Chromium with our flags, but for the proxy."""
+    """Launch Chromium with our flags, except for the proxy."""
     words = [flag for flag in flags(js_heap_mb=512, viewport=(1024, 768)) if "proxy" not in flag]
     return await playwright.chromium.launch(executable_path=find_chromium(), args=words)
 
 
 async def run_for(num_episodes: int, play: Play, times: Times) -> float:
-    """Episodes one after the other; episodes per second."""
+    """Play episodes one after the other; return episodes per second."""
     began = time.perf_counter()
     for _ in range(num_episodes):
         await play(times)
@@ -115,7 +116,7 @@ async def run_for(num_episodes: int, play: Play, times: Times) -> float:
 
 
 async def serve() -> asyncio.Server:
-    """The same page on a port, for Playwright's own calls."""
+    """Serve the same page on a port, for Playwright's own calls."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -131,19 +132,19 @@ async def serve() -> asyncio.Server:
 
 
 class Ways:
-    """The ways to play an episode; each notes its times."""
+    """The ways to play an episode; each records its times."""
 
     def __init__(self, playwright: Playwright, running: Browser, url: str, num_parallel: int) -> None:
         self._playwright, self._running, self._url = playwright, running, url
         self._envs = [CountEnv() for _ in range(num_parallel)]
 
     async def in_pool(self, times: Times) -> None:
-        """Ours."""
+        """Play in our environment."""
         await play_ours(self._envs[0], times)
         await self._envs[0].aend_episode()
 
     async def with_a_policy(self, times: Times) -> None:
-        """Ours, with a policy that takes its time."""
+        """Play in our environment, with a policy that takes half a second per action."""
         await timed(times["reset_ms"], self._envs[0].areset(seed=0))
         await asyncio.sleep(_THINKS_S)
         await timed(times["click_ms"], self._envs[0].astep("click: more"))
@@ -151,20 +152,20 @@ class Ways:
         await asyncio.sleep(_THINKS_S)
 
     async def in_context(self, times: Times) -> None:
-        """Playwright's calls in a new context."""
+        """Play by Playwright's calls in a new context."""
         page = await timed(times["reset_ms"], open_page(self._running, self._url))
         await play_page(page, times)
         await page.context.close()
 
     async def in_browser(self, times: Times) -> None:
-        """Playwright's calls in a new browser."""
+        """Play by Playwright's calls in a new browser."""
         page = await timed(times["reset_ms"], self._open_in_new_browser())
         await play_page(page, times)
         assert page.context.browser is not None
         await page.context.browser.close()
 
     async def side_by_side(self, num_episodes: int) -> float:
-        """Ours, several at a time; episodes per second."""
+        """Play several of our environments at a time; return episodes per second."""
         began = time.perf_counter()
         per_env = -(-num_episodes // len(self._envs))
 
@@ -185,7 +186,7 @@ class Ways:
 
 
 async def measure(num_episodes: int, num_relaunches: int, num_parallel: int, num_rounds: int) -> dict[str, Any]:
-    """All ways, round by round, so that what else the machine does hits all alike."""
+    """Measure all ways, round by round, so that other load on the machine affects all of them equally."""
     names = ("pool", "pool, a policy thinks", "fresh context", "relaunch")
     times: dict[str, Times] = {name: {"reset_ms": [], "click_ms": []} for name in names}
     together = f"pool, {num_parallel} at a time"
@@ -196,7 +197,7 @@ async def measure(num_episodes: int, num_relaunches: int, num_parallel: int, num
         running = await launched(playwright)
         ways = Ways(playwright, running, url, num_parallel)
         plays = dict(zip(names, (ways.in_pool, ways.with_a_policy, ways.in_context, ways.in_browser), strict=True))
-        for play in plays.values():  # what is done once
+        for play in plays.values():  # warm up
             await play({"reset_ms": [], "click_ms": []})
         for _ in range(num_rounds):
             for name, play in plays.items():

@@ -36,7 +36,7 @@ def run_once(config: TrainConfig, run_dir: Path) -> None:
 
 
 def run_seed(recipe: TrainConfig, seed: int, estimators: list[str], out: Path) -> list[dict[str, Any]]:
-    """One warm start and a run per estimator; gives a row each."""
+    """Run one warm start and one training per estimator; return a row for each."""
     start_dir = out / f"start-{seed}"
     run_once(replace(recipe, seed=seed, num_steps=0), start_dir)
     rows = []
@@ -73,12 +73,12 @@ def run_seed(recipe: TrainConfig, seed: int, estimators: list[str], out: Path) -
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95 % interval over seeds."""
+    """Return the mean and the half-width of its 95 % interval over seeds."""
     return fmean(values), T_95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def table(rows: list[dict[str, Any]], estimators: list[str]) -> str:
-    """The result as a Markdown table."""
+    """Return the result as a Markdown table."""
     lines = ["| estimator | success before RL | success after RL | gain | turns after |", "|---|---|---|---|---|"]
     for estimator in estimators:
         mine = [row for row in rows if row["estimator"] == estimator]

@@ -33,7 +33,7 @@ IMPOSSIBLE = Message("assistant", "", (ToolCall("take", {"object": "mug 9", "rec
 
 
 def recorded(env: Env, num_tasks: int) -> list[list[Message]]:
-    """One episode's actions for each of the first tasks."""
+    """Record one episode's actions for each of the first tasks."""
     rng = np.random.default_rng(0)
     episodes = []
     for index in range(num_tasks):
@@ -54,7 +54,7 @@ def recorded(env: Env, num_tasks: int) -> list[list[Message]]:
 
 
 def steps_per_s(env: Env, episodes: list[list[Message]]) -> float:
-    """Steps of the recorded episodes a second, resets not counted."""
+    """Return steps of the recorded episodes per second, without resets."""
     seconds, num_steps = 0.0, 0
     for index, actions in enumerate(episodes):
         env.reset(options={"task": index})
@@ -67,7 +67,7 @@ def steps_per_s(env: Env, episodes: list[list[Message]]) -> float:
 
 
 def resets_per_s(env: Env, split: str, num_tasks: int) -> float:
-    """Resets a second, each to another task."""
+    """Return resets per second, each to another task."""
     tasks = [env.tasks(split)[index] for index in range(num_tasks)]
     began = time.perf_counter()
     for task in tasks:
@@ -76,7 +76,7 @@ def resets_per_s(env: Env, split: str, num_tasks: int) -> float:
 
 
 def state_key_us(env: Env, episodes: list[list[Message]]) -> float:
-    """Microseconds of one state key, over the states of some episodes."""
+    """Return the microseconds of one state key, over the states of some episodes."""
     seconds, num_keys = 0.0, 0
     for index, actions in enumerate(episodes[:50]):
         env.reset(options={"task": index})
@@ -109,7 +109,7 @@ def household(num_tasks: int, num_rounds: int, **knobs: Any) -> dict[str, Any]:
 
 
 def gold_lengths(num_tasks: int) -> dict[str, Any]:
-    """Turns the gold policy takes for the first test tasks; it must win each."""
+    """Return the turns of the gold policy on the first test tasks; it must win each."""
     env = make("agentgym/Household-v0")
     lengths = []
     for task in env.tasks("test")[:num_tasks]:
@@ -125,7 +125,7 @@ def gold_lengths(num_tasks: int) -> dict[str, Any]:
 
 
 def alfworld(data_dir: Path) -> dict[str, Any]:
-    """The real engine: each game loaded once, then begun again, then played by its walkthrough or planner."""
+    """Measure the real engine: load each game once, begin it again, and play it by its walkthrough or planner."""
     env = make("agentgym/ALFWorld-v0", data_dir=data_dir, max_turns=200, interface="text")
     loads: list[float] = []
     restarts: list[float] = []
@@ -156,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the household.")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--alfworld-data", type=Path)
-    parser.add_argument("--tasks", type=int, default=400, help="whose episodes are played")
+    parser.add_argument("--tasks", type=int, default=400, help="tasks whose episodes are played")
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     results: dict[str, Any] = json.loads(args.output.read_text()) if args.output and args.output.is_file() else {}
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux tells it."""
+    """Return the processor's name as Linux reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     return next(

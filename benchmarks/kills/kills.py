@@ -1,13 +1,13 @@
-"""Kill runs with ``kill -9`` at random moments, resume them, and compare with runs that nothing interrupted.
+"""Kill runs with ``kill -9`` at random moments, resume them, and compare them with uninterrupted runs.
 
     python benchmarks/kills/kills.py --output benchmarks/kills/results
     python benchmarks/kills/kills.py --kills 2 --kinds sync eval --output OUT
 
-Each run is killed again and again until it ends by itself or has been killed ``MOST_A_RUN`` times; then it is let go on
-to its end. What must hold:
+Each run is killed again and again until it ends by itself or has been killed ``MOST_A_RUN`` times; then it runs to its
+end. These must hold:
 
 * ``sync``: training ends in the same weights, bit for bit, with the same episodes, token by token.
-* ``branches``, ``hints``: so does training with rollout strategies, with all that they remember.
+* ``branches``, ``hints``: so does training with rollout strategies, including their state.
 * ``async``: each group of rollouts is trained on once, each step is in the metrics once, and no token is older than the
   bound. Weights depend on the order of arrival there.
 * ``ray``: training on a Ray cluster of this machine, whose trainer is killed, ends in the weights of a run without Ray.
@@ -79,13 +79,13 @@ TRAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of run: how its folder is prepared, what starts or resumes it, and how it is compared."""
+    """A kind of run: how to prepare its folder, to start or resume it, and to compare it."""
 
     prepare: Callable[[Path], None]
     command: Callable[[Path], list[str]]
     is_done: Callable[[Path], bool]
     differs: Callable[[Path, Path], str]
-    """Says how a killed run's folder differs from the other, empty if not as it should not."""
+    """Description of how a killed run's folder differs from the uninterrupted one; empty if they agree."""
 
 
 def _train_config(kind: str) -> TrainConfig:
@@ -178,7 +178,7 @@ def _eval_differs(killed: Path, whole: Path) -> str:
 
 @contextmanager
 def warm_python(folder: Path) -> Iterator[str]:
-    """The address of a process that forks runs."""
+    """Return the address of a process that forks runs."""
     address = str(folder / "socket")
     paths = os.pathsep.join([str(ROOT), str(TESTKIT.parent)])
     server = subprocess.Popen(
@@ -202,7 +202,7 @@ def start(address: str, arguments: list[str], log: Path) -> Command:
 
 
 def finish(address: str, kind: Kind, folder: Path, log: Path) -> float:
-    """Let a run go on to its end; return the seconds that took."""
+    """Wait for the end of a run; return the seconds that it took."""
     began = time.monotonic()
     code = start(address, kind.command(folder), log).wait()
     if code or not kind.is_done(folder):
@@ -229,7 +229,7 @@ def kill_at_random(address: str, kind: Kind, folder: Path, log: Path, longest_s:
 
 
 def attack(name: str, num_kills: int, address: str, scratch: Path, seed: int) -> dict[str, Any]:
-    """Kill runs of a kind until there have been enough kills."""
+    """Kill runs of a kind until there are enough kills."""
     kind = evaluation() if name == "eval" else training(name)
     whole, log = scratch / name / "whole", scratch / f"{name}.log"
     reference = training("ray, alone") if name == "ray" else kind
@@ -240,7 +240,7 @@ def attack(name: str, num_kills: int, address: str, scratch: Path, seed: int) ->
         kind.prepare(again)
         longest_s = finish(address, kind, again, log)
         if difference := kind.differs(again, whole):
-            raise SystemExit(f"a run on Ray that nothing interrupted differs: {difference}")
+            raise SystemExit(f"an uninterrupted run on Ray differs: {difference}")
     rng = Random(f"{seed} {name}")
     killed, num_runs, wrong = 0, 0, []
     while killed < num_kills:
@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200, help="in all")
     parser.add_argument("--kinds", nargs="+", choices=list(SHARES), default=list(SHARES))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, required=True, help="without its ending; .json and .md are written")
+    parser.add_argument("--output", type=Path, required=True, help="path without suffix; .json and .md are written")
     args = parser.parse_args()
     total = sum(SHARES[name] for name in args.kinds)
     with tempfile.TemporaryDirectory() as scratch, warm_python(Path(scratch)) as address:

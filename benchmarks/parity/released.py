@@ -145,7 +145,7 @@ def _definitions(tree: ast.Module) -> list[tuple[str, ast.stmt]]:
 
 
 def _drop_annotations(node: ast.AST) -> None:
-    """Annotations name classes that the namespace has not."""
+    """Remove annotations, since they name classes that the namespace lacks."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         node.returns = None
     if isinstance(node, ast.arg):

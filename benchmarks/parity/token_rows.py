@@ -33,11 +33,11 @@ class TokenRows:
     """Turn of each token in its row, from 0; 0 where masked."""
     advantage: Tensor
     logprob: Tensor
-    """Of the policy that is trained."""
+    """Log-probabilities under the policy that is trained."""
     old: Tensor
-    """Of the policy before the update."""
+    """Log-probabilities under the policy before the update."""
     rollout: Tensor
-    """Of the engine."""
+    """Log-probabilities from the engine."""
     reference: Tensor
     entropy: Tensor
 
@@ -50,7 +50,7 @@ class TokenRows:
         return TokenRows(mask=mask, turn=torch.zeros_like(self.turn[rows]), **named)
 
     def frozen(self) -> FrozenTokens:
-        """Return what our code knows of the sampled tokens before the update."""
+        """Return our code's data on the sampled tokens before the update."""
         return FrozenTokens(
             logprob=self.logprob[self.mask], logprob_old=self.old[self.mask], entropy=self.entropy[self.mask]
         )

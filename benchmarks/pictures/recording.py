@@ -37,7 +37,7 @@ text { font: 12px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; 
 
 
 def record(command: list[str]) -> list[tuple[float, str]]:
-    """Return the lines that a command shows on a terminal, each with the seconds after which it stood there.
+    """Return the lines that a command shows on a terminal, each with the second at which it appeared.
 
     Raises:
         SystemExit: the command fails.
@@ -115,7 +115,9 @@ def svg(command: list[str], lines: list[tuple[float, str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--lines", type=int, default=40, help="show at most so many, the first and the last ones")
+    parser.add_argument(
+        "--lines", type=int, default=40, help="show at most this many lines, the first and the last ones"
+    )
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     lines = without_repeats(record(given.command))

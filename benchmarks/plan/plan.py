@@ -28,37 +28,37 @@ from traces import EngineCost, EpisodeTrace, Recording, TurnTrace
 
 HERE = Path(__file__).parent
 CHUNK = 10
-"""Tokens that the simulator takes for one, at ten times the cost: as exact at this size, and ten times as fast."""
+"""Tokens that the simulator treats as one, at ten times the cost; as exact at this size, and ten times as fast."""
 NUM_PARAMETERS = 1_543_714_304
-"""Qwen2.5-1.5B."""
+"""Parameters of Qwen2.5-1.5B."""
 GPUS = (1, 8, 64, 256, 1000)
 SIMULATED = (1, 8, 64)
-"""Beyond, eight GPUs are repeated; what does not grow with them is computed."""
+"""Simulated numbers of GPUs. Larger ones repeat the result of eight; figures that do not scale are computed."""
 GROUPS_PER_GPU, GROUP_SIZE, NUM_STEPS = 2, 8, 5
 ENVS_PER_ENGINE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Assumed: an H100 SXM by its data sheet, and what share of it each kind of work gets."""
+    """Assumed device: an H100 SXM by its data sheet, and the share of it that each kind of work reaches."""
 
     bandwidth_bytes_per_s: float = 0.6 * 3.35e12
     bf16_flops: float = 0.4 * 989e12
     fp32_flops: float = 0.6 * 67e12
     tick_overhead_s: float = 0.001
     network_bytes_per_s: float = 50e9
-    """Of one GPU, to others on other machines."""
+    """Bandwidth of one GPU to other machines."""
     shared_disk_bytes_per_s: float = 10e9
-    """Of the storage that all machines read weights from."""
+    """Bandwidth of the storage from which all machines read weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Assumed: ALFWorld in the midst of training, each turn with a prompt of its own (``context.policy=window``)."""
+    """Assumed workload: ALFWorld in the middle of training, with a prompt per turn (``context.policy=window``)."""
 
     success: float = 0.5
     success_turns: tuple[int, int] = (8, 24)
-    """Turns of an episode that ends well, uniform; the others use all they have."""
+    """Turns of a successful episode, uniform; others use all their turns."""
     max_turns: int = 50
     prompt_tokens: int = 700
     sampled_tokens: int = 60
@@ -91,7 +91,7 @@ def measured() -> dict[str, float]:
 def recording(
     work: Workload, device: Device, found: dict[str, float], *, train_flops: float, trainers: float
 ) -> Recording:
-    """The workload as the simulator takes it.
+    """Return the workload as the simulator reads it.
 
     Args:
         train_flops: of one GPU in training.
@@ -121,19 +121,19 @@ def _episode(work: Workload, rng: np.random.Generator, found: dict[str, float]) 
 
 
 def transfer_s(device: Device, num_engines: int) -> dict[str, float]:
-    """Seconds until all engines have new weights in bfloat16: broadcast, or each from a shared folder."""
+    """Return the seconds until all engines have new weights in bfloat16: broadcast, or each from a shared folder."""
     size = 2 * NUM_PARAMETERS
     return {"nccl": size / device.network_bytes_per_s, "folder": num_engines * size / device.shared_disk_bytes_per_s}
 
 
 def split(num_gpus: int, train_share: float) -> tuple[int, int]:
-    """GPUs that sample and that train; one GPU does both in turn."""
+    """Return the GPUs that sample and those that train; one GPU does both in turn."""
     trainers = min(num_gpus - 1, max(1, round(num_gpus * train_share)))
     return (num_gpus - trainers, trainers) if num_gpus > 1 else (1, 1)
 
 
 def row(num_gpus: int, mode: Mode, staleness: int, train_share: float, train_flops: float, name: str) -> dict[str, Any]:
-    """One arrangement, played through."""
+    """Simulate one arrangement and return its row."""
     device, work, found = Device(), Workload(), measured()
     simulated = num_gpus if num_gpus in SIMULATED else 8
     times = num_gpus / simulated
@@ -163,7 +163,7 @@ def row(num_gpus: int, mode: Mode, staleness: int, train_share: float, train_flo
 
 
 def plan() -> list[dict[str, Any]]:
-    """All arrangements: the trainer as it is, and one in bfloat16, at the split that brings most on eight GPUs."""
+    """Return all arrangements: the trainer as it is, and one in bfloat16, at the fastest split of eight GPUs."""
     rows = []
     for name, flops in (("float32", Device().fp32_flops), ("bfloat16", Device().bf16_flops)):
         tried = [(row(8, "async", 1, k / 8, flops, name)["episodes_per_hour"], k / 8) for k in range(1, 8)]
@@ -176,7 +176,7 @@ def plan() -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The plan as Markdown."""
+    """Return the plan as Markdown."""
     lines = [
         "| trainer | GPUs | sampling + training | mode | episodes per hour | a step, s | engines busy | trainer busy "
         "| staleness | cores: environments | cores: playing | cores: search "
@@ -196,7 +196,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def measure() -> dict[str, Any]:
-    """Processor seconds that the playing process spends on a turn: render, parse, and a cheap environment's step."""
+    """Return the processor seconds of a turn in the rollouts' process: render, parse, and step a cheap environment."""
     from agentgym.registry import make
     from agentgym.render.chat import ChatRenderer
     from agentgym.rollout.agent import DemonstrationAgent

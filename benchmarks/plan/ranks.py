@@ -66,11 +66,11 @@ TOKENS_PER_MICROBATCH, PROMPT, SAMPLED = 1024, 32, 224
 """Most tokens are sampled, as the plan assumes: the head is applied to sampled tokens alone."""
 NUM_GROUPS, GROUP_SIZE = 4, 4
 COUNTED = ("weights", "gradients", "optimizer", "gathered", "activations", "logits")
-"""Parts of the plan that an update holds."""
+"""Parts of the plan that an update needs."""
 
 
 class FakeRanks(Ranks):
-    """Rank 0 of some whose objects are all like its own."""
+    """Rank 0 of several ranks whose objects all equal its own."""
 
     def gathered(self, value: Any) -> list[Any]:
         return [copy.deepcopy(value) for _ in range(self.count)]

@@ -4,7 +4,7 @@
     python benchmarks/recipes/measure.py --recipe household-demo --output OUT.json
     python benchmarks/recipes/measure.py --recipe household-demo --seeds 0 --output OUT.json -- num_steps=1
 
-Every run is a process of its own. Its processor time is what the operating system counted: start, warm start, RL and
+Every run is a separate process. Its processor time is that of the operating system: start, warm start, RL and
 all evaluations. Seconds of RL are those by the clock of the run's own steps, which are the same on a quiet machine.
 """
 
@@ -44,7 +44,7 @@ def measure(recipe: str, seed: int, changes: Sequence[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train with every seed, print, and write what was asked for."""
+    """Train with every seed, print, and write the requested files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

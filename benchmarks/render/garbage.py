@@ -113,8 +113,8 @@ def as_markdown(rows: list[dict[str, object]], said: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=1_000_000, help="characters of a text")
-    parser.add_argument("--output", type=Path, required=True, help="without its ending; .json and .md are written")
+    parser.add_argument("--size", type=int, default=1_000_000, help="length of a text in characters")
+    parser.add_argument("--output", type=Path, required=True, help="path without suffix; .json and .md are written")
     args = parser.parse_args()
     rows = measure(args.size)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)

@@ -125,7 +125,7 @@ def facts(calls: Sequence[object]) -> list[str]:
 
 
 def missing(wanted: Sequence[str], found: Sequence[str]) -> list[str]:
-    """Return what of ``wanted`` is not in ``found``, in the order given.
+    """Return the items of ``wanted`` that are not in ``found``, in order.
 
     Example:
         >>> missing(["a", "b", "c"], ["x", "a", "c"])
@@ -230,7 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, required=True, help="without its ending; .json and .md are written")
+    parser.add_argument("--output", type=Path, required=True, help="path without suffix; .json and .md are written")
     args = parser.parse_args()
     outcomes: dict[str, Counter[str]] = {form: Counter() for form in CALLING}
     begun, slowest = time.process_time(), 0.0

@@ -61,7 +61,7 @@ def replayed(data: Tau2Data, calls: Sequence[GoldAction]) -> dict[str, Any]:
 def in_tau2(
     options: argparse.Namespace, folder: Path, episodes: Sequence[Sequence[GoldAction]]
 ) -> list[dict[str, Any]]:
-    """The same by tau2's tools."""
+    """Replay the same calls by tau2's tools."""
     calls = [[[action.name, dict(action.arguments)] for action in episode] for episode in episodes]
     script = Path(__file__).with_name("replay_in_tau2.py")
     done = subprocess.run(
@@ -77,7 +77,7 @@ def in_tau2(
 
 
 def random_calls(data: Tau2Data, rng: random.Random) -> list[GoldAction]:
-    """Writes about one user's orders, most of them almost right."""
+    """Draw calls that change one user's orders, most of them almost valid."""
     user_id = rng.choice([key for key, user in data.tables["users"].items() if user["orders"]])
     user = data.tables["users"][user_id]
     return [_random_call(data, user, rng) for _ in range(CALLS_PER_EPISODE)]
@@ -109,7 +109,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkout", type=Path, required=True, help="a checkout of sierra-research/tau2-bench")
     parser.add_argument("--data", type=Path, help="folder with db.json and tasks.json, if not the checkout's")
-    parser.add_argument("--python", default="python", help="of an environment with what tau2's retail domain imports")
+    parser.add_argument(
+        "--python", default="python", help="Python of an environment with the packages of tau2's retail domain"
+    )
     parser.add_argument("--random-episodes", type=int, default=300)
     return parser.parse_args()
 

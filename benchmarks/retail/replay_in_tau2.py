@@ -1,10 +1,10 @@
-"""Runs in tau2's own environment: replays lists of calls by tau2's retail tools and prints what they leave behind.
+"""Runs in tau2's own environment: replays lists of calls by tau2's retail tools and prints the changes.
 
     python replay_in_tau2.py CHECKOUT/src FOLDER < calls.json > changes.json
 
-``calls.json`` is a list of episodes, each a list of ``[name, arguments]``. For each episode comes out which calls were
-refused, and the records that differ from ``FOLDER/db.json``. Only the retail domain is imported, which needs pydantic,
-loguru, addict, deepdiff, docstring-parser, python-dotenv, PyYAML and toml of all that tau2 requires.
+``calls.json`` is a list of episodes, each a list of ``[name, arguments]``. The output has, for each episode, the
+refused calls and the records that differ from ``FOLDER/db.json``. Only the retail domain is imported, which needs
+pydantic, loguru, addict, deepdiff, docstring-parser, python-dotenv, PyYAML and toml of all that tau2 requires.
 """
 
 from __future__ import annotations

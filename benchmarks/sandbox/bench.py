@@ -2,10 +2,10 @@
 
     python benchmarks/sandbox/bench.py --output benchmarks/sandbox/results.json
 
-Needs a Docker engine with the base image (``agentgym sandbox build``) and bubblewrap. All ways take turns, so that a
-busy moment meets them all. Times are of wall clock at the caller, in milliseconds; an acquired sandbox is used once
-and given back, and the pool makes it as new in the background, as it would between episodes. Then 32 episodes at the
-same time, each in a Docker sandbox of its own, with ten calls and the pauses of a model that writes the next one.
+Needs a Docker engine with the base image (``agentgym sandbox build``) and bubblewrap. All ways alternate, so that other
+load affects all of them. Times are of wall clock at the caller, in milliseconds; an acquired sandbox is used once and
+given back, and the pool resets it in the background, as it would between episodes. Then 32 episodes at the same time,
+each in a Docker sandbox of its own, with ten calls and the pauses of a model that writes the next one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def printed(sandbox: Sandbox) -> None:
 
 
 def program(sandbox: Sandbox) -> None:
-    """The same in an interpreter of its own, as ``docker exec`` does it."""
+    """``print(1)`` in a new interpreter, as ``docker exec`` runs it."""
     assert sandbox.exec(_PROGRAM).stdout == "1\n"
 
 
@@ -101,7 +101,7 @@ def measure_parallel() -> dict[str, list[float]]:
     called: list[float] = []
 
     def episode(number: int) -> None:
-        time.sleep(number * _WRITING_S / _NUM_PARALLEL)  # they do not begin in step
+        time.sleep(number * _WRITING_S / _NUM_PARALLEL)  # so that they do not start in step
         lent: list[Sandbox] = []
         acquired.append(seconds(lambda: lent.append(pool.acquire())))
         with lent[0] as sandbox:
@@ -117,7 +117,7 @@ def measure_parallel() -> dict[str, list[float]]:
 
 
 def summary(taken: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians and 95th percentiles, and how many times quicker than plain Docker."""
+    """Return medians and 95th percentiles, and the speed relative to plain Docker."""
     rows = {
         way: {
             "p50_ms": round(statistics.median(times) * 1e3, 2),
@@ -137,7 +137,7 @@ def summary(taken: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the requested files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--rounds", type=int, default=50)

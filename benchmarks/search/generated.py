@@ -30,7 +30,7 @@ def vocabulary() -> list[str]:
 
 
 def passages(num_documents: int, seed: int = 0) -> Iterator[Document]:
-    """The passages, the same ones each time."""
+    """Yield the passages, the same ones each time."""
     rng = np.random.default_rng(seed)
     words = np.array(vocabulary())
     cumulative = np.cumsum(1 / (np.arange(NUM_WORDS) + 2.7))
@@ -43,12 +43,12 @@ def passages(num_documents: int, seed: int = 0) -> Iterator[Document]:
 
 
 def corpus(num_documents: int, seed: int = 0) -> Corpus:
-    """They as a corpus."""
+    """Return the passages as a corpus."""
     return Corpus(f"generated-{num_documents}-{seed}", lambda: passages(num_documents, seed), num_documents)
 
 
 def queries(num_documents: int, num_queries: int, words_each: int = 8, seed: int = 1) -> list[str]:
-    """Questions: so many words of one of the first thousand passages, frequent and rare as they come."""
+    """Return questions of so many words of one of the first thousand passages, frequent and rare ones alike."""
     rng = np.random.default_rng(seed)
     some = [document.text.split() for document in itertools.islice(passages(num_documents), 1000)]
     chosen = [some[int(rng.integers(len(some)))] for _ in range(num_queries)]

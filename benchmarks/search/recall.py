@@ -31,7 +31,7 @@ K = 5
 
 
 def passages(folder: Path) -> Corpus:
-    """All passages, HotpotQA's first."""
+    """Yield all passages, HotpotQA's first."""
     hotpot = json.loads((folder / "hotpotqa_train_corpus.json").read_text())
     documents = [Document(f"hotpot-{n}", title, "".join(lines)) for n, (title, lines) in enumerate(hotpot.items())]
     for name in ("2wikimultihopqa", "musique_train"):
@@ -41,7 +41,7 @@ def passages(folder: Path) -> Corpus:
 
 
 def measured(retriever: Retriever, questions: list[dict[str, Any]]) -> dict[str, float]:
-    """Recall and time of one retriever."""
+    """Measure recall and time of one retriever."""
     recalls, both, taken_ms = [], [], []
     for question in questions:
         gold = {title for title, _ in question["supporting_facts"]}
@@ -60,8 +60,8 @@ def measured(retriever: Retriever, questions: list[dict[str, Any]]) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("qa_folder", type=Path)
-    parser.add_argument("--model", default="", help="for dense and hybrid")
-    parser.add_argument("--model-name", default="", help="what the results call it")
+    parser.add_argument("--model", default="", help="model for dense and hybrid")
+    parser.add_argument("--model-name", default="", help="name of the model in the results")
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--output", type=Path, help="without its suffix")
     args = parser.parse_args()
@@ -92,7 +92,7 @@ def rows_so_far(output: Path | None) -> dict[str, Any]:
 
 
 def write(results: dict[str, Any], output: Path | None) -> None:
-    """JSON and a table."""
+    """Write JSON and a table."""
     print(json.dumps(results, indent=2))
     if output is None:
         return

@@ -41,12 +41,12 @@ NUM_ROUNDS = 3
 NUM_CONNECTIONS = (8, 16)
 NUM_REQUESTS = 1_500
 TINY = {"NUM_DOCUMENTS": 300, "NUM_MANY_DOCUMENTS": 600, "NUM_QUERIES": 10, "NUM_ROUNDS": 1, "NUM_REQUESTS": 40}
-"""Sizes that show that everything works, and measure nothing."""
+"""Sizes that test the script, whose figures mean nothing."""
 K = 5
 
 
 def asked(backend: str, num_documents: int, cache: Path, num_rounds: int = NUM_ROUNDS) -> dict[str, Any]:
-    """Build and query times of one backend in this process."""
+    """Measure build and query times of one backend in this process."""
     began, began_cpu = time.perf_counter(), time.process_time()
     retriever = open_retriever(generated.corpus(num_documents), IndexOptions(backend=backend, cache=cache))
     built = {"build_wall_s": time.perf_counter() - began, "build_cpu_s": time.process_time() - began_cpu}
@@ -65,7 +65,7 @@ def asked(backend: str, num_documents: int, cache: Path, num_rounds: int = NUM_R
 
 
 def served(backend: str, workers: int, connections: int, corpus_file: Path, cache: Path) -> dict[str, Any]:
-    """Queries a second of ``agentgym serve-search``, and their latency."""
+    """Measure queries per second of ``agentgym serve-search``, and their latency."""
     command = [sys.executable, "-m", "agentgym", "serve-search", str(corpus_file), "--port", "0", "--json"]
     command += ["--backend", backend, "--workers", str(workers)]
     environment = {**os.environ, "AGENTGYM_CACHE": str(cache)}
@@ -93,7 +93,7 @@ def served(backend: str, workers: int, connections: int, corpus_file: Path, cach
 
 
 def _cpu_s(pid: int) -> float:
-    """Processor time of a process and its children so far."""
+    """Return the processor time of a process and its children so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -101,7 +101,7 @@ def _cpu_s(pid: int) -> float:
 
 
 async def _load(url: str, num_requests: int, connections: int) -> tuple[float, float, float]:
-    """Queries a second, and latencies, of connections that are kept: bare HTTP, so that the asking costs little."""
+    """Measure queries per second and latencies over kept connections, by bare HTTP, so that the client costs little."""
     address = urlsplit(url)
     waiting = iter(generated.queries(NUM_DOCUMENTS, num_requests, seed=7))
     taken: list[float] = []
@@ -127,7 +127,7 @@ async def _load(url: str, num_requests: int, connections: int) -> tuple[float, f
 
 
 async def _asked_by_our_client(url: str, num_requests: int) -> float:
-    """Processor seconds that environments' client takes for as many queries, one after the other."""
+    """Return the processor seconds of the environments' client for as many queries, one after the other."""
     retriever = RemoteRetriever(url)
     began = time.process_time()
     for query in generated.queries(NUM_DOCUMENTS, num_requests, seed=8):
@@ -138,7 +138,7 @@ async def _asked_by_our_client(url: str, num_requests: int) -> float:
 
 
 def in_a_child(backend: str, num_documents: int) -> dict[str, Any]:
-    """A large corpus, in a process of its own."""
+    """Measure a large corpus in a separate process."""
     command = [sys.executable, __file__, "--child", backend, str(num_documents)]
     result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return result
@@ -158,7 +158,7 @@ def _peak_mb() -> int:
 
 
 def rounded(values: dict[str, float]) -> dict[str, float]:
-    """To three digits."""
+    """Round to three digits."""
     return {name: float(f"{value:.3g}") for name, value in values.items()}
 
 
@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["query", "http", "million"])
     parser.add_argument("--output", type=Path, help="without its suffix")
-    parser.add_argument("--tiny", action="store_true", help="sizes that show that it works, and measure nothing")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes that test the script; the figures mean nothing")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.tiny:
@@ -189,13 +189,13 @@ def main() -> None:
 
 
 def queries_in_process() -> list[dict[str, Any]]:
-    """Both backends in this process."""
+    """Measure both backends in this process."""
     with tempfile.TemporaryDirectory() as cache:
         return [asked(backend, NUM_DOCUMENTS, Path(cache)) for backend in ("fts5", "tantivy")]
 
 
 def services() -> list[dict[str, Any]]:
-    """Both backends behind HTTP, by one and by two processes."""
+    """Measure both backends behind HTTP, with one and with two processes."""
     with tempfile.TemporaryDirectory() as cache:
         corpus_file = Path(cache) / "corpus.jsonl"
         with corpus_file.open("w") as file:
@@ -207,12 +207,12 @@ def services() -> list[dict[str, Any]]:
 
 
 def millions() -> list[dict[str, Any]]:
-    """Both backends on a million passages, each in a process of its own."""
+    """Measure both backends on a million passages, each in a separate process."""
     return [in_a_child(backend, NUM_MANY_DOCUMENTS) for backend in ("fts5", "tantivy")]
 
 
 def tables(results: dict[str, Any]) -> str:
-    """The results for people."""
+    """Return the results as Markdown tables."""
     said = [f"Generated passages of {generated.PASSAGE_WORDS} words. What is measured: `speed.py`."]
     for part, measured in results.items():
         rows = measured["rows"]

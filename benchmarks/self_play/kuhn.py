@@ -62,7 +62,7 @@ def prompt_of(state: KuhnState, renderer: ChatRenderer) -> tuple[int, ...]:
 
 
 async def read_policy(engine: Engine, renderer: ChatRenderer) -> tuple[Policy, float]:
-    """The model's policy, and the least probability of any legal move over the information sets."""
+    """Return the model's policy, and the smallest probability of all legal moves over the information sets."""
     policy: dict[str, dict[str, float]] = {}
     least_legal = 1.0
     for known, state in INFORMATION_SETS.items():
@@ -78,13 +78,13 @@ async def read_policy(engine: Engine, renderer: ChatRenderer) -> tuple[Policy, f
 
 
 class AveragePolicy:
-    """The average of policies as fictitious play takes it: each weighed by how often its player comes to a choice."""
+    """The average policy of fictitious play: policies are weighted by the probability of reaching a choice."""
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[str, float]] = {}
 
     def add(self, policy: Policy) -> None:
-        """One more policy."""
+        """Add a policy to the average."""
         for known, state in INFORMATION_SETS.items():
             reach = 1.0
             if len(state.history) == 2:  # the first player's second choice comes after its own pass
@@ -103,7 +103,7 @@ class AveragePolicy:
 
 
 def describe(policy: Policy, prefix: str = "") -> dict[str, float]:
-    """Exploitability, and what each player gets against the other as it is, and against a best response."""
+    """Return exploitability, and each player's value against the other player and against a best response."""
     return {
         f"{prefix}exploitability": exploitability(DEALS, policy),
         f"{prefix}value": expected_return(DEALS, policy),
@@ -112,7 +112,7 @@ def describe(policy: Policy, prefix: str = "") -> dict[str, float]:
 
 
 class MeasuredLoop(TrainingLoop):
-    """A training run that writes down how far its policy is from an equilibrium."""
+    """A training run that records its policy's distance from an equilibrium."""
 
     def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, every: int, average_from: int) -> None:
         super().__init__(config, run_dir, resume)
@@ -150,7 +150,7 @@ class MeasuredLoop(TrainingLoop):
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make every run that is missing."""
+    """Run everything that has not finished yet."""
     for seed in options.seeds:
         run_dir = options.runs / f"seed-{seed}"
         if (run_dir / "model").is_dir():
@@ -166,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def result_of(run_dir: Path) -> dict[str, Any]:
-    """The results of one run."""
+    """Return the results of one run."""
     rows = read_json_lines(run_dir / "exploitability.jsonl")
     evaluations = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "eval"]
     names = [name for name in rows[-1] if name != "bet"]
@@ -200,7 +200,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def table(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """The ends of the runs as a Markdown table."""
+    """Return the final results of the runs as a Markdown table."""
     lines = [
         "| seed | exploitability before | after | of the average | value | of the average | least legal | CPU s |",
         "|---|---|---|---|---|---|---|---|",
@@ -217,7 +217,7 @@ def table(runs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def plot(curves: Mapping[str, Sequence[Mapping[str, float]]], path: Path) -> None:
-    """Exploitability and value over training, one line per seed."""
+    """Plot exploitability and value over training, one line per seed."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -208,7 +208,7 @@ class _Session:
 
     num_tokens: int = 0
     version: int = 0
-    """Of the weights that its cache was computed with."""
+    """Version of the weights that computed its cache."""
 
 
 @dataclass(slots=True, eq=False)

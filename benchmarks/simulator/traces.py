@@ -29,13 +29,13 @@ class TurnTrace:
     """
 
     render_s: float = 0.0
-    """Rendering and parsing."""
+    """Seconds of rendering and parsing."""
     generate_s: float = 0.0
-    """From the request to the completion, under the load of the recorded run."""
+    """Seconds from the request to the completion, under the load of the recorded run."""
     env_s: float = 0.0
-    """In the environment."""
+    """Seconds in the environment."""
     num_prompt_tokens: int = 0
-    """Tokens that the turn added to its context before the model spoke."""
+    """Tokens that the turn added to its context before the completion."""
     num_sampled_tokens: int = 1
 
 
@@ -52,9 +52,9 @@ class EngineCost:
     """
 
     tick_s: float
-    """Of a tick, whatever it holds."""
+    """Seconds of a tick, whatever it contains."""
     token_s: float
-    """Of each token that is forwarded, read or sampled."""
+    """Seconds of each token that is read or sampled."""
 
     def seconds(self, num_tokens: int) -> float:
         """Return the seconds of a tick that forwards so many tokens."""
@@ -72,7 +72,7 @@ class Recording:
     other_training_s: float = 0.0
     """Mean seconds of the rest of a training step: credit, records, new weights for the engine."""
     engine: EngineCost | None = None
-    """None: the engine counts no ticks, and completions take what they took when they were recorded."""
+    """Cost of the engine; None if it counts no ticks, so that completions take their recorded seconds."""
 
 
 def read_recording(run_dir: Path) -> Recording:

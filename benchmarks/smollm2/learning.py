@@ -38,9 +38,9 @@ class Run:
     arm: str
     seed: int
     base: float | None
-    """Held-out success of the model as it came, if the recipe evaluates it."""
+    """Held-out success of the pretrained model, if the recipe evaluates it."""
     before: float
-    """After the demonstrations, if there are any, and before RL."""
+    """Held-out success after the demonstrations, if there are any, and before RL."""
     after: float
     curve: tuple[float, ...]
     """Success on the training tasks of each step."""
@@ -53,7 +53,7 @@ class Run:
 
 
 def train(recipe: str, changes: Sequence[str], arm: str, seed: int) -> Run:
-    """Train once, in a process of its own."""
+    """Train once, in a separate process."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "run"
         command = [sys.executable, "-m", "agentgym", "train", recipe, "--run-dir", str(folder), "--json"]

@@ -5,7 +5,7 @@
 
 The state of the process and its children is recorded at 20 points of each part. The last quarter of the points must
 not lie above the second one: no more descriptors, threads, processes and files, and at most 2 % and 4 MiB more memory.
-The first quarter is not looked at, since caches fill there. A part that grows ends the script with exit code 1.
+The first quarter is ignored, since caches fill there. A part that grows ends the script with exit code 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from agentgym.sandboxes.pool import SandboxPool
 NUM_POINTS = 20
 GROUP_SIZE = 4
 RENEWED_EVERY = 50
-"""Cycles after which the pool is closed, and one of new sandboxes is opened."""
+"""Cycles after which the pool is closed and a new one is opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ class Point:
     threads: int
     processes: int
     files: int
-    """In the folder for temporary files."""
+    """Files in the folder for temporary files."""
 
 
 def point(done: int, folder: Path) -> Point:
-    """Take down what is held now."""
+    """Record the resources that are held now."""
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
     return Point(
@@ -97,7 +97,7 @@ def episodes(total: int, folder: Path) -> Iterator[Point]:
 
 
 def sandboxes(backend: str, total: int, folder: Path) -> Iterator[Point]:
-    """Acquire, write, run, leave a process behind, give back; and now and then begin with new sandboxes."""
+    """Acquire a sandbox, write, run, leave a process behind and give it back; open new sandboxes now and then."""
     chunk = max(1, total // NUM_POINTS)
     done = 0
     for _ in range(NUM_POINTS):
@@ -113,7 +113,7 @@ def sandboxes(backend: str, total: int, folder: Path) -> Iterator[Point]:
 
 
 def growth(points: list[Point]) -> dict[str, float]:
-    """Excess of the mean of the last quarter over that of the second one."""
+    """Return the mean of the last quarter less that of the second one."""
     quarter = len(points) // 4
     early, late = points[quarter : 2 * quarter], points[-quarter:]
     names = ("memory_mib", "descriptors", "threads", "processes", "files")
@@ -156,9 +156,9 @@ def as_markdown(results: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=100_000)
-    parser.add_argument("--cycles", type=int, default=5_000, help="of each kind of sandbox")
+    parser.add_argument("--cycles", type=int, default=5_000, help="cycles of each kind of sandbox")
     parser.add_argument("--backends", nargs="*", default=["process", "namespaces"])
-    parser.add_argument("--output", type=Path, required=True, help="without its ending; .json and .md are written")
+    parser.add_argument("--output", type=Path, required=True, help="path without suffix; .json and .md are written")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o711)

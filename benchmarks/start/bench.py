@@ -2,7 +2,7 @@
 
     python benchmarks/start/bench.py --output benchmarks/start/results.json
 
-Each command runs in a process of its own, after one run that fills the disk cache; given are medians.
+Each command runs in a separate process, after one run that fills the disk cache. Results are medians.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMANDS = {
 
 
 def processor_seconds(arguments: list[str], folder: str) -> float:
-    """User and system seconds of the command and of its children.
+    """Return user and system seconds of the command and of its children.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -40,7 +40,7 @@ def processor_seconds(arguments: list[str], folder: str) -> float:
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the requested files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--commands", nargs="+", choices=list(COMMANDS), default=list(COMMANDS))

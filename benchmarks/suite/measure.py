@@ -85,7 +85,7 @@ def page(files: list[FileTime], walls: dict[str, float], machine: dict[str, str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="without suffix; .json and .md are written")
+    parser.add_argument("--output", type=Path, required=True, help="path without suffix; .json and .md are written")
     parser.add_argument("--part", action="append", help="NAME=pytest's arguments; several are allowed")
     chosen = parser.parse_args()
     load = os.getloadavg()[0]

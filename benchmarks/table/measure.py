@@ -1,11 +1,11 @@
 """Measure the rows of the speed table, each by its script, and write the table.
 
-    python benchmarks/table/measure.py                     all rows, on a machine that does nothing else
+    python benchmarks/table/measure.py                     all rows, on an idle machine
     python benchmarks/table/measure.py --scripts credit start
 
-A script runs ``--repeats`` times in a process of its own; given are the median and the range. Before each run the load
-must be under 1.2, which is waited for; where it does not fall in time, nothing more is measured, and what was measured
-before is kept. Rows of other scripts keep their last figures, each with its machine, date and commit.
+A script runs ``--repeats`` times, each in a separate process; the table has the median and the range. Before each run
+the script waits until the load is below 1.2. If it does not fall in time, measuring ends, and earlier results are kept.
+Rows of other scripts keep their last figures, each with its machine, date and commit.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from agentgym.trainers.models.sources import cached_model
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MAX_LOAD = 1.2
-"""Of the last minute; one process of our own, the script that ran before, counts for 1."""
+"""Largest load of the last minute; the script that ran before counts for 1."""
 
 Table = dict[str, Any]
 
 
 def read_table() -> Table:
-    """The scripts and rows of ``rows.toml``."""
+    """Return the scripts and rows of ``rows.toml``."""
     return tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))
 
 
@@ -72,7 +72,7 @@ def run(script: Table, extra: list[str]) -> Any:
 
 
 def missing(script: Table) -> str:
-    """Name the thing that a script needs and that is not here; empty if it can run."""
+    """Return the name of a missing requirement of a script; empty if it can run."""
     need = script.get("needs", "")
     if need == "docker":
         info = shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False)
@@ -85,7 +85,7 @@ def missing(script: Table) -> str:
 
 
 def wait_until_quiet(patience_s: float) -> bool:
-    """Wait until the load is under the limit; False if it is not in time."""
+    """Wait until the load is below the limit; return False if it does not fall in time."""
     until = time.monotonic() + patience_s
     while os.getloadavg()[0] >= MAX_LOAD:
         if time.monotonic() > until:
@@ -95,7 +95,7 @@ def wait_until_quiet(patience_s: float) -> bool:
 
 
 def origin() -> dict[str, str]:
-    """Machine, date and commit."""
+    """Return machine, date and commit."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown processor")
     commit = subprocess.run(
@@ -109,7 +109,7 @@ def origin() -> dict[str, str]:
 
 
 def measured(rows: list[Table], results: list[Any], load: float) -> dict[str, Table]:
-    """The figures of a script's rows, by job."""
+    """Return the figures of a script's rows, by job."""
     found = {}
     for row in rows:
         values = [figure(result, row["read"]) for result in results]
@@ -119,7 +119,7 @@ def measured(rows: list[Table], results: list[Any], load: float) -> dict[str, Ta
 
 
 def markdown(table: Table, figures: dict[str, Table]) -> str:
-    """The table, and where each row was measured."""
+    """Return the table, and where each row was measured."""
     lines = [
         "# Speed",
         "",
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--scripts", nargs="+", choices=list(table["script"]), default=list(table["script"]))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--patience-s", type=float, default=300.0, help="how long to wait for a quiet machine")
-    parser.add_argument("--tiny", action="store_true", help="run the scripts small, at any load, to see that they work")
+    parser.add_argument("--tiny", action="store_true", help="run the scripts at tiny sizes, at any load, as a test")
     parser.add_argument(
         "--output", type=Path, default=HERE / "results", help="without suffix; .json and .md are written"
     )

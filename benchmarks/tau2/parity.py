@@ -98,7 +98,7 @@ def _refused(run: Callable[[GoldAction], object], calls: Sequence[GoldAction]) -
 
 
 def _comparable(left: dict[str, Any]) -> Any:
-    """Return what both sides must share: nulls are left out, and the ids that tau2 draws for draft bills."""
+    """Return the data that must be equal on both sides, without nulls and the ids that tau2 draws for draft bills."""
     plain = json.loads(json.dumps(left))
     for number, bill in enumerate(plain.get("db", {}).get("bills", [])):
         if bill["status"] == "Draft":
@@ -151,7 +151,7 @@ def _as_tau2(call: EnvCall) -> dict[str, Any]:
 
 
 def _airline_calls(data: Tau2Data, task: DomainTask, rng: random.Random) -> list[GoldAction]:
-    """Writes about one user's reservations, most of them almost right."""
+    """Draw calls that change one user's reservations, most of them almost valid."""
     user_id = rng.choice([key for key, user in data.tables["users"].items() if user["reservations"]])
     return [_airline_call(data, user_id, rng) for _ in range(CALLS_PER_EPISODE)]
 
@@ -259,7 +259,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("domain", choices=["airline", "telecom"])
     parser.add_argument("--checkout", type=Path, required=True, help="a checkout of sierra-research/tau2-bench")
     parser.add_argument("--data", type=Path, help="folder of the domain's files, if not the checkout's")
-    parser.add_argument("--python", default="python", help="of an environment with what tau2's domains import")
+    parser.add_argument(
+        "--python", default="python", help="Python of an environment with the packages of tau2's domains"
+    )
     parser.add_argument("--random-episodes", type=int, default=300)
     return parser.parse_args()
 

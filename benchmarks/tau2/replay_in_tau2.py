@@ -1,11 +1,11 @@
-"""Runs in tau2's own environment: replays calls by tau2's airline or telecom tools and prints what they leave behind.
+"""Runs in tau2's own environment: replays calls by tau2's airline or telecom tools and prints the changes.
 
     python replay_in_tau2.py CHECKOUT/src airline|telecom FOLDER < episodes.json > left.json
 
 ``episodes.json`` is a list of episodes: ``setup`` and ``checks`` (as ``initialization_actions`` and
-``env_assertions``), and ``calls``, each ``[requestor, name, arguments]``. For each episode comes out which calls were
-refused, the database at the end as far as it differs from the file's, the user's database, and which checks hold. It
-needs pydantic, loguru, addict, deepdiff, docstring-parser, python-dotenv, PyYAML and toml of all that tau2 requires.
+``env_assertions``), and ``calls``, each ``[requestor, name, arguments]``. The output has, for each episode, the refused
+calls, the changes of the database, the user's database, and the checks that hold. It needs pydantic, loguru, addict,
+deepdiff, docstring-parser, python-dotenv, PyYAML and toml of all that tau2 requires.
 """
 
 from __future__ import annotations

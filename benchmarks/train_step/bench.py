@@ -50,7 +50,7 @@ MODELS: dict[str, dict[str, int]] = {
 
 
 def build_model(name: str, vocab_size: int = 1024) -> Any:
-    """A Qwen3-shaped model with weights from a seed."""
+    """Return a Qwen3-shaped model with weights from a seed."""
     torch.manual_seed(0)
     sizes = MODELS[name]
     head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
@@ -67,7 +67,7 @@ def build_model(name: str, vocab_size: int = 1024) -> Any:
 
 
 def episodes(num_turns: int, vocab_size: int = 1024) -> list[TrainingSample]:
-    """A group of episodes that begin alike."""
+    """Return a group of episodes with a common prompt."""
     generator = torch.Generator().manual_seed(num_turns)
     prompt = torch.randint(1, vocab_size, (PROMPT,), generator=generator).tolist()
     turns = [-1] * PROMPT + [at if n < SAMPLED else -1 for at in range(num_turns) for n in range(TURN)]
@@ -76,7 +76,7 @@ def episodes(num_turns: int, vocab_size: int = 1024) -> list[TrainingSample]:
 
 
 def sample_of(token_ids: tuple[int, ...], turns: Ints, member: int) -> TrainingSample:
-    """A training row that trains the tokens of a turn, with an advantage that differs by member."""
+    """Return a training row with the tokens of a turn, and an advantage that differs by member."""
     mask = turns >= 0
     return TrainingSample(
         token_ids=token_ids,
@@ -91,7 +91,7 @@ def sample_of(token_ids: tuple[int, ...], turns: Ints, member: int) -> TrainingS
 
 
 def row_per_turn(samples: list[TrainingSample]) -> list[TrainingSample]:
-    """Every turn as a row of its own, after all that came before it."""
+    """Return a row for every turn, with everything before it as context."""
     rows = []
     for member, sample in enumerate(samples):
         for turn in range(max(sample.turns) + 1):
@@ -102,7 +102,7 @@ def row_per_turn(samples: list[TrainingSample]) -> list[TrainingSample]:
 
 
 def batches_of(arm: str, num_turns: int) -> list[TrainBatch]:
-    """The micro-batches of an arm; their weights are those of the whole update."""
+    """Return the micro-batches of an arm, with the weights of the whole update."""
     samples = episodes(num_turns)
     if arm == "turns":
         return build_batches(row_per_turn(samples), layout="rows")
@@ -110,7 +110,7 @@ def batches_of(arm: str, num_turns: int) -> list[TrainBatch]:
 
 
 def backward(model: Any, batches: list[TrainBatch]) -> float:
-    """Gradients of a step; gives the loss."""
+    """Compute the gradients of a step and return the loss."""
     total = 0.0
     for batch in batches:
         logprob, entropy = token_logprobs(model, batch, 1.0)
@@ -122,7 +122,7 @@ def backward(model: Any, batches: list[TrainBatch]) -> float:
 
 
 def forwarded(batches: list[TrainBatch]) -> int:
-    """Tokens forwarded, padding included."""
+    """Return the tokens forwarded, padding included."""
     layouts = [batch.layout for batch in batches]
     prefixes = sum(layout.prefix_ids.numel() for layout in layouts if isinstance(layout, PaddedRows))
     return prefixes + sum(layout.input_ids.numel() for layout in layouts)
@@ -133,7 +133,7 @@ def gradient(model: Any) -> torch.Tensor:
 
 
 def measure(name: str, num_turns: int, num_rounds: int) -> list[dict[str, Any]]:
-    """One row per arm."""
+    """Return one row per arm."""
     model = build_model(name)
     batches = {arm: batches_of(arm, num_turns) for arm in ARMS}
     seconds: dict[str, list[float]] = {arm: [] for arm in ARMS}
@@ -170,13 +170,13 @@ def in_process_of_its_own(*arguments: str) -> float:
 
 
 def most_memory_mb() -> float:
-    """The most memory this process has had since its program began; ru_maxrss would count its parent's."""
+    """Return the peak memory of this process since its program began; ru_maxrss would include its parent's."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def peak(name: str, arm: str, num_turns: int) -> float:
-    """MB a step takes over what was there before it."""
+    """Return the MB that a step takes in addition to the memory before it."""
     model, batches = build_model(name), batches_of(arm, num_turns)
     before = most_memory_mb()
     backward(model, batches)
@@ -184,7 +184,7 @@ def peak(name: str, arm: str, num_turns: int) -> float:
 
 
 def vocabulary_step(vocab_size: int, recompute: bool) -> float:
-    """MB that a step over one row of 8,192 tokens takes over what was there before it."""
+    """Return the MB that a step over one row of 8,192 tokens takes in addition to the memory before it."""
     model = build_model("0.7M", vocab_size)
     mask = [0] + [1, 0] * 4095 + [1]
     ids = torch.randint(1, vocab_size, (8192,), generator=torch.Generator().manual_seed(0)).tolist()

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/train_step/options.py head --output benchmarks/train_step/head.json
     OMP_NUM_THREADS=1 python benchmarks/train_step/options.py compile --output benchmarks/train_step/compile.json
 
-Seconds are of the processor, which other work on the machine disturbs least, children included.
+Seconds are processor seconds, children included, which other work on the machine affects least.
 
 ``head``: from hidden states to the log-probabilities of given tokens and back, at SmolLM2's vocabulary. Each way runs
 in a process of its own: the median of the rounds, and the most memory it took over what was there before. ``pieces``
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="smollm2")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="one way or model, in this process")
+    parser.add_argument("--only", default="", help="measure one way or model in this process")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)

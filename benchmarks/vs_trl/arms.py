@@ -41,7 +41,8 @@ class Budget:
     seed: int
     context_tokens: int
     rows_per_microbatch: int = 0
-    """Of TRL, which holds all logits of a micro-batch: 20 GB for 16 rows of SmolLM2. 0 is all rows of a step."""
+    """Rows of a micro-batch of TRL, which keeps all its logits: 20 GB for 16 rows of SmolLM2. 0 means all rows of a
+    step."""
 
     @property
     def episodes_per_step(self) -> int:
@@ -56,16 +57,16 @@ class Trained:
     model_dir: Path
     step_s: list[float]
     rollout_s: list[float]
-    """The part of each step that gives the rollouts and their rewards."""
+    """Seconds of each step for rollouts and their rewards."""
     sampled: list[float]
     trained: list[float]
-    """Sampled tokens whose gradient was taken; ours leaves out groups that teach nothing."""
+    """Sampled tokens with a gradient; our trainer leaves out groups without a difference in reward."""
     cpu_s: float
     load: tuple[float, float]
     """Load average before and after."""
 
     def summary(self, budget: Budget) -> dict[str, Any]:
-        """Numbers of the table. Speeds are over all steps but the first, which also warms up."""
+        """Return the numbers of the table. Speeds are over all steps except the first, which also warms up."""
         seconds = sum(self.step_s[1:])
         return {
             "step_s_p50": statistics.median(self.step_s[1:]),
@@ -83,7 +84,7 @@ Arm = Callable[[Setting, Path, Path, Budget], Trained]
 
 
 def ours(credit: CreditConfig) -> Arm:
-    """This trainer with its defaults, but for what all arms have alike."""
+    """Train by this trainer with its defaults, except for the settings that all arms share."""
 
     def run(setting: Setting, start: Path, folder: Path, budget: Budget) -> Trained:
         config = TrainConfig(
@@ -97,7 +98,7 @@ def ours(credit: CreditConfig) -> Arm:
             sampling=SamplingParams(max_new_tokens=setting.max_turn_tokens),
             credit=credit,
             optimizer=OptimizerConfig(lr=budget.lr),
-            eval=EvalConfig(num_episodes=1),  # all arms are evaluated alike, elsewhere
+            eval=EvalConfig(num_episodes=1),  # all arms are evaluated by the same code, elsewhere
             checkpoint_every=budget.num_steps,
         )
         before, cpu = os.getloadavg()[0], time.process_time()
@@ -117,7 +118,7 @@ def ours(credit: CreditConfig) -> Arm:
 
 
 def trl_factory(setting: Setting, start: Path, folder: Path, budget: Budget) -> Trained:
-    """TRL's GRPOTrainer with our environment as its ``environment_factory``."""
+    """Train by TRL's GRPOTrainer with our environment as its ``environment_factory``."""
     return _with_trl(
         setting,
         start,
@@ -131,7 +132,7 @@ def trl_factory(setting: Setting, start: Path, folder: Path, budget: Budget) -> 
 
 
 def trl_plain(setting: Setting, start: Path, folder: Path, budget: Budget) -> Trained:
-    """TRL's GRPOTrainer without turns: one completion, and a reward function that plays it."""
+    """Train by TRL's GRPOTrainer without turns: one completion, and a reward function that plays it."""
     env = make(setting.env_id, **setting.kwargs)
     tokenizer = AutoTokenizer.from_pretrained(start)
     renderer = ChatRenderer(tokenizer)
@@ -154,7 +155,7 @@ def trl_plain(setting: Setting, start: Path, folder: Path, budget: Budget) -> Tr
 
 
 def _tasks(setting: Setting, budget: Budget) -> list[dict[str, Any]]:
-    """The tasks that our own trainer takes, in its order, as rows of a dataset."""
+    """Return the tasks of our trainer, in its order, as rows of a dataset."""
     tasks = make(setting.env_id, **setting.kwargs).tasks("train")
     schedule = TaskSchedule(tasks, derive_seed(budget.seed, "rl tasks"))
     return [
@@ -169,7 +170,7 @@ def _tasks(setting: Setting, budget: Budget) -> list[dict[str, Any]]:
 
 
 class _Stopwatch(TrainerCallback):
-    """Seconds from the beginning of a step, rollouts included, to the end of its optimizer step."""
+    """A timer from the beginning of a step, rollouts included, to the end of its optimizer step."""
 
     def __init__(self) -> None:
         self.step_s: list[float] = []
@@ -182,7 +183,7 @@ class _Stopwatch(TrainerCallback):
 
 
 class TimedGRPOTrainer(GRPOTrainer):
-    """TRL's trainer, which also takes down how long the rollouts of each step took."""
+    """TRL's trainer, which also records the seconds of the rollouts of each step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -73,7 +73,7 @@ COLUMNS = ("step_s_p50", "rollout_s_p50", "episodes_per_s", "sampled_tokens_per_
 
 
 async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: argparse.Namespace) -> EvalSummary:
-    """Success on held-out tasks at temperature 1."""
+    """Return the success on held-out tasks at temperature 1."""
     pool = EnvPool(lambda: make(setting.env_id, **setting.kwargs), 32)
     policy = open_policy(model_dir, num_slots=32, max_context_tokens=warm_start.MODEL.max_context_tokens)
     tasks = make(setting.env_id, **setting.kwargs).tasks("test")[: options.eval_episodes]
@@ -94,7 +94,7 @@ async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: ar
 
 
 def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All arms of a task and a seed; one row each."""
+    """Measure all arms of a task and a seed; return one row for each."""
     start = folder / "start"
     sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8)
     warm_start.warm_start(setting, start, seed, sft, is_pretrained=options.model == warm_start.PRETRAINED)
@@ -130,7 +130,7 @@ def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespa
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Means over the seeds, in Markdown."""
+    """Return means over the seeds in Markdown."""
     lines = [
         "| task | arm | a step, s | of it rollouts | episodes/s | tokens/s: sampled | trained "
         "| success before, each seed | after |",
@@ -149,7 +149,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float:
-    """The mean over rows, NaN where a row from an earlier version of the script lacks the number."""
+    """Return the mean over rows; NaN if a row from an earlier version of the script lacks the number."""
     return fmean(row.get(name, nan) for row in rows)
 
 
@@ -158,7 +158,7 @@ def _order(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def origin() -> dict[str, Any]:
-    """Machine, date, commit, versions."""
+    """Return machine, date, commit and versions."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
@@ -179,13 +179,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--groups", type=int, default=4, help=f"of {GROUP_SIZE} episodes, a step")
     parser.add_argument("--lr", type=float, default=OptimizerConfig().lr)
-    parser.add_argument("--demos", type=int, default=0, help="of the warm start; 0 for each task's own number")
+    parser.add_argument("--demos", type=int, default=0, help="steps of the warm start; 0 for each task's own number")
     parser.add_argument("--eval-episodes", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    if options.out.exists():  # other seeds stay
+    if options.out.exists():  # rows of other seeds stay
         kept = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
         again = {setting.name for setting in SETTINGS[options.model]} & set(options.tasks)
         rows = [row for row in kept if row["seed"] not in options.seeds or row["task"] not in again]
@@ -195,7 +195,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     for row in measure(setting, seed, Path(folder), options):
                         rows.append(row)
-                        write(rows, options.out)  # an arm takes minutes: one that fails costs no other
+                        write(rows, options.out)  # an arm takes minutes, so one that fails does not stop the others
     print(table(rows))
 
 

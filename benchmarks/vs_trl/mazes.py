@@ -1,4 +1,4 @@
-"""The two tasks of the comparison: mazes walked a step at a time, and open ones whose whole way is said at once."""
+"""The two tasks of the comparison: mazes walked a step at a time, and open ones whose whole path is one turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from agentgym.types import Message, ToolCall, ToolSpec
 
 
 class StepMaze(MazeEnv):
-    """A maze walked a step at a time, its tool declared in the words and the order in which TRL reads it back.
+    """A maze walked a step at a time, with its tool declared exactly as TRL declares it.
 
-    TRL makes a tool's schema again from a method, with other keys in another order; so the prompts are the same. Moves
-    cost nothing: divided by the deviation of a group in which nobody finds out, a cost teaches to do nothing.
+    TRL builds a tool's schema from a method, with other keys in another order; copying it makes the prompts equal.
+    Moves cost nothing. In a group without a success, costs divided by the group's deviation would teach the agent to do
+    nothing.
     """
 
     def __init__(self, **knobs: Any) -> None:
@@ -28,18 +29,18 @@ class StepMaze(MazeEnv):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools as TRL would show them."""
+        """The tools as TRL shows them."""
         return tuple(_as_trl_reads(spec) for spec in super().tools)
 
 
 class OneTurnMaze(StepMaze):
-    """A maze whose way out is one turn of several calls: what a trainer without turns can train on too."""
+    """A maze whose way out is one turn of several calls, so that a trainer without turns can train on it."""
 
     def __init__(self, **knobs: Any) -> None:
         super().__init__(**{"loops": 1.0, "max_turns": 1, **knobs})
 
     def oracle(self) -> Message:
-        """All steps of a shortest way."""
+        """Return all steps of a shortest path."""
         steps = enumerate(way(self.plan, self._at))
         calls = tuple(ToolCall("move", {"direction": direction}, str(at)) for at, direction in steps)
         return Message("assistant", "\n".join(format_call(call, self.tools) for call in calls), calls)
@@ -61,16 +62,16 @@ register("OneTurnMaze-v0", OneTurnMaze)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A task, and what all arms train on it with."""
+    """A task, and the settings that all arms share on it."""
 
     name: str
     env_id: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     max_turns: int
     max_turn_tokens: int
-    """Tokens of one turn at most, where a trainer counts turns."""
+    """Largest number of tokens of a turn, for trainers that limit turns."""
     max_episode_tokens: int
-    """Tokens of an episode after its prompt at most, where a trainer counts episodes."""
+    """Largest number of tokens of an episode after its prompt, for trainers that limit episodes."""
     num_demos: int
     noise: float
     """Share of the demonstrations' actions that are random."""
@@ -114,4 +115,4 @@ REAL_ONE_TURN = replace(
     num_demos=48,
     noise=0.25,
 )
-"""The same for a pretrained model of 135 M parameters, in mazes that it can be trained on in minutes."""
+"""The same for a pretrained model of 135 M parameters, in mazes on which it trains in minutes."""

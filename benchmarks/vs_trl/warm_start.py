@@ -33,7 +33,7 @@ from agentgym.trainers.sft.rows import sft_rows
 from agentgym.types import Completion, FinishReason, Message, Segment, ToolCall, Trajectory, Turn
 
 TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
-"""TRL parses the calls of templates that it knows by their text alone."""
+"""Chat template of Qwen3. TRL parses the calls only of templates that it knows by their text."""
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
 PRETRAINED = "smollm2"
@@ -43,7 +43,7 @@ FAREWELL = "Done."
 
 
 def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
-    """Byte-level BPE on what is said in the environment, with the tokens and the template of Qwen3."""
+    """Train byte-level BPE on the environment's texts, with the tokens and the template of Qwen3."""
     env = make_env()
     tasks = TaskSchedule(env.tasks("train"), seed).take(0, 100)
     texts, _ = collect_texts(make_env, [task for _, task in tasks], seed=seed)
@@ -69,19 +69,19 @@ def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
 
 
 def pretrained() -> tuple[Any, Any]:
-    """SmolLM2-135M-Instruct and its tokenizer, with the template of Qwen3."""
+    """Return SmolLM2-135M-Instruct and its tokenizer, with the template of Qwen3."""
     folder = local_model(PRETRAINED)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = TEMPLATE
-    tokenizer.pad_token = "<|endoftext|>"  # TRL pads with it; the turn's end must not be padding
+    tokenizer.pad_token = "<|endoftext|>"  # TRL pads with this token, so it must differ from the token that ends a turn
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
 
 
 def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> Trajectory:
-    """A demonstration; one that ended well has a last message without a call.
+    """Return a demonstration; a successful one ends with a message without a call.
 
-    TRL asks for messages until one has no call, so the model must know what to say when all is done. Our own rollouts
-    end with the environment and never get there.
+    TRL asks for messages until one has no call, so the model needs a message for the end. Our own
+    rollouts end with the environment and never reach it.
     """
     if not demo.success:
         return demo

@@ -39,7 +39,7 @@ Clock = Callable[[], float]
 
 
 def recorded(env: WebShopEnv, num_tasks: int) -> list[list[Message]]:
-    """One episode's actions for each of the first tasks."""
+    """Record one episode's actions for each of the first tasks."""
     rng = np.random.default_rng(0)
     episodes = []
     for index in range(num_tasks):
@@ -60,7 +60,7 @@ def recorded(env: WebShopEnv, num_tasks: int) -> list[list[Message]]:
 
 
 def steps_per_s(env: WebShopEnv, episodes: list[list[Message]], clock: Clock, forget: bool) -> float:
-    """Steps of the recorded episodes a second, resets not counted; with ``forget``, no search was made before."""
+    """Return steps of the recorded episodes per second, without resets; with ``forget``, no search is cached."""
     seconds, num_steps = 0.0, 0
     for index, actions in enumerate(episodes):
         env.reset(options={"task": index})
@@ -75,7 +75,7 @@ def steps_per_s(env: WebShopEnv, episodes: list[list[Message]], clock: Clock, fo
 
 
 def resets_per_s(env: WebShopEnv, num_tasks: int, clock: Clock) -> float:
-    """Resets a second, each to another task."""
+    """Return resets per second, each to another task."""
     tasks = [env.tasks("train")[index] for index in range(num_tasks)]
     began = clock()
     for task in tasks:
@@ -84,7 +84,7 @@ def resets_per_s(env: WebShopEnv, num_tasks: int, clock: Clock) -> float:
 
 
 def state_key_us(env: WebShopEnv, episodes: list[list[Message]], clock: Clock) -> float:
-    """Microseconds of one state key, over the states of some episodes."""
+    """Return the microseconds of one state key, over the states of some episodes."""
     seconds, num_keys = 0.0, 0
     for index, actions in enumerate(episodes[:50]):
         env.reset(options={"task": index})
@@ -99,12 +99,12 @@ def state_key_us(env: WebShopEnv, episodes: list[list[Message]], clock: Clock) -
 
 
 def median(measure: Callable[[], float]) -> float:
-    """Median of the rounds, to three digits."""
+    """Return the median of the rounds, to three digits."""
     return float(f"{statistics.median(measure() for _ in range(NUM_ROUNDS)):.3g}")
 
 
 def shop(num_products: int, interface: str, num_tasks: int) -> dict[str, Any]:
-    """Speeds with one size of catalogue."""
+    """Measure speeds with one size of catalogue."""
     env = make("agentgym/WebShop-v0", num_products=num_products, interface=interface)
     assert isinstance(env, WebShopEnv)
     episodes = recorded(env, num_tasks)
@@ -121,7 +121,7 @@ def shop(num_products: int, interface: str, num_tasks: int) -> dict[str, Any]:
 
 
 def making(num_products: int) -> dict[str, Any]:
-    """Time and memory of one catalogue, in a process of its own."""
+    """Measure time and memory of one catalogue in a separate process."""
     command = [sys.executable, __file__, "--make", str(num_products)]
     result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return result
@@ -145,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the shop.")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--num-products", type=int, nargs="+", default=[1_000])
-    parser.add_argument("--tasks", type=int, default=100, help="whose episodes are played")
+    parser.add_argument("--tasks", type=int, default=100, help="tasks whose episodes are played")
     parser.add_argument("--make", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.make:
@@ -166,14 +166,14 @@ def main() -> None:
 
 
 def commit() -> str:
-    """The commit that is measured."""
+    """Return the commit that is measured."""
     return subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux tells it."""
+    """Return the processor's name as Linux reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     return next(

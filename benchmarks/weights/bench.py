@@ -101,7 +101,7 @@ def measure(weight_sync: str, options: argparse.Namespace, folder: Path) -> dict
 
 
 def table(rows: list[dict[str, Any]], about: dict[str, str]) -> str:
-    """Return the page."""
+    """Return the table as Markdown."""
     lines = [
         "| way | trained weights | written, MiB | an update, s (median; least, most) |",
         "|---|---|---|---|",

@@ -29,7 +29,7 @@ def conversation(env: Errand, place: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write the conversations."""
     path, number = Path(sys.argv[1]), int(sys.argv[2])
     env = Errand(sandbox="process")
     with path.open("w", encoding="utf-8") as out:

@@ -25,7 +25,7 @@ TASK = "THE-TASK"
 
 
 class Keeper(BaseHTTPRequestHandler):
-    """Keeps the first request, and refuses it."""
+    """A request handler that keeps the first request, and rejects it."""
 
     kept: list[dict[str, Any]] = []  # noqa: RUF012  (of the class: a handler lives for one request)
 
@@ -84,7 +84,7 @@ def text_of(content: Any) -> str:
 
 
 def main() -> None:
-    """Write them."""
+    """Write the conversations."""
     modules, path, number = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     request = first_request(modules)
     env = Note(sandbox="process")

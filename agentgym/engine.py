@@ -104,7 +104,7 @@ class EngineHealth:
     servers: int | None = None
     """Servers of the engine; None for an engine without servers."""
     ready: int | None = None
-    """Of these, servers that accept requests."""
+    """Servers among these that accept requests."""
     fault: str = ""
     """Fault of a server that gets no requests."""
     cache_use: float | None = None
@@ -115,7 +115,7 @@ class EngineHealth:
     prefix_tokens: int | None = None
     """Prompt tokens since the start."""
     prefix_hits: int | None = None
-    """Of these, tokens found in the prefix cache."""
+    """Prompt tokens among these that were found in the prefix cache."""
 
 
 @runtime_checkable

@@ -77,7 +77,7 @@ class Component:
     """Released code whose results it equals, as ``owner/name@commit:file``."""
     status: Status = "user"
     limits: str = ""
-    """What it does not support of its paper, as in ``one game per run``."""
+    """Parts of its paper that it does not support, as in ``one game per run``."""
     test: str = ""
     """Test that compares it with a worked example, as ``file::test``."""
 

@@ -72,7 +72,7 @@ class _FactsColumn(ProgressColumn):
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """As many facts as fit into one line."""
+    """A text of as many facts as fit into one line."""
 
     facts: Sequence[str]
 

@@ -22,8 +22,8 @@ _BOOT = (
 _MIB = 1 << 20
 
 Sweep = Literal["namespace", "user", "descendants"]
-"""How the worker kills processes that a job left: all others in its process namespace; all of the sandbox's users; or,
-without own namespace and users, its descendants."""
+"""Set of processes that the worker kills after a job: all others in its process namespace; all of the sandbox's users;
+or, without own namespace and users, its descendants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

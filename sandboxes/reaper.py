@@ -101,13 +101,13 @@ def reap_docker(report: ReapReport) -> None:
 
 @functools.cache
 def reap_host_once() -> None:
-    """At the first sandbox of a process."""
+    """Call :func:`reap_host` at the first sandbox of a process."""
     reap_host(ReapReport())
 
 
 @functools.cache
 def reap_docker_once() -> None:
-    """At the first sandbox of a process."""
+    """Call :func:`reap_docker` at the first Docker sandbox of a process."""
     reap_docker(ReapReport())
 
 

@@ -24,7 +24,7 @@ WORLD = Difficulty(
     relations=("author", "mayor"),
 )
 NUM_DRAWS = 200
-"""Of questions; each is kept once."""
+"""Questions that are drawn; each is kept once."""
 
 
 def make(folder: Path) -> None:

@@ -38,12 +38,12 @@ class Problem:
 
     id: str
     requests: Sequence[str]
-    """What the user says turn by turn; empty where only functions are added."""
+    """The user's message of each turn; empty if the turn only adds functions."""
     answers: Sequence[Sequence[str]]
     """The gold calls of each turn, as Python."""
     classes: Sequence[str]
     config: Mapping[str, Any]
-    """Where each class starts from."""
+    """Initial state of each class."""
     added: Mapping[int, Sequence[str]]
     """Functions that are offered only from a turn on."""
 

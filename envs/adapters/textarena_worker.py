@@ -22,7 +22,7 @@ _MOVE = re.compile(r"\[[^\[\]\n]{1,30}\]")
 
 
 class Table:
-    """At most one game and the agent's opponent."""
+    """A table with at most one game, and the agent's opponent."""
 
     def __init__(self) -> None:
         self._arena: Any = importlib.import_module("textarena")

@@ -45,7 +45,7 @@ class EnvCall:
     name: str
     arguments: Mapping[str, Any]
     wanted: bool = True
-    """For a check: the required value."""
+    """Value that a check requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

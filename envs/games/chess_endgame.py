@@ -193,9 +193,9 @@ class EndgameTable:
     """
 
     white: Table
-    """With White to move: White's moves until mate."""
+    """White's moves until mate, with White to move."""
     black: Table
-    """With Black to move: White's moves until mate; 0 is mate."""
+    """White's moves until mate, with Black to move; 0 is mate."""
 
 
 @cache

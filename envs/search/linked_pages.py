@@ -23,9 +23,9 @@ class Rendered:
     """A page as the browser shows it."""
 
     text: str
-    """With ``[n]`` after the words of the n-th link."""
+    """Text of the page, with ``[n]`` after the words of the n-th link."""
     links: tuple[str, ...]
-    """Where the links lead, the first at 0."""
+    """Targets of the links, the first at 0."""
 
 
 def url_of(title: str) -> str:

@@ -20,7 +20,7 @@ from agentgym.errors import CorruptDataError, MissingExtraError, UsageError, unk
 
 Format = Literal["hotpotqa", "2wiki", "musique", "nq"]
 DATASETS: Final = "datasets:"
-"""What a name for the ``datasets`` library begins with: ``datasets:PATH[#CONFIG][@SPLIT]``."""
+"""Prefix of a name for the ``datasets`` library: ``datasets:PATH[#CONFIG][@SPLIT]``."""
 
 
 @dataclass(frozen=True, slots=True)

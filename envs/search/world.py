@@ -26,7 +26,7 @@ from agentgym.tools.retrieval.types import Retriever
 MIN_PAGES, MAX_PAGES = 16, 100_000
 SPLIT_STRIDE = 1_000_000_000
 _FEW_PAGES = 1_000
-"""Up to this many pages a world is small: hundreds of small worlds are cached, but only a few larger ones."""
+"""Most pages of a small world. Hundreds of small worlds are cached, but only a few larger ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

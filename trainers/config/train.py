@@ -193,7 +193,7 @@ class TrainConfig:
     envs: tuple[MixedEnv, ...] = ()
     """Several environments to train on, instead of ``env``."""
     mixture: MixtureConfig = MixtureConfig()
-    """How the environments of ``envs`` share a step's groups."""
+    """Shares of the environments of ``envs`` in a step's groups."""
     seed: int = 0
     num_threads: Count = 1
     """Number of threads that torch computes with. On busy cores two threads are many times slower than one."""

@@ -1,1 +1,1 @@
-"""From groups with credit to tensors: training rows, minibatches, micro-batches and their layouts."""
+"""Conversion of groups with credit to tensors: training rows, minibatches, micro-batches and their layouts."""

@@ -46,9 +46,9 @@ class TrainBatch:
     unit: Tensor
     """``[N]`` unit of averaging (trajectory or turn) to which the token belongs, counted over the update."""
     samples: tuple[int, ...] = ()
-    """For each row, the index of its sample in the argument of :func:`build_batches`."""
+    """Index of each row's sample in the argument of :func:`build_batches`."""
     trajectories: tuple[int, ...] = ()
-    """For each row, the number of its trajectory."""
+    """Number of each row's trajectory."""
     first: int = 0
     """Number of the update's sampled tokens in the micro-batches before this one."""
 

@@ -54,7 +54,7 @@ class EngineConfig:
     """Servers on the trainer's GPU free their memory while it trains (``agentgym serve-model --sleep``); only in sync
     mode, because in the other modes they always sample."""
     weight_dir: str = ""
-    """Where the trainer writes weights and the servers read them, under one path; empty: in the run's folder."""
+    """Folder in which the trainer writes weights and the servers read them, by the same path; empty for the run's."""
     start_timeout_s: Positive = 300.0
     """Seconds to wait for the first server at the start."""
     request_timeout_s: Positive = 120.0

@@ -27,7 +27,7 @@ from agentgym.trainers.run_env import RunEnv, named
 BEFORE_RL = -1
 """The step of a probe's visits."""
 Counts = Mapping[str, tuple[int, int]]
-"""For each task id, the number of valid episodes and the number of successes."""
+"""Numbers of valid episodes and of successes, by task id."""
 
 
 async def probe_tasks(run: Run, log: Log) -> None:

@@ -60,7 +60,7 @@ class Batch:
     """A flattened ragged batch of ``N`` tokens."""
 
     chunks: tuple[Chunk, ...]
-    """In the order of the flattened tokens."""
+    """Chunks in the order of the flattened tokens."""
     token_ids_N: Tensor
     slots_N: Tensor
     positions_N: Tensor

@@ -47,7 +47,7 @@ class Flight:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Name of the request at the server."""
     changes: list[tuple[int, int]] = field(default_factory=list)
-    """For each update since the request was sent, the first token sampled with the new weights, and their version."""
+    """First token with new weights, and their version, for each update since the request was sent."""
     is_repeated: bool = False
     """True if the request was ended to be sent again, without a failure of the server."""
     left_s: float = 0.0

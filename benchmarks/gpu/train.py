@@ -73,10 +73,10 @@ def episodes(num_groups: int, prompt: int, num_turns: int, turn: int, vocab_size
 def num_operations(shape: str, rows: Sequence[Sequence[int]], num_sampled: int, *, is_lora: bool) -> float:
     """Additions and multiplications of a step's forward and backward passes over rows of these positions.
 
-    Twice the weights of the layers for each token and pass, the head for sampled tokens alone, and four times the
-    width of the queries for each pair of tokens of which one sees the other ("PaLM: Scaling Language Modeling with
-    Pathways", appendix B). The backward pass is two of these; under LoRA one, but for attention, since frozen weights
-    need no gradient. Adapters are not counted.
+    Twice the weights of the layers for each token and pass, the head for sampled tokens alone, and four times the width
+    of the queries for each pair of tokens of which one sees the other ("PaLM: Scaling Language Modeling with Pathways",
+    appendix B). The backward pass is two of these; under LoRA one, except for attention, since frozen weights need no
+    gradient. Adapters are not counted.
 
     Args:
         rows: of every row, how many tokens each of its tokens sees, itself included.

@@ -338,7 +338,7 @@ def origin() -> str:
 
 
 def markdown(curves: Sequence[dict[str, Any]], about: str) -> str:
-    """A table: a row for each curve, with what it takes at its smallest, middle and largest size."""
+    """Return a table with a row per curve: its seconds at the smallest, middle and largest size."""
     lines = ["| processor time of | grows with | smallest | middle | largest | exponent |", "|---|---|---|---|---|---|"]
     for curve in curves:
         points = list(zip(curve["sizes"], curve["processor_s"], strict=True))
@@ -352,7 +352,7 @@ def _time(seconds: float) -> str:
 
 
 def draw(curves: Sequence[dict[str, Any]], path: Path) -> None:
-    """Every curve in a panel of its own, both axes logarithmic."""
+    """Plot every curve in a panel of its own, both axes logarithmic."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")

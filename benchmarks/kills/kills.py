@@ -11,7 +11,7 @@ end. These must hold:
 * ``async``: each group of rollouts is trained on once, each step is in the metrics once, and no token is older than the
   bound. Weights depend on the order of arrival there.
 * ``ray``: training on a Ray cluster of this machine, whose trainer is killed, ends in the weights of a run without Ray.
-* ``eval``: the evaluation's results are the same but for the seconds they took, and each episode counts once.
+* ``eval``: the evaluation's results are the same except for their seconds, and each episode counts once.
 
 A run that differs ends the script with exit code 1. Runs are forked from a process that has imported the trainer, so
 that a kill costs the run's own seconds; a Ray cluster starts anew each time.

@@ -37,7 +37,7 @@ def actor(folder: Path) -> SimpleNamespace:
 
 
 def mean_history(folder: Path, means: np.ndarray) -> np.ndarray:
-    """Return what the released trainer hands to the actor: the mean over iterations, the present one included."""
+    """Return the released trainer's argument of the actor: the mean over iterations, the current one included."""
     scope: dict[str, Any] = {"np": np, "self": SimpleNamespace(entropy_history=list(means))}
     run_lines(folder / TRAINER_FILE, "entropy_list_return =", 'batch.meta_info["entropy_history"]', scope)
     history: np.ndarray = scope["entropy_list_return"]

@@ -82,7 +82,7 @@ def draw_rows(
     """Draw one to four rows of one to three turns, with masked tokens and sometimes a row that is masked altogether.
 
     Args:
-        advantage_per: what an advantage is constant over.
+        advantage_per: unit over which an advantage is constant.
         gap: standard deviation of the log-ratios; some are exactly 0 and some are five times as large.
     """
     num_rows = int(rng.integers(1, 5))

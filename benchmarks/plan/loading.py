@@ -48,7 +48,7 @@ def peaks(changes: list[str], num_ranks: int) -> list[int]:
 
 
 def measure(changes: list[str], run_dir: Path) -> None:
-    """Load a model as one rank of a run, and write what it took."""
+    """Load a model as one rank of a run, and write the memory it took."""
     config = apply_overrides(load_recipe("smollm2-guess"), ["ranks.rollouts=first", *changes])
     ranks = join_ranks(config.ranks)
     before = resident("VmRSS")

@@ -1,4 +1,4 @@
-"""From 1 to 1,000 GPUs on paper: the rollout simulator on assumed devices, with what was measured around them.
+"""From 1 to 1,000 GPUs on paper: the rollout simulator on assumed devices, with measurements of everything else.
 
     python benchmarks/plan/plan.py --measure      processor time of a turn in the playing process -> measured.json
     python benchmarks/plan/plan.py                plan.json and plan.md, the same at every run

@@ -117,7 +117,7 @@ def parts(form: str) -> Parts:
     head = next((at for at, (a, b) in enumerate(zip(one, both, strict=False)) if a != b), len(one))
     ends = zip(reversed(two), reversed(both), strict=False)
     tail = next((at for at, (a, b) in enumerate(ends) if a != b), len(two))
-    if tail < len(two):  # what opens the calls may end as what is between them does; a call begins with no white space
+    if tail < len(two):  # opening and separator may end alike; a call begins without white space
         tail = len(two[len(two) - tail :].lstrip())
     return Parts(two[: len(two) - tail], both[head : len(both) - tail], one[head:])
 

@@ -3,12 +3,12 @@
     OMP_NUM_THREADS=1 python benchmarks/search/speed.py --output benchmarks/search/speed
     ... --parts query                   one part; the output's others stay, each with its commit and load
 
-Queries are 8 words of a passage, as frequent as they come, none a stop word: a question of some 15 words in English.
-Each is asked for the first time; snippets are included. Times in process are of the clock and of processor time, each
-the median of the rounds; the service's are of the clock, asked over 8 and 16 connections by one other process beside
-it, with what a query costs server and client in processor time: on a busy machine that alone says what a free one can.
-The million passages are indexed and asked in a child process whose peak memory (resident, mapped files included) is
-given, that of Python and its imports included.
+Queries are 8 words of a passage, frequent and rare ones alike, without stop words, like an English question of some 15
+words. No query is repeated, and snippets are included. Times in process are wall-clock and processor time, each the
+median of the rounds. Times of the service are wall-clock time over 8 and 16 connections of another process. The
+processor time of server and client per query is given, too: on a busy machine only that shows what an idle one can do.
+The million passages are indexed and searched in a child process. Its peak memory (resident, mapped files included)
+contains that of Python and its imports.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ MakeQuestion = Callable[[np.random.Generator], Question]
 
 
 def answer_in(text: str) -> str:
-    """The answer a text gives: what is marked as such last (``Answer: 7``, ``\\boxed{7}``), else its last line.
+    """Return the answer of a text: the last one marked as such (``Answer: 7``, ``\\boxed{7}``), else its last line.
 
     Example:
         >>> answer_in("3 + 4 is\\nAnswer: 7"), answer_in("It is 7"), answer_in(" ")

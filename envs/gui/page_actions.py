@@ -119,7 +119,7 @@ def _problem(id: str, answer: dict[str, Any]) -> ToolError:
     return ToolError(f"[{id}] {said[answer['problem']]}", "impossible_action")
 
 
-# ---------------------------------------- tools for what is around a page: scrolling, history, addresses, time and tabs
+# ---------------------------------------------------- tools around a page: scrolling, history, addresses, time and tabs
 
 Direction = Literal["up", "down", "left", "right"]
 Address = Annotated[str, Field(max_length=2000)]

@@ -203,7 +203,7 @@ def close_browsers() -> None:
 
 def _at_exit() -> None:
     if any(key[0] is driver() for key in _pools):
-        with suppress(Exception):  # the guards kill what this does not
+        with suppress(Exception):  # the guards kill browsers that this cannot close
             driver().call(asyncio.wait_for(_close_all(), _EXIT_S))
 
 

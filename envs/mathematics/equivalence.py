@@ -15,7 +15,7 @@ _LONGEST_NAME: Final = 2
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return what the last ``\boxed{}`` of a text holds, or the last ``\fbox{}`` where there is none; else None.
+    r"""Return the content of the last ``\boxed{}`` of a text, or of the last ``\fbox{}`` if it has none; else None.
 
     Example:
         >>> last_boxed(r"So \boxed{1} is wrong and \boxed{\frac{1}{2}} is right.")

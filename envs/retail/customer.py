@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mind:
-    """A customer's memory of what was said and heard."""
+    """A customer's memory of the conversation."""
 
     request: int = 0
     """Index of the current request."""
@@ -111,7 +111,7 @@ class Customer:
         return replace(mind, revealed=frozenset(request.facts)), self._say("no", told)
 
     def _tell(self, mind: Mind, request: Request, asked: Sequence[str]) -> tuple[Mind, str]:
-        """Answer what was asked for."""
+        """Answer the questions of a message."""
         known = [slot for slot in asked if slot in request.facts]
         facts = [self._fact(mind, request, slot) for slot in known]
         is_who = any(slot in _IDENTITY for slot in asked)

@@ -17,7 +17,7 @@ from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UsageError
 from agentgym.types import Message, Task
 
-# ------------------------------------------ what a random policy does in the shop: phrases, and calls that are possible
+# -------------------------------------------------- actions of a random policy in the shop: phrases, and possible calls
 
 PHRASES: Final = (
     "Could you tell me your email, or your name and zip code?",
@@ -30,7 +30,7 @@ PHRASES: Final = (
 
 
 def random_calls(database: Database, user_id: str) -> Iterator[GoldAction]:
-    """Yield calls about a customer: every look-up, and cancelling what can be cancelled."""
+    """Yield calls about a customer: every look-up, and every possible cancellation."""
     user = dict(database.rows("users"))[user_id]
     yield GoldAction("get_user_details", {"user_id": user_id})
     for order_id in user["orders"]:

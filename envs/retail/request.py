@@ -80,7 +80,7 @@ def order_texts(order: Record) -> tuple[str, ...]:
 
 
 def ids_about(order: Record) -> tuple[str, ...]:
-    """Return the ids that may come up when an order is spoken of: its own, and what it was paid with."""
+    """Return the ids that messages about an order may contain: its own and those of its payment methods."""
     return (order["order_id"], *(payment["payment_method_id"] for payment in order["payment_history"]))
 
 

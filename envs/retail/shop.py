@@ -154,7 +154,7 @@ def _order(order_id: str, user: Record, status: str, products: Sequence[Record],
     return order
 
 
-# ----------------------------------------------------------------------------------- what the generated shop is made of
+# --------------------------------------------------------------------------------------- contents of the generated shop
 
 _SIZES = ("S", "M", "L", "XL")
 _COLOURS = ("black", "white", "red", "blue", "green", "grey")

@@ -54,7 +54,7 @@ def search_url(query: str) -> str:
 
 
 def query_of(url: str) -> str | None:
-    """Return what the results at an address were searched for; None if it is no address of results."""
+    """Return the query in the address of a page of results; None for other addresses."""
     return unquote(url.removeprefix(_SEARCH)) if url.startswith(_SEARCH) else None
 
 

@@ -20,4 +20,4 @@ class Question:
     gold: tuple[str, ...]
     """Ids of the documents that together hold the answer, in the order of reading."""
     queries: tuple[str, ...]
-    """A query for each gold document, made of what the earlier documents tell."""
+    """A query for each gold document, from facts of the question and the earlier documents."""

@@ -71,18 +71,18 @@ class QuestionEnv(ToolEnv):
     ``tool_call`` (cost). ``info`` counts ``num_void_turns`` and ``num_repeated_queries`` of the episode so far.
 
     Args:
-        outcome: how an answer is graded: ``em``, ``f1`` or ``cover_em`` (:mod:`agentgym.scoring.text`).
-        rewards: values of :class:`SearchRewards` by name, where they are to differ from the defaults.
-        max_results: results that a search shows at most.
-        result_tokens: length of what a search shows, in tokens by estimate; what is longer is cut, the cut marked.
-        page_tokens: length of what a page shows at once.
+        outcome: metric that grades an answer: ``em``, ``f1`` or ``cover_em`` (:mod:`agentgym.scoring.text`).
+        rewards: values of :class:`SearchRewards` by name, to replace defaults.
+        max_results: largest number of results of a search.
+        result_tokens: estimated tokens of a search's results; longer results are truncated with a mark.
+        page_tokens: estimated tokens of one page of a document.
         max_turns: turns after which an episode is truncated.
     """
 
     retriever: Retriever
     """The retriever that the current episode searches."""
     question = SinceReset[Question]()
-    """The question of the current episode, with what the agent must not see."""
+    """The question of the current episode, with answers that the agent must not see."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class QuestionEnv(ToolEnv):
 
     @abstractmethod
     def pose(self, task: Task) -> Question:
-        """Return a task's question, a function of the task, and set :attr:`retriever` to what is searched for it."""
+        """Return a task's question, a function of the task, and set :attr:`retriever` to its documents."""
 
     @abstractmethod
     def next_call(self) -> ToolCall:

@@ -83,7 +83,7 @@ class SearchEnv(SearchTools, QuestionEnv):
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def state_key(self) -> str:
-        """Return the question, the documents that were found, by whatever queries, and what is open."""
+        """Return the question, the documents that any queries found, and the open document and page."""
         question, reading = self.question, self.reading
         asked = digest([question.text, question.gold, question.answers])
         return canonical([asked, reading.found, reading.doc_id, reading.page])

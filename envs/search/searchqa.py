@@ -112,10 +112,10 @@ class SearchQAEnv(SearchEnv):
 
 
 def questions_at(questions: Paths | None) -> str:
-    """Return where the questions are.
+    """Return the path of the questions.
 
     Raises:
-        UsageError: nobody says; the message says what to do.
+        UsageError: neither the argument nor the environment variable names it; the message says what to do.
     """
     if questions is not None:
         return str(questions)
@@ -141,7 +141,7 @@ def searched(name: str, documents: Sequence[Document], embedder: str | None = No
 
     Args:
         name: one of :data:`NAMES`, or the URL of a search server, which has documents of its own.
-        documents: what is searched.
+        documents: the documents to search.
         embedder: for ``dense`` and ``hybrid``, a model that sentence-transformers can load.
 
     Raises:

@@ -180,7 +180,7 @@ def _draw_values(
 def _targets(
     relation: Relation, of_kind: Mapping[str, Sequence[int]], values: Mapping[tuple[int, str], Value]
 ) -> Callable[[int], Sequence[int]]:
-    """Return what a relation may lead to: all things of a kind, but for a capital, which lies in its country."""
+    """Return the possible targets of a relation: all things of a kind, but as a capital only towns of the country."""
     if relation.name != "capital" or (of_kind["town"][0], "country") not in values:
         return lambda thing: of_kind[relation.target]
     towns_of: dict[Value, list[int]] = defaultdict(list)

@@ -25,14 +25,15 @@ class WorldEnv(QuestionEnv):
 
     Args:
         num_pages: size of the encyclopedia, 16 to 100,000.
-        hops: facts that the answer is away from what the question names, 1 to 4; a number or several.
+        hops: number of facts from the thing that the question names to the answer, 1 to 4; a number or several.
         aliases: share of things with a second name, by which questions and pages may call them.
-        stale_pages: share of pages that say what was so in some year; questions ask for what is so now.
-        distractors: share of pages that name things and say nothing that is asked for.
+        stale_pages: share of pages with facts of an earlier year; questions ask for current facts.
+        distractors: share of pages that name things but answer no question.
         injections: share of pages that tell the reader to ignore the task.
         vocabulary: number of words that names are made of.
-        fillers: sentences that say nothing, on every page of a thing.
-        relations: what pages tell and questions ask, of :data:`~agentgym.envs.search.world_facts.RELATION_NAMES`.
+        fillers: sentences without facts on every page of a thing.
+        relations: relations that pages state and questions ask for, of
+            :data:`~agentgym.envs.search.world_facts.RELATION_NAMES`.
         num_worlds: encyclopedias of a split; 0 gives every task its own.
         others: see :class:`~agentgym.envs.search.question_env.QuestionEnv`.
 

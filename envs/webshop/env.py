@@ -30,8 +30,8 @@ class WebShopEnv(InterfaceEnv):
     """Buy what an instruction asks for: an online shop with WebShop's pages, actions and reward.
 
     Products and goals are generated from a seed, or read from WebShop's own files. The reward comes with the purchase:
-    the share of the wished attributes, options and price that are met, less what a product of another kind costs; 1.0
-    is a success.
+    the share of the wished attributes, options and price that are met, less a deduction for a product of another kind.
+    1.0 is a success.
 
     Args:
         num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, the number that is read.
@@ -140,7 +140,7 @@ class WebShopEnv(InterfaceEnv):
         return self._shop.tasks(split)
 
     def state_key(self) -> str:
-        """Return the goal, the page, and what the last search found, however it was worded."""
+        """Return the goal, the page, and the results of the last search, whatever its wording."""
         goal, view = self.visit.goal, self.visit.view
         shown = (view.page, view.page_number, view.product, view.sub_page, view.options)
         return canonical((goal.asin, _digest(goal.instruction), *shown, _digest(view.results)))

@@ -51,7 +51,7 @@ class TypeMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """A purchase's reward and what it is made of; ``r_...`` are named as in WebShop's records.
+    """A purchase's reward and its parts; ``r_...`` are named as in WebShop's records.
 
     Example:
         >>> match = TypeMatch(query_match=False, category_match=True, title_score=0.125)
@@ -86,7 +86,7 @@ class Score:
         return self.num_options_met / self.num_options if self.num_options else None
 
     def parts(self) -> tuple[RewardPart, ...]:
-        """Return the reward in parts that sum to it; ``type`` is what a product of another kind costs, 0 or less.
+        """Return the reward in parts that sum to it; ``type`` is the deduction for a product of another kind.
 
         Example:
             >>> match = TypeMatch(query_match=False, category_match=False, title_score=0.15)
@@ -212,7 +212,7 @@ def normalised_color(option: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def nouns(name: str) -> tuple[str, ...]:
-    """Return the words of a product's name that say what it is, in lower case, repetitions kept.
+    """Return the nouns of a product's name, in lower case, with repetitions.
 
     WebShop takes what spaCy's ``en_core_web_sm`` tags as nouns and proper nouns. In names, most words of which begin
     with a capital, that is nearly every word which is neither a function word nor a measure, so those are taken here;

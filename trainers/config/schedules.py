@@ -28,7 +28,7 @@ SINGLE = (
     "optimizer.max_grad_norm",
 )  # fmt: skip
 BELOW = ("loss", "credit", "strategy")
-"""Parts whose numbers are all read at every step, but for :data:`AT_START`."""
+"""Parts whose numbers are all read at every step, except for :data:`AT_START`."""
 AT_START = ("loss.tokens_per_microbatch", "strategy.probe")
 COUNTED = ("loss.num_updates", "loss.num_epochs", "loss.rows_per_update")
 """Numbers of optimizer steps, by which ``sft.mix`` finds its batches."""
@@ -111,7 +111,7 @@ def check_schedules(config: TrainConfig) -> None:
     """Refuse schedules of values that are read once, and values that the configuration could not have.
 
     Raises:
-        ConfigError: naming the schedule, and what can be scheduled.
+        ConfigError: a schedule is invalid; the message names it and the keys that can be scheduled.
     """
     schedules = [Schedule.read(settings) for settings in config.schedules]
     names = [schedule.key for schedule in schedules]
@@ -164,7 +164,7 @@ def _check_value(config: TrainConfig, schedule: Schedule, step: int) -> None:
 
 
 def _nodes(config: object, key: str) -> list[Any]:
-    """Return what is on the way to a value, from the configuration to the value.
+    """Return the objects on the path to a value, from the configuration to the value.
 
     Raises:
         ConfigError: there is no such value.

@@ -51,7 +51,7 @@ class Critic(Protocol):
         ...
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         ...
 
     def load_state_dict(self, state: StateDict) -> None:

@@ -56,7 +56,7 @@ class ProgressEstimator:
         return dict(zip(names, (losses[0], losses[-1], sum(norms) / len(norms)), strict=True))
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"network": self._network.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:

@@ -78,7 +78,7 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
             f"{folder} lacks {', '.join(missing)}, which other ranks wrote: put the run's folder (--run-dir) "
             "on storage that all machines share"
         )
-    held = io.BytesIO()  # torch hides what the system says of a file that it writes itself
+    held = io.BytesIO()  # torch hides the system's error if it writes the file itself
     torch.save({"tree": _map_tensors(tree, lambda _, tensor: _outlined(tensor)), "plain": dict(plain)}, held)
     try:
         with open(folder / OUTLINE, "wb") as out:

@@ -82,7 +82,7 @@ def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
     engine = config.engine
     return TorchEngine(
         model,
-        # sessions whose episodes were lost with their worker are there until others need their slots
+        # sessions of a dead worker's episodes stay until others need their slots
         num_slots=config.group.num_envs * (2 if config.cluster.address and engine.batch_invariant else 1),
         max_context_tokens=config.model.max_context_tokens,
         dtype=engine_dtype(engine, model.device),

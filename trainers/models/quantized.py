@@ -51,7 +51,7 @@ class FourBitModule(Protocol):
 
 def is_four_bit(module: object) -> TypeGuard[FourBitModule]:
     """Return True if a module stores its matrix in 4 bits. This works without bitsandbytes."""
-    if hasattr(module, "base_layer"):  # of peft, which shows the matrix of what it wraps
+    if hasattr(module, "base_layer"):  # an adapter of peft, which exposes the matrix of the layer below
         return False
     return hasattr(getattr(module, "weight", None), "quant_state")
 

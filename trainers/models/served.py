@@ -50,7 +50,7 @@ def parse_served(text: str) -> Served:
         raise UsageError(f"expected {EXPECTED}; got vllm:{text}, which names no model")
     made = EngineConfig(
         kind="vllm", urls=tuple(url.rstrip("/") for url in urls.split(","))
-    )  # refuses what is no address
+    )  # rejects invalid addresses
     return Served(urls=made.urls, model=given["model"], weight_dir=given.get("weight_dir", ""))
 
 

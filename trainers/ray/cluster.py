@@ -87,7 +87,7 @@ class Cluster:
             model,
             self._config,
             max_context_tokens=config.model.max_context_tokens,
-            # the first weights are what a server starts from
+            # a server starts with the first weights
             update_timeout_s=config.engine.update_timeout_s + (config.engine.start_timeout_s if is_vllm else 0),
             for_vllm=is_vllm,
         )

@@ -103,7 +103,7 @@ def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
         "resources": dict(resources),
         "scheduling_strategy": "SPREAD" if config.placement == "spread" else "DEFAULT",
         "max_restarts": -1,
-        "max_task_retries": 0,  # an episode that was lost is played again by those who know its seeds
+        "max_task_retries": 0,  # a failed episode is played again by the caller, who knows its seeds
         "max_concurrency": 10_000,
         # the control token of environment servers; workers are their clients
         "runtime_env": {"env_vars": {TOKEN_VARIABLE: token()}} if config.num_env_servers and not is_engine else None,

@@ -183,7 +183,7 @@ class Fleet:
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
         answer = asyncio.wrap_future(member.handle.ping.remote().future())
         # not asyncio.timeout: it would also end an answer that came while this process was busy training; and in
-        # slices, since the clock goes on where this process and the actors are stopped
+        # slices, since the clock also runs while this process and the actors are suspended
         for _ in range(_NUM_SLICES):
             await asyncio.wait({answer}, timeout=timeout_s / _NUM_SLICES)
             if answer.done():

@@ -124,7 +124,7 @@ def _followed(runs: Sequence[ObjectRef], places: Sequence[RankPlace], speech: _S
         if any(isinstance(error, UsageError) for error in errors):
             break
     speech.show(_LAST_WORDS_S)
-    if errors:  # of those who only lost the others, or were told to stop, none is the cause
+    if errors:  # ranks that lost a peer, or were stopped, are not the cause
         raise min(errors, key=lambda error: isinstance(error, RunStoppedError))
     result: TrainResult = ray.get(runs[0])
     return result

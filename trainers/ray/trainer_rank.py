@@ -91,7 +91,7 @@ class Screen(io.TextIOBase):
         return self._is_terminal
 
     def take(self) -> str:
-        """Return what was written since the last call."""
+        """Return the output since the last call."""
         return "".join(self._pieces.get() for _ in range(self._pieces.qsize()))
 
 

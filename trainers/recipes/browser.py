@@ -20,8 +20,8 @@ TASKS = [
     "click-tab",
     "click-test-transfer",
 ]
-"""Pages of one or two clicks, on what is always the same or is named by its kind or place. To copy any word of a
-sentence (click-link, enter-text, navigate-tree) is more than 900 demonstrations taught so small a model."""
+"""Pages of one or two clicks, on elements that are always the same or named by kind or place. 900 demonstrations did
+not teach so small a model to copy any word of a sentence (click-link, enter-text, navigate-tree)."""
 POOL = {"num_kept": 40, "contexts_per_browser": 48}
 """Room for four pages of every task at the same time, so that an episode seldom waits for one to load."""
 

@@ -108,7 +108,7 @@ class Activity:
         return {"zero_gradient": float(self._has_zero_gradient), "inactive_parts": float(num_inactive)}
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"idle": dict(self._idle), "said": sorted(self._said), "trained": self.trained.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -254,7 +254,7 @@ class TrainedSteps:
         )
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {
             "num_steps": self.num_steps,
             "num_trained": self.num_trained,

@@ -77,7 +77,7 @@ class ColumnMaker:
         return learnt | _describe_gain(credited)
 
     def state_dict(self) -> StateDict:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         drift = {"drift": self._drift.state_dict()} if "drift" in self._names else {}
         return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
 

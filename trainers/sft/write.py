@@ -72,7 +72,7 @@ class Writer:
         )
         context = open_context(self.context, self.renderer, tools, trajectory.observation, room)
         for segment in trajectory.segments:
-            if segment.agent:  # the record does not hold what a sub-agent was told
+            if segment.agent:  # the record lacks the texts that a sub-agent was given
                 continue
             for at, turn in enumerate(segment.turns):
                 is_summary = turn.kind == "summary"

@@ -85,7 +85,7 @@ class Episode:
             return OVER
         try:
             return self._text(self._loop.run(self._step(name, arguments)))
-        except ToolError as error:  # an environment's last word on what the policy did
+        except ToolError as error:  # the policy's fault, which ends the episode
             self.status = Status.POLICY_ERROR
             return f"Error: {error}"
         except InfrastructureError as error:

@@ -46,10 +46,10 @@ class MiniWoBEnv(GuiEnv):
         success_above: raw reward above which an episode is a success. A few tasks (checkboxes, colours, angles,
             selected text ...) give a part of 1 for a part of the work; a success is then only "better than nothing",
             as in BrowserGym. 0.99 asks for all of it.
-        data_mode: ``test`` makes the pages of :data:`~agentgym.envs.gui.miniwob.tasks.TOLD_APART` ask for what
-            ``train`` never asks for: the two called transfer for other things, three of mails in other words.
-        brief: an observation is the lines of the tree alone, without address, title and what is off the screen: for
-            small models.
+        data_mode: ``test`` changes the pages of :data:`~agentgym.envs.gui.miniwob.tasks.TOLD_APART`: the two called
+            transfer have other tasks than with ``train``, and three of mails other wordings.
+        brief: True for observations of only those lines of the tree that are on the screen, without address and title,
+            for small models.
         max_turns: turns after which an episode is truncated.
         options: those of :class:`~agentgym.envs.gui.gui_env.GuiEnv`.
     """

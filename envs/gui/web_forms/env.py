@@ -21,7 +21,7 @@ _FOLDER = Path(__file__).parent.parent / "sites" / "web_forms"
 
 
 class Office:
-    """The server behind the pages, with the episode's problem and what was submitted."""
+    """The server behind the pages, with the episode's problem and the submissions."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

@@ -74,7 +74,7 @@ class FixedDecoder:
         with torch.inference_mode():
             self._inputs.zero_()
             self._inputs[1] = self._spare_slot  # recording runs the steps
-            for shape in self.shapes:  # smaller ones find room in what a larger one has left
+            for shape in self.shapes:  # smaller ones reuse the memory of a larger one
                 step = self._step(shape)
                 step.record(weights, self._cache, logits, self._recorder)
 

@@ -1,4 +1,4 @@
-"""Tasks that are clicks on what the goal names."""
+"""Tasks solved by clicks on elements that the goal names."""
 
 from __future__ import annotations
 

@@ -66,10 +66,10 @@ deadcode: install
 	$(BIN)/vulture
 
 fast-tests: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not docker and not gui and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not docker and not gui and not vllm"
 
 slow-tests: install fast-tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow and not docker and not gui"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "slow and not docker and not gui"
 
 # Random faults at every boundary, many times; CI runs two seeds of it among the ordinary tests.
 CHAOS_SEEDS ?= 50
@@ -122,7 +122,7 @@ $(WEBAPP)/.installed: pyproject.toml
 
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install $(WEBAPP)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py tests/test_tiny_benchmarks.py
+	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 --dist worksteal -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py tests/test_tiny_benchmarks.py
 
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile

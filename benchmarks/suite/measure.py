@@ -25,8 +25,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PARTS = (
-    "fast=-n 2 -m 'not slow and not docker and not gui and not vllm'",
-    "slow=-n 2 -m 'slow and not docker and not gui and not vllm'",
+    "fast=-n 2 --dist worksteal -m 'not slow and not docker and not gui and not vllm'",
+    "slow=-n 2 --dist loadgroup -m 'slow and not docker and not gui and not vllm'",
 )
 
 

@@ -20,7 +20,8 @@ from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.types import Metrics
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+# one cluster of this machine at a time: a job joins any that it finds
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 
 @pytest.fixture(autouse=True)

@@ -313,12 +313,22 @@ class Turn:
     hint: str = ""
     """Hint that the policy saw at the end of its prompt. ``prompt_ids`` do not include it: training on this turn and
     sampling of later turns omit it."""
+    num_copied_tokens: int = 0
+    """Number of tokens at the start of the completion that a branch copied from a turn of its parent, and did not
+    sample for this turn."""
+    num_rescored_tokens: int = 0
+    """Number of copied tokens, the last ones, that were sampled in another context. Their log-probabilities were
+    computed in the context of this turn. The other copied tokens have the log-probabilities they were sampled with."""
     latency: Latency = Latency()
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Number of tokens that the policy sampled: the completion's length, or the endpoint's count."""
-        return self.usage.completion_tokens if self.usage is not None else len(self.completion.token_ids)
+        """Number of tokens that the policy sampled for this turn: those of the completion that are not copied, or the
+        endpoint's count.
+        """
+        if self.usage is not None:
+            return self.usage.completion_tokens
+        return len(self.completion.token_ids) - self.num_copied_tokens
 
     @property
     def reward(self) -> float:

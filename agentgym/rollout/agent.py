@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import PolicyFaultError
+from agentgym.rollout.branch import Given
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.first_prompt import too_long
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
-from agentgym.rollout.thinking_budget import generate_in_budget
+from agentgym.rollout.thinking_budget import generate_in_budget, moved_completion
 from agentgym.types import (
     EMPTY_COMPLETION,
     Completion,
@@ -51,6 +52,10 @@ class Decision:
     """True if the action is a summary of a full context, which the environment does not see."""
     hint: str = ""
     """Hint at the end of the prompt; ``prompt_ids`` do not contain it."""
+    num_copied_tokens: int = 0
+    """Number of tokens at the start of the completion that were given."""
+    num_rescored_tokens: int = 0
+    """Number of these, the last ones, that were sampled in another context."""
     render_s: float = 0.0
     generate_s: float = 0.0
 
@@ -65,6 +70,8 @@ class Decision:
             action=self.action,
             state_key=state_key,
             hint=self.hint,
+            num_copied_tokens=self.num_copied_tokens,
+            num_rescored_tokens=self.num_rescored_tokens,
             latency=Latency(self.render_s, self.generate_s, wait_s=self.completion.queued_s),
         )
         if not self.is_summary:
@@ -107,6 +114,10 @@ class GuidedAgent(Agent, Protocol):
 
     def show(self, action: Message) -> None:
         """Append a hint at an action to the prompt of the next decision only."""
+        ...
+
+    def give(self, given: Given) -> None:
+        """Begin the next decision with given tokens."""
         ...
 
 
@@ -158,6 +169,7 @@ class ModelAgent:
         self._num_decisions = 0
         self._render_s = 0.0
         self._hint: Message | None = None
+        self._given: Given | None = None
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         """Start the context with the first observation."""
@@ -189,7 +201,8 @@ class ModelAgent:
         added_ids = context.added_ids
         begins_segment, is_summary, is_open = context.begins_segment, context.is_summarising, context.opens_thinking
         started = time.perf_counter()
-        completion = await generate_in_budget(self._engine, self._renderer, shown_ids, sampling, self._session_id)
+        given = self._take_given()
+        completion = await self._complete(shown_ids, sampling, given)
         generate_s = time.perf_counter() - started
         started = time.perf_counter()
         action = context.add_completion(completion)
@@ -201,6 +214,8 @@ class ModelAgent:
             begins_segment=begins_segment,
             is_summary=is_summary,
             hint=hint,
+            num_copied_tokens=given.num_tokens if given else 0,
+            num_rescored_tokens=len(given.moved.token_ids) if given and given.moved else 0,
             render_s=self._render_s + time.perf_counter() - started,
             generate_s=generate_s,
         )
@@ -226,6 +241,25 @@ class ModelAgent:
     def show(self, action: Message) -> None:
         """Append a hint at an action to the next prompt only."""
         self._hint = action
+
+    def give(self, given: Given) -> None:
+        """Begin the next completion with given tokens. They are left out if the context has no room for them."""
+        self._given = given
+
+    def _take_given(self) -> Given | None:
+        """Return the tokens that the next completion begins with; None if there are none or no room for them."""
+        given, self._given = self._given, None
+        context = self._context
+        if given is None or context.is_summarising:
+            return None
+        # one token less than is free, since servers that score sample one more
+        return given if given.num_tokens <= min(context.max_new_tokens, context.num_free_tokens - 1) else None
+
+    async def _complete(self, prompt_ids: tuple[int, ...], sampling: SamplingParams, given: Given | None) -> Completion:
+        if given is not None and given.moved is not None:
+            return await moved_completion(self._engine, prompt_ids, given, sampling)
+        begun = EMPTY_COMPLETION if given is None else given.known
+        return await generate_in_budget(self._engine, self._renderer, prompt_ids, sampling, self._session_id, begun)
 
     def _prompt(self) -> tuple[str, tuple[int, ...]]:
         """Return the hint and the prompt with it. The hint is empty if there is none or no room for it."""

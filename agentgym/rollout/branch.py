@@ -2,17 +2,17 @@
 
 A branch copies the earlier turns with their tokens and samples from there. Its environment returns to the turn through
 a native snapshot if it has one, else by replaying the actions. The replies to replayed actions must equal the recorded
-ones.
+ones. The first own turn of a branch may begin with tokens of the parent's turn, or consist of a later turn's tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentgym.env.env import Snapshot
 from agentgym.errors import ConfigError
-from agentgym.types import Observation, Trajectory, Turn
+from agentgym.types import Completion, FinishReason, Observation, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +35,34 @@ class Start:
     this turn, and the advice ends the first prompt."""
     advice: str = ""
     """Advice for the first turn, as text."""
+    num_tokens: int = 0
+    """Number of tokens of the parent's turn ``turn`` with which the first own turn begins."""
+    correction: int = -1
+    """Later turn of the parent whose completion makes up the rest of the first own turn; -1 to sample the rest."""
 
     @property
     def is_branch(self) -> bool:
-        """True if the episode does not begin at the start of the task."""
-        return self.parent >= 0 and self.turn > 0
+        """True if the episode does not begin at the start of the task, or begins with tokens of another episode."""
+        return self.parent >= 0 and (self.turn > 0 or self.num_tokens > 0 or self.correction >= 0)
 
 
 START = Start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Copied tokens with which the first own turn of a branch begins."""
+
+    known: Completion
+    """Tokens of the parent's turn at this place, with the log-probabilities they were sampled with."""
+    moved: Completion | None = None
+    """Tokens of a later turn, which complete the turn. They were sampled in another context, so that their
+    log-probabilities must be computed again. None: the policy samples the rest of the turn."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of copied tokens."""
+        return len(self.known.token_ids) + (0 if self.moved is None else len(self.moved.token_ids))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +76,8 @@ class Branch:
     """Copied turns, each with True if it begins a segment."""
     snapshot: Snapshot | None = None
     """Native snapshot after the copied turns; if None, the actions are replayed."""
+    given: Given | None = None
+    """Tokens with which the first own turn begins; None if the policy samples all of it."""
 
 
 def branch_from(
@@ -88,4 +110,45 @@ def branch_from(
         observation=parent.observation,
         turns=turns[: start.turn],
         snapshot=held.get(start.turn),
+        given=_given(start, [turn for turn, _ in turns]),
+    )
+
+
+def _given(start: Start, turns: Sequence[Turn]) -> Given | None:
+    """Return the tokens with which the first own turn of a branch begins, or None.
+
+    Raises:
+        ConfigError: the turn has fewer tokens, or the correction is no later turn.
+    """
+    if not start.num_tokens and start.correction < 0:
+        return None
+    here = turns[start.turn].completion
+    if start.num_tokens > len(here.token_ids):
+        raise ConfigError(f"{start}: turn {start.turn} has {len(here.token_ids)} tokens")
+    known = part_of(here, 0, start.num_tokens)
+    if start.correction < 0:
+        return Given(known=known)
+    if not start.turn < start.correction < len(turns):
+        raise ConfigError(f"{start}: a correction is a turn after turn {start.turn} of an episode of {len(turns)}")
+    later = turns[start.correction]
+    first = later.num_thinking_tokens if start.num_tokens else 0  # the thinking of the first turn stays
+    return Given(known=known, moved=part_of(later.completion, first, len(later.completion.token_ids)))
+
+
+def part_of(completion: Completion, first: int, last: int) -> Completion:
+    """Return the tokens ``first`` to ``last``, without the latter, of a completion.
+
+    Example:
+        >>> whole = Completion(token_ids=(5, 6, 2), logprobs=(-1.0, -2.0, -3.0), policy_versions=(0, 0, 1),
+        ...                    finish_reason=FinishReason.STOP)
+        >>> part_of(whole, 0, 2).token_ids, part_of(whole, 0, 2).finish_reason.value
+        ((5, 6), 'length')
+    """
+    ends = last == len(completion.token_ids)
+    return replace(
+        completion,
+        token_ids=completion.token_ids[first:last],
+        logprobs=completion.logprobs[first:last],
+        policy_versions=completion.policy_versions[first:last],
+        finish_reason=completion.finish_reason if ends else FinishReason.LENGTH,
     )

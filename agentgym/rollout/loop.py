@@ -203,6 +203,8 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
     is_asked = bool(request.advice) or num_turns - request.num_copied < request.num_hints
     if not is_asked or not isinstance(agent, GuidedAgent):  # the check of a protocol costs as much as a small tool
         return
+    if request.branch is not None and request.branch.given is not None and num_turns == request.num_copied:
+        agent.give(request.branch.given)
     if request.advice and num_turns == request.num_copied:
         agent.show(Message("assistant", request.advice))
     elif num_turns - request.num_copied < request.num_hints:

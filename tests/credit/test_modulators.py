@@ -9,6 +9,7 @@ from testkit.credit_tables import assert_close, bandits, table_of
 from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions, owners, r3l_pivot, shared_prefix
 from agentgym.credit.modulators.entropy import EmpgOptions, aepo_advantage, empg
+from agentgym.credit.modulators.purified import purified
 from agentgym.credit.modulators.salt import SaltOptions, salt
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
@@ -134,3 +135,16 @@ def test_r3l_trains_neither_base_nor_retry_before_the_pivot() -> None:
 def test_r3l_in_a_group_where_all_succeed_or_all_fail() -> None:
     table = bandits(1, 1, 0, 0, groups=[0, 0, 1, 1], parent=[-1] * 4, branch_turn=[0] * 4)
     assert_close(r3l_pivot(table, np.zeros(4), R3lOptions(alpha=2.0)).advantage, [1, 1, 0, 0])
+
+
+def test_purified() -> None:
+    """1 purifies 0, and 2 purifies 1; 3 began at the start."""
+    table = table_of([[0, 0, 1], [0, 1], [1], [0]])
+    table = table.with_columns(parent=[-1, -1, -1, 0, 0, 1, -1])
+    advantage = np.array([0.5, 0.5, 0.5, 0.2, 0.2, 1.0, -1.0])
+    result = purified(table, advantage)
+    assert result.loss_weight is not None
+    assert result.loss_weight.tolist() == [0, 0, 0, 0, 0, 1, 1] and result.advantage is advantage
+    assert purified(table.with_columns(parent=[-1] * 7), advantage).loss_weight.tolist() == [1.0] * 7  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="parent"):
+        purified(table_of([[0]]), np.zeros(1))

@@ -323,6 +323,16 @@ class TrainConfig:
             )
         if self.strategy.replays and self.pipeline.mode == "periodic":
             raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
+        if self.strategy.scores_copies and self.sampling.temperature != 1:
+            raise ConfigError(
+                f"strategy.branching={self.strategy.branching.kind} copies tokens into another context, where engines "
+                f"score them at temperature 1: set sampling.temperature=1, got {self.sampling.temperature:g}"
+            )
+        if not self.strategy.scores_copies and any(part.kind == "purified" for part in self.credit.modulators):
+            raise ConfigError(
+                "credit by purified leaves out episodes that were purified: set strategy.branching to cleaner, or "
+                "leave it out"
+            )
         if self.strategy.off_policy and self.loss.mode == "decoupled" and not self.loss.corrections:
             raise ConfigError(
                 f"{self.strategy.off_policy} train tokens that the policy would not have sampled so: name one of "

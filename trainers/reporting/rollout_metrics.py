@@ -34,6 +34,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     * ``num_patched``: turns per episode in which another action was played.
     * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``: branches, turns with a hint, retries after
       a reflection, and episodes that are trained again.
+    * ``num_continued``, ``num_corrected``: turns of branches that begin with a part of their parent's turn, and turns
+      that were replaced by a correction.
 
     Turns that a branch copied, and turns of episodes that are trained again, do not count in metrics about turns. A
     mean over nothing is NaN.
@@ -62,7 +64,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "cut_share": _mean([turn.completion.finish_reason is FinishReason.LENGTH for turn in turns]),
         "thinking_tokens": _mean([turn.num_thinking_tokens for turn in turns]),
         "sampled_tokens": float(
-            sum(len(turn.completion.token_ids) for turn in turns) + sum(t.num_reflection_tokens for t in valid)
+            sum(turn.num_sampled_tokens for turn in turns) + sum(t.num_reflection_tokens for t in valid)
         ),
         "staleness_mean": _mean(ages),
         "staleness_max": float(max(ages, default=0)),
@@ -74,6 +76,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_branches": float(sum(t.parent >= 0 for t in valid)),
         "num_hints": float(sum(bool(turn.hint) for turn in turns)),
+        "num_continued": float(sum(turn.num_copied_tokens > 0 == turn.num_rescored_tokens for turn in turns)),
+        "num_corrected": float(sum(turn.num_rescored_tokens > 0 for turn in turns)),
         "num_reflections": float(sum(t.num_reflection_tokens > 0 for t in valid)),
         "num_replayed": float(sum(t.replayed_step is not None for t in valid)),
         "num_retries": float(sum(t.num_retries for t in everyone)),

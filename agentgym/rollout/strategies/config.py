@@ -116,6 +116,11 @@ class StrategyConfig:
         return getattr(self.branching, "pivot", "") == "reflect"
 
     @property
+    def scores_copies(self) -> bool:
+        """True if episodes copy tokens that were sampled in another context, which the engine must score."""
+        return bool(getattr(self.branching, "scores_copies", False))
+
+    @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
         helps = self.needs_oracle or self.reflects

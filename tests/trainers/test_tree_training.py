@@ -1,0 +1,85 @@
+"""Runs on the household whose episodes form trees: what is counted, what trains, and that a resumed run is the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testkit.checkpoints import drop_checkpoint
+from testkit.counting_runs import weights
+
+from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.loop import train
+from agentgym.trainers.recipes import load_recipe
+from agentgym.types import Trajectory
+
+TINY = (
+    "num_steps=2",
+    "checkpoint_every=1",
+    "eval.num_episodes=2",
+    "zero_variance_filter=off",
+    "credit.invalid_penalty=0.1",
+    "env.kwargs.max_turns=10",
+    "group.group_size=6",
+)
+"""Groups without a success train, too; their advantages come from the penalty of invalid turns."""
+
+
+@pytest.fixture(scope="module")
+def beginner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model after its demonstrations, which calls the tools with about as many mistakes as not."""
+    folder = tmp_path_factory.mktemp("beginner") / "run"
+    train(apply_overrides(load_recipe("household-smoke"), ("num_steps=0", "sft.num_demos=480", *TINY[2:])), folder)
+    return folder / "model"
+
+
+def members_of(run_dir: Path) -> list[Trajectory]:
+    records = [record for step in recorded_steps(run_dir) for record in read_records(record_path(run_dir, step))]
+    return [member for record in records for member in record.group.trajectories]
+
+
+def trained(model: Path, run_dir: Path, overrides: Sequence[str]) -> tuple[list[dict[str, Any]], list[Trajectory]]:
+    """Train on the household at a tiny size, and then again from the first checkpoint; both end in the same weights."""
+    own = (f"model.path={model}", "sft.num_demos=0", *TINY, *overrides)
+    config = apply_overrides(load_recipe("household-smoke"), own)
+    train(config, run_dir)
+    rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+    members, expected = members_of(run_dir), weights(run_dir)
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    sampled = sum(turn.num_sampled_tokens for member in members for turn in member.own_turns)
+    assert sum(row["sampled_tokens"] for row in rows) == sampled
+    assert sum(row["num_branches"] for row in rows) == sum(member.parent >= 0 for member in members) > 0
+    drop_checkpoint(run_dir, 2)
+    (run_dir / "model" / "model.safetensors").unlink()
+    train(config, run_dir, resume=True)
+    assert weights(run_dir) == expected
+    return rows, members
+
+
+def total(rows: Sequence[dict[str, Any]], name: str) -> float:
+    return sum(float(row[name]) for row in rows)
+
+
+def check_cleaner(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
+    corrected = [turn for member in members for turn in member.own_turns if turn.num_rescored_tokens]
+    assert total(rows, "num_corrected") == len(corrected) > 0
+    assert max(row["logprob_gap_max"] for row in rows) < 1e-3, "the trainer has the log-probabilities of the record"
+    assert total(rows, "credit/changed/purified") > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "check"),
+    [
+        (('strategy.branching={"kind": "cleaner"}', 'credit.modulators=[{"kind": "purified"}]'), check_cleaner),
+    ],
+    ids=["cleaner"],
+)
+def test_trees_train_on_the_household(
+    beginner: Path, overrides: tuple[str, ...], check: Callable[[Any, Any], None], tmp_path: Path
+) -> None:
+    check(*trained(beginner, tmp_path / "run", overrides))

@@ -414,6 +414,9 @@ class Trajectory:
     start."""
     branch_turn: int = 0
     """First turn of its own. Earlier turns are copies of the parent's, with their tokens and rewards."""
+    is_stopped: bool = False
+    """True if the rollout strategy stopped the episode before its end. Groups record it as cancelled and never hold
+    it."""
     num_reflection_tokens: int = 0
     """Tokens that the policy sampled to reflect on another episode before this one began."""
     replayed_step: int | None = None
@@ -453,15 +456,15 @@ class Trajectory:
         return sum(turn.reward for segment in self.segments if not segment.agent for turn in segment.turns)
 
 
-CutReason = Literal["slow", "surplus", "waiting"]
+CutReason = Literal["slow", "surplus", "waiting", "pruned"]
 """Reason why a member was cancelled: it was still running (``slow``), it ended just after the group was complete
-(``surplus``), or it had not begun (``waiting``)."""
+(``surplus``), it had not begun (``waiting``), or the rollout strategy stopped it (``pruned``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutMember:
-    """An over-provisioned member that was cancelled because its group was complete without it. It is neither data nor a
-    failure.
+    """A member that was cancelled: an over-provisioned one because its group was complete without it, or one that the
+    rollout strategy pruned. It is neither data nor a failure.
 
     Example:
         >>> CutMember(member=8, seed=3, reason="slow", num_turns=4, num_sampled_tokens=31).reason
@@ -490,7 +493,7 @@ class TrajectoryGroup:
     task: Task
     trajectories: tuple[Trajectory, ...]
     cut: tuple[CutMember, ...] = ()
-    """Cancelled members; empty unless members are over-provisioned."""
+    """Cancelled members; empty unless members are over-provisioned or pruned."""
     env_name: str = ""
     """Name of the environment in a run that mixes several; empty in other runs."""
 

@@ -135,7 +135,7 @@ def _turns(groups: Sequence[TrajectoryGroup]) -> Iterable[Turn]:
     return (turn for trajectory in _members(groups) for turn in trajectory.turns)
 
 
-def _action(turn: Turn) -> str:
+def action_key(turn: Turn) -> str:
     """Return the parsed calls in canonical form, or the text of a turn without calls.
 
     The text around a call is ignored: two turns that make the same call count as the same action.
@@ -150,7 +150,7 @@ def _answer(turn: Turn) -> str | None:
     if turn.is_void or not turn.is_valid:
         return None
     lines = [line.strip() for line in turn.action.text.splitlines() if line.strip()]
-    return _action(turn) if turn.action.calls else (lines[-1].casefold() if lines else None)
+    return action_key(turn) if turn.action.calls else (lines[-1].casefold() if lines else None)
 
 
 def _errors(turn: Turn) -> int:
@@ -242,7 +242,7 @@ PER_TURN: dict[str, Callable[[Turn], object]] = {
     "num_calls": lambda turn: len(turn.action.calls),
     "num_errors": _errors,
     "num_tokens": lambda turn: len(turn.completion.token_ids),
-    "action": _action,
+    "action": action_key,
     "answer": _answer,
 }
 PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[object]]] = {

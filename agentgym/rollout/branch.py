@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from agentgym.env.env import Snapshot
 from agentgym.errors import ConfigError
+from agentgym.rollout.look_ahead import LookAhead
 from agentgym.types import Completion, FinishReason, Observation, Trajectory, Turn
 
 
@@ -39,6 +40,8 @@ class Start:
     """Number of tokens of the parent's turn ``turn`` with which the first own turn begins."""
     correction: int = -1
     """Later turn of the parent whose completion makes up the rest of the first own turn; -1 to sample the rest."""
+    look_ahead: LookAhead | None = None
+    """Rule that stops the episode if it resembles another one from ``turn`` on; None to play it to its end."""
 
     @property
     def is_branch(self) -> bool:
@@ -78,6 +81,16 @@ class Branch:
     """Native snapshot after the copied turns; if None, the actions are replayed."""
     given: Given | None = None
     """Tokens with which the first own turn begins; None if the policy samples all of it."""
+    look_ahead: LookAhead | None = None
+    """Rule that stops the episode; None to play it to its end."""
+    others: tuple[tuple[Turn, ...], ...] = ()
+    """Turns of the episodes that ``look_ahead`` compares with, from the branching turn on."""
+
+    def stops(self, turns: Sequence[tuple[Turn, bool]], state_key: str) -> bool:
+        """Return True if the episode must stop after these turns, which include the copied ones."""
+        if self.look_ahead is None:
+            return False
+        return self.look_ahead.stops([turn for turn, _ in turns[len(self.turns) :]], state_key, self.others)
 
 
 def branch_from(
@@ -111,7 +124,16 @@ def branch_from(
         turns=turns[: start.turn],
         snapshot=held.get(start.turn),
         given=_given(start, [turn for turn, _ in turns]),
+        look_ahead=start.look_ahead,
+        others=() if start.look_ahead is None else _others(start, trajectories, start.look_ahead.num_turns),
     )
+
+
+def _others(start: Start, trajectories: Sequence[Trajectory], num_turns: int) -> tuple[tuple[Turn, ...], ...]:
+    """Return the turns from the branching turn on of all episodes that copied or took the same turns before it."""
+    before = trajectories[start.parent].turns[: start.turn]
+    alike = [one for one in trajectories if one.status.is_evidence and one.turns[: start.turn] == before]
+    return tuple(one.turns[start.turn : start.turn + num_turns + 1] for one in alike)
 
 
 def _given(start: Start, turns: Sequence[Turn]) -> Given | None:

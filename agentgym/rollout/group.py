@@ -3,7 +3,7 @@
 A member whose infrastructure failed runs again in a new environment with the same seeds, up to a limit. Credit and
 training leave out members that still fail. A failed member stops neither its siblings nor the run, but a failure rate
 above the limit stops the run with the reason. When a group is complete, its other members are cancelled. They do not
-count as failures, and ``TrajectoryGroup.cut`` records them.
+count as failures, and ``TrajectoryGroup.cut`` records them, as it does episodes that the rollout strategy stopped.
 """
 
 from __future__ import annotations
@@ -146,23 +146,32 @@ class GroupPlayer:
         group = TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(), env_name=self._env_name)
         played: list[_Member] = []
         while (num_left := size - len(played)) and (starts := branch(group.trajectories, num_left)[:num_left]):
+            num_started = len(played) + len(group.cut)
+            if len(group.cut) >= size:  # otherwise a policy that always does the same would be stopped forever
+                starts = [replace(start, look_ahead=None) for start in starts]
             snapshots = [member.snapshots for member in played]
             thought = await asyncio.gather(
                 *(
-                    self._reflected(start, group, derive_seed(self._seed, request.ordinal, len(played) + at, "reflect"))
+                    self._reflected(start, group, derive_seed(self._seed, request.ordinal, num_started + at, "reflect"))
                     for at, start in enumerate(starts)
                 )
             )
             starts = [start for start, _ in thought]
             copied = [branch_from(start, group.trajectories, snapshots) for start in starts]
-            members = self._members(request, len(played), starts, copied)
+            members = self._members(request, num_started, starts, copied)
             wave = await self._play_members(request, members, _all_of(members))
             made = [
-                replace(one, num_reflection_tokens=num_tokens)
-                for one, (_, num_tokens) in zip(wave.trajectories, thought, strict=True)
+                (member, replace(one, num_reflection_tokens=num_tokens))
+                for member, one, (_, num_tokens) in zip(members, wave.trajectories, thought, strict=True)
             ]
-            group = replace(group, trajectories=(*group.trajectories, *made))
-            played += members
+            kept = [(member, one) for member, one in made if not one.is_stopped]
+            pruned = [member.as_cut((one,)) for member, one in made if one.is_stopped]
+            group = replace(
+                group,
+                trajectories=(*group.trajectories, *(one for _, one in kept)),
+                cut=(*group.cut, *pruned),
+            )
+            played += [member for member, _ in kept]
         return group
 
     async def _reflected(self, start: Start, group: TrajectoryGroup, seed: int) -> tuple[Start, int]:
@@ -216,7 +225,8 @@ class GroupPlayer:
         async with self._in_flight.slot((member.request.ordinal, member.request.member)):
             played = await self._play_until_valid(member)
         for trajectory in played:
-            self._on_episode(member.request, trajectory)
+            if not trajectory.is_stopped:
+                self._on_episode(member.request, trajectory)
         return played
 
     async def _play_until_valid(self, member: _Member) -> tuple[Trajectory, ...]:
@@ -265,6 +275,8 @@ class _Member:
     def as_cut(self, finished: tuple[Trajectory, ...] | None) -> CutMember:
         """Return the record of a cancelled member."""
         reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
+        if finished and finished[0].is_stopped:
+            reason = "pruned"
         turns = self._turns or []
         return CutMember(
             member=self.request.member,

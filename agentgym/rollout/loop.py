@@ -80,6 +80,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         voids=so_far.voids,
         parent=-1 if request.branch is None else request.branch.parent,
         branch_turn=min(len(so_far.turns), request.num_copied),
+        is_stopped=so_far.is_stopped,
     )
 
 
@@ -97,6 +98,7 @@ class _SoFar:
     success: bool | None = None
     error: str | None = None
     voids: tuple[str, ...] = ()
+    is_stopped: bool = False
 
     def end(self, status: Status, success: bool | None, error: str | None) -> None:
         self.status, self.success, self.error = status, success, error
@@ -115,6 +117,9 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
         so_far.turns += _repeated(agent, branch)
     while True:
         state_key = state_key_of(env)
+        if branch is not None and branch.stops(so_far.turns, state_key):
+            so_far.is_stopped = True
+            return
         await _look_ahead(env, request, agent, len(so_far.turns))
         so_far.doing = "sampling"
         with boundary(EngineError, "sampling"):

@@ -88,8 +88,8 @@ class Loan:
 
 
 def is_evidence(played: Sequence[Trajectory]) -> bool:
-    """Return True if the infrastructure failed in no trajectory of a task."""
-    return all(trajectory.status.is_evidence for trajectory in played)
+    """Return True if the infrastructure failed in no trajectory of a task; an episode may be stopped."""
+    return all(trajectory.status.is_evidence or trajectory.is_stopped for trajectory in played)
 
 
 async def _has_ended(env: Env) -> bool:

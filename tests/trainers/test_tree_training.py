@@ -17,6 +17,7 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Trajectory
 
+SHARED = 'credit.modulators=[{"kind": "shared_prefix"}]'
 TINY = (
     "num_steps=2",
     "checkpoint_every=1",
@@ -71,13 +72,29 @@ def check_cleaner(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory])
     assert total(rows, "credit/changed/purified") > 0
 
 
+def check_latr(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
+    assert total(rows, "cut/pruned") == total(rows, "num_cut") > 0
+    assert all(row["status/aborted"] == 0 for row in rows), "a stopped branch is no failure"
+    assert len(members) == 2 * 2 * 6 and not any(member.is_stopped for member in members)
+
+
+def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
+    assert total(rows, "num_branches") == 2 * 2 * 4, "of six episodes two begin at the start"
+    assert total(rows, "credit/changed/shared_prefix") > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "check"),
     [
         (('strategy.branching={"kind": "cleaner"}', 'credit.modulators=[{"kind": "purified"}]'), check_cleaner),
+        (('strategy.branching={"kind": "latr", "share": 1.0, "by": "tokens", "min_distance": 0.7}',), check_latr),
+        (
+            ('strategy.branching={"kind": "deepsearch"}', 'credit.modulators=[{"kind": "shared_prefix"}]'),
+            check_deepsearch,
+        ),
     ],
-    ids=["cleaner"],
+    ids=["cleaner", "latr", "deepsearch"],
 )
 def test_trees_train_on_the_household(
     beginner: Path, overrides: tuple[str, ...], check: Callable[[Any, Any], None], tmp_path: Path

@@ -242,6 +242,7 @@ PER_TURN: dict[str, Callable[[Turn], object]] = {
     "num_calls": lambda turn: len(turn.action.calls),
     "num_errors": _errors,
     "num_tokens": lambda turn: len(turn.completion.token_ids),
+    "num_shared_tokens": lambda turn: turn.num_copied_tokens - turn.num_rescored_tokens,
     "action": action_key,
     "answer": _answer,
 }

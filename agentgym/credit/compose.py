@@ -72,8 +72,9 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     credited, memory = entry.run(values, config.estimator_options, state.memory)
     _check_result(entry.name, credited, len(batch))
     state = replace(state, memory=memory)
-    credited = _modulate(batch, config, credited, diagnostics)
-    credited, token_keep = _select_after(batch, config, credited, state, diagnostics)
+    credited, token_keep = _modulate(batch, config, credited, diagnostics)
+    credited, chosen = _select_after(batch, config, credited, state, diagnostics)
+    token_keep = _both(token_keep, chosen)
     advantage = _put(credited.advantage, kept)
     weight = _put(np.ones(len(batch)) if credited.loss_weight is None else credited.loss_weight, kept) * mask
     diagnostics |= _shares(table, advantage, weight)
@@ -255,7 +256,8 @@ def _share(rows: Bools) -> float:
 
 def _modulate(
     table: TurnTable, config: CreditConfig, credited: TurnAdvantages, diagnostics: dict[str, float]
-) -> TurnAdvantages:
+) -> tuple[TurnAdvantages, Bools | None]:
+    token_keep: Bools | None = None
     for options in config.modulators:
         values = {"table": table, "advantage": credited.advantage, "token_advantage": credited.token_advantage}
         result, _ = MODULATORS[options.kind].run(values, options, {})
@@ -268,10 +270,16 @@ def _modulate(
         diagnostics[f"changed/{MODULATORS[options.kind].name}"] = _share(changed)
         if result.loss_weight is not None:
             weight = result.loss_weight if weight is None else weight * result.loss_weight
+        token_keep = _both(token_keep, result.token_keep)
         credited = replace(
             credited, advantage=result.advantage, token_advantage=result.token_advantage, loss_weight=weight
         )
-    return credited
+    return credited, token_keep
+
+
+def _both(one: Bools | None, other: Bools | None) -> Bools | None:
+    """Return the tokens that both keep; None keeps all."""
+    return other if one is None else one if other is None else one & other
 
 
 def _select_after(

@@ -99,3 +99,5 @@ class Modulated:
     """``[M]`` advantage of each token, if the modulator works per token; ``advantage`` is then its mean per turn."""
     loss_weight: Floats | None = None
     """``[N]`` factor of the turn's weight in the loss; None means 1 everywhere."""
+    token_keep: Bools | None = None
+    """``[M]`` tokens that train; None means all."""

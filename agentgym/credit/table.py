@@ -29,6 +29,7 @@ DTYPES: dict[str, type] = {
     **dict.fromkeys(("player_outcome", "drift", "token_value", "token_entropy", "part_values"), np.float64),
     **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
     **dict.fromkeys(("num_calls", "num_errors", "num_answers", "num_tokens", "segment"), np.int64),
+    "num_shared_tokens": np.int64,
     **dict.fromkeys(("role", "invocation", "parent", "branch_turn"), np.int64),
 }
 PER_TOKEN = ("token_value", "token_entropy")
@@ -79,6 +80,8 @@ class TurnTable:
     """Number of final answers in the turn (GRPO-RoC's format penalty)."""
     num_tokens: Ints | None = None
     """Number of sampled tokens of the turn."""
+    num_shared_tokens: Ints | None = None
+    """Number of tokens at the start of a branch's first own turn that are copies of the parent's turn there."""
     segment: Ints | None = None
     """Index of the turn's context window in its trajectory, counted from 0."""
     role: Ints | None = None

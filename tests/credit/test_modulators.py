@@ -102,6 +102,22 @@ def test_shared_prefix() -> None:
     assert soft.loss_weight is None
 
 
+def test_a_part_of_a_turn_trains_where_it_was_sampled() -> None:
+    """Trajectory 1 copied the first turn of 0, and two tokens of its second one of three."""
+    table = table_of([[0, 1], [0, 0]], parent=[-1, -1, 0, 0], branch_turn=[0, 0, 1, 1])
+    table = table.with_columns(num_tokens=[2, 3, 2, 4], num_shared_tokens=[0, 0, 0, 2])
+    hard = shared_prefix(table, np.array([1.0, 1.0, -1.0, -1.0]))
+    assert_close(hard.advantage, [0, 1, 0, -1])
+    assert_close(hard.loss_weight, [1, 1, 0, 1])
+    assert hard.token_keep is not None
+    assert hard.token_keep.tolist() == [True] * 7 + [False, False, True, True]
+    soft = shared_prefix(table, np.zeros(4), SharedPrefixOptions(attribution="soft", count="replicate"))
+    assert soft.token_keep is None
+    assert shared_prefix(table.with_columns(num_shared_tokens=[0] * 4), np.zeros(4)).token_keep is None
+    orphan = table.with_columns(parent=[-1] * 4)
+    assert shared_prefix(orphan, np.zeros(4)).token_keep is None, "its parent is no part of the table"
+
+
 def test_owners_of_turns_in_a_tree_of_two_levels() -> None:
     assert owners(tree()).tolist() == [0, 0, 0, 0, 1, 1, 0, 1, 2]
 

@@ -136,10 +136,10 @@ def test_values_are_backed_up_by_the_share_of_the_way() -> None:
     played = [first, second, won]
     assert path_of(played, 2) == [(-1, 0), (0, 1), (0, 2), (2, 3)]
     values = values_of(played, 0.1)
-    assert (values[-1, 0].num_visits, values[-1, 0].value) == (3, pytest.approx(1 / 5))
-    assert (values[0, 1].num_visits, values[0, 1].value) == (2, pytest.approx(2 / 5)), "a success replaces failures"
-    assert (values[0, 2].num_visits, values[0, 2].value) == (2, pytest.approx(3 / 5))
-    assert (values[1, 1].num_visits, values[1, 1].value) == (1, pytest.approx(-2 / 3))
+    assert values[-1, 0].num_visits == 3 and values[-1, 0].value == pytest.approx(1 / 5)
+    assert values[0, 1].num_visits == 2 and values[0, 1].value == pytest.approx(2 / 5), "a success replaces failures"
+    assert values[0, 2].num_visits == 2 and values[0, 2].value == pytest.approx(3 / 5)
+    assert values[1, 1].num_visits == 1 and values[1, 1].value == pytest.approx(-2 / 3)
     assert values[2, 3].value == pytest.approx(4 / 5)
     late = values_of([surprising(*[-1.0] * 4, success=True), first], 0.1)
     assert late[-1, 0].value == pytest.approx(1 / 5), "failures do not count after a success"

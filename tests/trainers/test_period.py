@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from testkit.counting_runs import config, token_ages, trained_ordinals
 from testkit.made_groups import trajectory, turn
 
 from agentgym.credit.compose import credit_groups
+from agentgym.credit.credited import CreditColumns
 from agentgym.credit.state import CreditState
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.pool import EnvPool
@@ -19,7 +21,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.loop import train
-from agentgym.trainers.phases.period import Period
+from agentgym.trainers.phases.period import Period, _trains_alike
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
 from agentgym.trainers.run_env import RunEnv
 from agentgym.types import Task, TrajectoryGroup
@@ -144,3 +146,15 @@ def test_every_token_of_a_period_carries_its_version(tmp_path: Path) -> None:
     rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
     assert any(row["trained_tokens"] for row in rows)
     assert max(row["logprob_gap_max"] for row in rows if row["trained_tokens"]) < 1e-4
+
+
+def test_credit_that_keeps_all_tokens_is_that_without_a_choice_of_tokens() -> None:
+    turn = np.ones(1)
+    plain = {name: turn for name in ("shaped_reward", "return_to_go", "advantage", "loss_weight")}
+    whole = {name: turn.astype(np.int64) for name in ("anchor_group", "anchor_size")} | {"gate_open": turn > 0}
+    one, all_of, some = (
+        CreditColumns(**plain, **whole, num_tokens=np.array([2]), token_keep=keep)
+        for keep in (None, np.array([True, True]), np.array([True, False]))
+    )
+    assert _trains_alike(one, all_of) and _trains_alike(all_of, one) and _trains_alike(one, one)
+    assert not _trains_alike(one, some) and not _trains_alike(some, all_of)

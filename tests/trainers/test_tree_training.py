@@ -78,6 +78,15 @@ def check_latr(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) ->
     assert len(members) == 2 * 2 * 6 and not any(member.is_stopped for member in members)
 
 
+def check_cure(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
+    continued = [turn for member in members for turn in member.own_turns if turn.num_copied_tokens]
+    assert total(rows, "num_continued") == len(continued) > 0
+    assert max(row["logprob_gap_max"] for row in rows) < 1e-3, "copied tokens are in the context they were sampled in"
+    assert all(0 < turn.num_copied_tokens < len(turn.completion.token_ids) for turn in continued)
+    # shared_prefix trains every token that was sampled, once
+    assert total(rows, "sampled_tokens") == sum(t.num_sampled_tokens for m in members for t in m.own_turns)
+
+
 def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
     assert total(rows, "num_branches") == 2 * 2 * 4, "of six episodes two begin at the start"
     assert total(rows, "credit/changed/shared_prefix") > 0
@@ -93,8 +102,9 @@ def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajector
             ('strategy.branching={"kind": "deepsearch"}', 'credit.modulators=[{"kind": "shared_prefix"}]'),
             check_deepsearch,
         ),
+        (('strategy.branching={"kind": "cure"}', SHARED), check_cure),
     ],
-    ids=["cleaner", "latr", "deepsearch"],
+    ids=["cleaner", "latr", "deepsearch", "cure"],
 )
 def test_trees_train_on_the_household(
     beginner: Path, overrides: tuple[str, ...], check: Callable[[Any, Any], None], tmp_path: Path

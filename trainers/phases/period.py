@@ -79,5 +79,10 @@ class Period:
 def _trains_alike(one: CreditColumns, other: CreditColumns) -> bool:
     """Return True if two credits of a group give the same gradient, up to rounding."""
     names = ("advantage", "loss_weight", "token_advantage", "token_keep")
+    # a missing token_keep keeps all tokens
     pairs = [(getattr(one, name), getattr(other, name)) for name in names]
-    return all(np.allclose(a, b, rtol=1e-9, atol=1e-6) for a, b in pairs if a is not None)
+    return all(
+        np.allclose(True if a is None else a, True if b is None else b, rtol=1e-9, atol=1e-6)
+        for a, b in pairs
+        if a is not None or b is not None
+    )

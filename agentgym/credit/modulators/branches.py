@@ -10,7 +10,7 @@ import numpy as np
 from agentgym.credit.component import modulator
 from agentgym.credit.parts import Modulated
 from agentgym.credit.statistics import group_statistics, per_trajectory, trajectories
-from agentgym.credit.table import Floats, Ints, TurnTable
+from agentgym.credit.table import Bools, Floats, Ints, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.plugins import Options
 from agentgym.settings import Positive
@@ -45,7 +45,7 @@ class R3lOptions(Options):
     "shared_prefix",
     paper="Agentic Reinforced Policy Optimization",
     status="reproduced",
-    columns=("parent", "branch_turn"),
+    columns=("parent", "branch_turn", "num_tokens", "num_shared_tokens"),
     granularity="turn",
 )
 def shared_prefix(
@@ -57,6 +57,9 @@ def shared_prefix(
     gives all copies of a turn the mean advantage of the branches and trains one copy. ``soft`` changes nothing. The
     branches of a tree are not independent samples: many branches of one good prefix bias the group's mean. Needs the
     columns ``parent`` and ``branch_turn``.
+
+    A branch may begin within a turn of its parent (CURE). With ``hard``, the copied tokens of that turn
+    (``num_shared_tokens``) train in the parent alone, with its advantage.
 
     Raises:
         ConfigError: a column is missing, or a trajectory is its own ancestor.
@@ -79,7 +82,20 @@ def shared_prefix(
     first = np.unique(turn_id, return_index=True)[1]
     weight = np.zeros(len(table))
     weight[first] = 1.0
-    return Modulated(advantage=group_statistics(advantage, turn_id).mean, loss_weight=weight)
+    mean = group_statistics(advantage, turn_id).mean
+    return Modulated(advantage=mean, loss_weight=weight, token_keep=_own_tokens(table))
+
+
+def _own_tokens(table: TurnTable) -> Bools | None:
+    """Return the tokens that are no copies within a turn ``[M]``; None if there are none of these copies."""
+    if table.num_tokens is None or table.num_shared_tokens is None or table.parent is None:
+        return None
+    num_copies = np.where(table.parent >= 0, table.num_shared_tokens, 0)
+    if not num_copies.any():
+        return None
+    first = np.cumsum(table.num_tokens) - table.num_tokens
+    place = np.arange(int(table.num_tokens.sum())) - np.repeat(first, table.num_tokens)
+    return np.asarray(place >= np.repeat(num_copies, table.num_tokens), dtype=np.bool_)
 
 
 def owners(table: TurnTable) -> Ints:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from testkit.corridors import Corridor, NativeCorridor
 from testkit.drawing_engine import TASK, DrawingEngine
@@ -22,6 +23,7 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.deepsearch import DeepSearchOptions, deepsearch, path_of, score, values_of
 from agentgym.rollout.strategies.latr import LatrOptions, latr
+from agentgym.rollout.strategies.pairs import PairsOptions, pairs
 from agentgym.types import Message, Status, ToolCall, TrajectoryGroup
 
 
@@ -179,3 +181,20 @@ def test_a_search_is_the_same_again_and_keeps_its_width(make_env: Callable[[], E
         assert branch_from(Start(parent=one.parent, turn=one.branch_turn), group.trajectories) is not None
         same = [b for b in branches if (b.parent, b.branch_turn) == (one.parent, one.branch_turn)]
         assert len(same) <= 2, "three continuations with the parent's own"
+
+
+# -------------------------------------------------------------------------------------------------------------- pairs
+
+
+def test_each_episode_gets_a_sibling_at_a_random_turn() -> None:
+    rng = np.random.default_rng
+    long = surprising(*[-1.0] * 4)
+    assert pairs([], 5, 5, rng(0), PairsOptions()) == [START] * 3
+    drawn = {pairs([long], 1, 2, rng(seed), PairsOptions())[0].turn for seed in range(40)}
+    assert drawn == {1, 2, 3}
+    short, failed = surprising(-1.0), surprising(-1.0, -1.0, status=Status.ABORTED)
+    starts = pairs([long, short, failed, long], 4, 8, rng(0), PairsOptions())
+    assert [start.parent for start in starts] == [0, 3]
+    branch = surprising(-1.0, -1.0, parent=0, branch_turn=1)
+    assert pairs([long, short, failed, long, branch, branch], 2, 8, rng(0), PairsOptions())[0].parent == 3
+    assert pairs([long, branch], 2, 8, rng(0), PairsOptions()) == [START, START]

@@ -53,6 +53,8 @@ ROW, TURN = ([int(token[column]) for token in TOKENS] for column in (0, 1))
 ADVANTAGE, RATIO, RHO, ENTROPY, REFERENCE = (
     torch.tensor([token[column] for token in TOKENS], dtype=torch.float64) for column in range(2, 7)
 )
+SIBLINGS = {(0, 1): 0, (1, 1): 0, (2, 1): 0, (3, 0): 1, (2, 0): 1}
+"""States of turns, by row and turn of the row, in which several turns were sampled."""
 HISTORY = EntropyHistory().after({0: 0.3, 1: 1.2}).after({0: 0.9, 1: 0.8}).after({0: 0.6, 1: 1.0})
 """Mean entropies 0.6 of first turns and 1.0 of second ones, over three steps."""
 
@@ -73,6 +75,9 @@ def outcome(config: LossConfig) -> Tensor:
         turn=torch.tensor(turns),
         turn_index=torch.tensor(TURN),
         unit=torch.tensor(units),
+        siblings=torch.tensor(
+            [{(0, 1): 0, (1, 1): 0, (2, 1): 0, (3, 0): 1, (2, 0): 1}.get(at, -1) for at in zip(ROW, TURN, strict=True)]
+        ),
     )
     logprob_old = batch.rollout_logprob if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()
@@ -287,6 +292,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "minpro": {"surrogate": "cispo", "cap_min_at_1": True},
     "bapo": {"low": 0.75, "high": 1.55, "low_max": 0.95, "high_max": 1.29, "step": 0.4, "target": 0.5},
     "reinforce": {"cap": 1.2},
+    "refuel": {"eta": 0.5},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},
     "icepop": {"low": 0.1, "high": 8.0, "denominator": "kept"},

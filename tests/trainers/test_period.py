@@ -149,12 +149,20 @@ def test_every_token_of_a_period_carries_its_version(tmp_path: Path) -> None:
 
 
 def test_credit_that_keeps_all_tokens_is_that_without_a_choice_of_tokens() -> None:
-    turn = np.ones(1)
-    plain = {name: turn for name in ("shaped_reward", "return_to_go", "advantage", "loss_weight")}
-    whole = {name: turn.astype(np.int64) for name in ("anchor_group", "anchor_size")} | {"gate_open": turn > 0}
-    one, all_of, some = (
-        CreditColumns(**plain, **whole, num_tokens=np.array([2]), token_keep=keep)
-        for keep in (None, np.array([True, True]), np.array([True, False]))
-    )
+    def credit(keep: list[bool] | None) -> CreditColumns:
+        value, number = np.ones(1), np.ones(1, np.int64)
+        return CreditColumns(
+            shaped_reward=value,
+            return_to_go=value,
+            advantage=value,
+            anchor_group=number,
+            anchor_size=number,
+            gate_open=value > 0,
+            loss_weight=value,
+            num_tokens=2 * number,
+            token_keep=None if keep is None else np.array(keep),
+        )
+
+    one, all_of, some = credit(None), credit([True, True]), credit([True, False])
     assert _trains_alike(one, all_of) and _trains_alike(all_of, one) and _trains_alike(one, one)
     assert not _trains_alike(one, some) and not _trains_alike(some, all_of)

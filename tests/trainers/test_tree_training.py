@@ -18,6 +18,14 @@ from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Trajectory
 
 SHARED = 'credit.modulators=[{"kind": "shared_prefix"}]'
+REFUEL = (
+    'strategy.branching={"kind": "pairs"}',
+    "loss.kind=refuel",
+    "loss.corrections=[]",
+    "loss.num_updates=2",
+    "credit.estimator=returns",
+    "credit.norm=mean_norm",
+)
 TINY = (
     "num_steps=2",
     "checkpoint_every=1",
@@ -87,6 +95,12 @@ def check_cure(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) ->
     assert total(rows, "sampled_tokens") == sum(t.num_sampled_tokens for m in members for t in m.own_turns)
 
 
+def check_refuel(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
+    assert len(members) == 24 and total(rows, "num_branches") == 12
+    assert all(row["loss"] > 0 for row in rows), "a mean of squares"
+    assert all(row["grad_norm"] > 0 for row in rows)
+
+
 def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
     assert total(rows, "num_branches") == 2 * 2 * 4, "of six episodes two begin at the start"
     assert total(rows, "credit/changed/shared_prefix") > 0
@@ -103,8 +117,9 @@ def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajector
             check_deepsearch,
         ),
         (('strategy.branching={"kind": "cure"}', SHARED), check_cure),
+        (REFUEL, check_refuel),
     ],
-    ids=["cleaner", "latr", "deepsearch", "cure"],
+    ids=["cleaner", "latr", "deepsearch", "cure", "refuel"],
 )
 def test_trees_train_on_the_household(
     beginner: Path, overrides: tuple[str, ...], check: Callable[[Any, Any], None], tmp_path: Path

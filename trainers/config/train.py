@@ -249,6 +249,7 @@ class TrainConfig:
         self._check_harness()
         self._check_cluster()
         self._check_updates()
+        self._check_siblings()
         self._check_teacher()
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
@@ -337,6 +338,21 @@ class TrainConfig:
             raise ConfigError(
                 f"{self.strategy.off_policy} train tokens that the policy would not have sampled so: name one of "
                 "loss.corrections, or set loss.mode=bypass"
+            )
+
+    def _check_siblings(self) -> None:
+        if not self.loss.component.compares_siblings:
+            return
+        if not self.strategy.branches:
+            raise ConfigError(
+                f"loss.kind={self.loss.kind} compares turns that were sampled in the same state, and no episode "
+                'branches: set strategy.branching, as in {"kind": "pairs"}'
+            )
+        if self.strategy.scores_copies or self.strategy.needs_oracle or self.strategy.reflects:
+            raise ConfigError(
+                f"loss.kind={self.loss.kind} compares turns of the same prompt: a branch of "
+                f"{self.strategy.branching.kind} begins with a correction, a hint or advice; set strategy.branching to "
+                "pairs"
             )
 
     def _check_updates(self) -> None:

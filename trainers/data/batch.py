@@ -45,6 +45,9 @@ class TrainBatch:
     """``[N]`` position of that turn in its trajectory."""
     unit: Tensor
     """``[N]`` unit of averaging (trajectory or turn) to which the token belongs, counted over the update."""
+    siblings: Tensor | None = None
+    """``[N]`` number of the state in which the token's turn and a turn of another trajectory were sampled; -1 for other
+    tokens. None if there is no such state."""
     samples: tuple[int, ...] = ()
     """Index of each row's sample in the argument of :func:`build_batches`."""
     trajectories: tuple[int, ...] = ()
@@ -286,5 +289,18 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
         samples=tuple(row.index for row in rows),
         trajectories=tuple(row.sample.trajectory for row in rows),
         unit=unit_N.to(device),
+        siblings=_siblings(rows, device),
         first=first,
     )
+
+
+def _siblings(rows: Sequence[_Row], device: torch.device | str) -> Tensor | None:
+    """Return :attr:`TrainBatch.siblings` of some rows."""
+    if all(row.sample.siblings is None for row in rows):
+        return None
+    none = [np.full(len(row.positions), -1) for row in rows]
+    of_rows = [
+        empty if row.sample.siblings is None else row.sample.siblings[row.positions]
+        for row, empty in zip(rows, none, strict=True)
+    ]
+    return torch.from_numpy(np.concatenate(of_rows)).to(device)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.rollout.record import GroupRecord
-from agentgym.types import TrajectoryGroup
+from agentgym.types import Trajectory, TrajectoryGroup
 
 ZERO = 1e-8
 
@@ -37,6 +37,9 @@ class TrainingSample:
     policy_versions: Ints
     turns: Ints
     """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
+    siblings: Ints | None = None
+    """Number of the state in which each token's turn was sampled, if other trajectories sampled a turn there, too; -1
+    for all other tokens. None if no episode branched."""
     trajectory: int
     """Number of the trajectory in the batch that the row is a segment of."""
     ordinal: int
@@ -99,12 +102,15 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
     All tokens of a turn have the turn's advantage, unless the estimator works per token.
     """
     samples: list[TrainingSample] = []
-    num_trajectories = 0
+    num_trajectories = num_states = 0
     for verdict in verdicts:
         if verdict.dropped is not None:
             continue
         group, start = verdict.group, 0
         columns = _columns(group, verdict.credit)
+        siblings, num_states = sibling_turns(group, num_states)
+        if siblings is not None:
+            columns["siblings"] = _at_sampled(columns["turns"] >= 0, np.repeat(siblings, _sampled(group)), -1)
         for trajectory in group.valid:
             for segment in trajectory.segments:
                 ids = segment.token_ids
@@ -113,6 +119,54 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
                 start += len(ids)
             num_trajectories += 1
     return samples
+
+
+def sibling_turns(group: TrajectoryGroup, first: int = 0) -> tuple[Ints | None, int]:
+    """Return the number of the state of each turn in which several trajectories sampled, and the next free number.
+
+    Two turns are sampled in one state if their trajectories share the turn before: a branch samples its first own turn
+    where its parent sampled that turn. First turns of a task are sampled in one state, too. Copies of turns, turns
+    after a hint, and turns of tokens from another context are no samples. States are counted from ``first``.
+
+    Returns:
+        ``[K]`` over the turns of valid trajectories, -1 where only one trajectory sampled; None if no trajectory
+        branched.
+    """
+    members = group.trajectories
+    if all(one.parent < 0 for one in group.valid):
+        return None, first
+    of_state: dict[tuple[int, int], list[int]] = {}
+    place = 0
+    for at, one in enumerate(members):
+        for index, turn in enumerate(one.turns if one.status.is_evidence else ()):
+            if index >= one.branch_turn and not turn.hint and not turn.num_rescored_tokens:
+                of_state.setdefault((_sampled_by(members, at, index - 1), index), []).append(place)
+            place += 1
+    found = np.full(place, -1, dtype=np.int64)
+    for places in of_state.values():
+        if len(places) > 1:
+            found[places] = first
+            first += 1
+    return (found if (found >= 0).any() else None), first
+
+
+def _sampled_by(members: Sequence[Trajectory], at: int, turn: int) -> int:
+    """Return the member that sampled a turn that a member has, perhaps as a copy; -1 for a turn before the first."""
+    while turn < members[at].branch_turn and turn >= 0:
+        at = members[at].parent
+    return at if turn >= 0 else -1
+
+
+def _sampled(group: TrajectoryGroup) -> list[int]:
+    """Return the number of sampled tokens of each turn of a group."""
+    return [len(turn.completion.token_ids) for one in group.valid for turn in one.turns]
+
+
+def _at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
+    """Place a column of sampled tokens among all tokens."""
+    everywhere = np.full(len(is_sampled), fill, of_sampled.dtype)
+    everywhere[is_sampled] = of_sampled
+    return everywhere
 
 
 def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:
@@ -126,9 +180,7 @@ def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray
     trains = np.repeat(credit.loss_weight > 0, sampled)
 
     def column(of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
-        everywhere = np.full(len(is_sampled), fill, of_sampled.dtype)
-        everywhere[is_sampled] = of_sampled
-        return everywhere
+        return _at_sampled(is_sampled, of_sampled, fill)
 
     def recorded(values: Iterable[Sequence[float]], dtype: type) -> NDArray[Any]:
         return np.fromiter(chain.from_iterable(values), dtype, sum(sampled))

@@ -40,6 +40,8 @@ class LossComponent(Component):
     """Corrections: True if it multiplies by ``pi_old / mu``; two of them would do so twice."""
     needs_whole_update: bool = False
     """True if it must see all tokens of an update before its first gradient."""
+    compares_siblings: bool = False
+    """Policy losses: True if it compares turns that were sampled in the same state, so that episodes must branch."""
     needs_several_updates: bool = False
     """True if it compares with the policy before the step's first update, and therefore is 0 in that update."""
     sign: float = 1.0
@@ -55,7 +57,7 @@ class LossComponent(Component):
 OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn")
 CATALOGUE = "agentgym.trainers.losses.catalogue"
 POLICY_LOSSES = Registry[LossComponent](
-    "policy loss", CATALOGUE, (*OF_TOKENS, "ratio", "low", "high", "dual", "ratio_bounds")
+    "policy loss", CATALOGUE, (*OF_TOKENS, "ratio", "low", "high", "dual", "ratio_bounds", "regression")
 )
 CORRECTIONS = Registry[LossComponent](
     "correction", CATALOGUE, ("log_rho_N", "unit", "row", "turn", "is_in_m2po", "mean_weight")
@@ -136,6 +138,6 @@ def loss_table() -> tuple[LossComponent, ...]:
 
     Example:
         >>> [component.name for component in loss_table() if component.status == "experimental"]
-        ['minpro']
+        ['minpro', 'refuel']
     """
     return tuple(component for family in FAMILIES.values() for component in family.values())

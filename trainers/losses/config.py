@@ -116,6 +116,7 @@ class LossConfig:
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice; list each component once")
         rules.refuse_errors(self.findings())
+        self._check_siblings()
         self._check_parts()
         if self.weight == 0 and not self.regularisers and not self.echo:
             raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
@@ -143,6 +144,18 @@ class LossConfig:
             raise ConfigError(f"max_kl must be above 0, got {self.max_kl}; leave it out for no limit")
         if not self.has_several_updates:
             raise ConfigError("max_kl stops updates after a step's first: set num_updates or num_epochs above 1")
+
+    def _check_siblings(self) -> None:
+        if not self.component.compares_siblings:
+            return
+        beside = [
+            *(["loss.corrections"] if self.corrections else []),
+            *(["loss.token_masks"] if self.token_masks else []),
+        ]
+        if beside:
+            raise ConfigError(f"{self.kind} is a sum over the tokens of two turns: set {' and '.join(beside)} to []")
+        if self.minibatch != "episodes":
+            raise ConfigError(f"{self.kind} compares episodes of a group: set loss.minibatch=episodes")
 
     def _check_parts(self) -> None:
         defaults, kinds = self.component, self.correction_kinds
@@ -173,11 +186,14 @@ class LossConfig:
         on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
         chosen = self.kind not in ("ppo_clip", "reinforce") or (self.clip_low, self.clip_high) != (None, None)
+        is_regression = self.component.compares_siblings  # which has no gate, and takes no correction
         waiting = tuple(part.name for part, _ in self.parts() if part.needs_several_updates)
         return (
             *rules.one_gate(self.kind, [*gates, *(["decoupled"] if "decoupled" in on_ratio else [])]),
-            *rules.rollout_correction(self.mode, on_ratio),
-            *rules.one_update(is_on_policy=is_on_policy, parts=waiting, gate=self.kind if chosen else ""),
+            *(() if is_regression else rules.rollout_correction(self.mode, on_ratio)),
+            *rules.one_update(
+                is_on_policy=is_on_policy, parts=waiting, gate=self.kind if chosen and not is_regression else ""
+            ),
             *(
                 finding
                 for part, options in self.parts()

@@ -18,6 +18,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.correction import log_rho, m2po_mask, vcpo_scale, weight_of
 from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
 from agentgym.trainers.losses.ratios import first_of_unit, sum_per_unit
+from agentgym.trainers.losses.siblings import refuel_terms
 
 SMALLEST_MEAN = 1e-8
 """Mean weight below which ``batch_normalise`` leaves the weights alone, as verl does."""
@@ -39,12 +40,23 @@ class UpdateFacts:
     """Mean of the corrections' weights, by which ``batch_normalise`` divides."""
     lr_scale: float = 1.0
     """VCPO's factor of the learning rate."""
+    regression: tuple[Tensor, Tensor] | None = None
+    """``[M]`` each: REFUEL's factors of the gradient of the tokens' log-probabilities, and the tokens' parts of its
+    loss."""
     last_turn: int = 0
     """Highest turn index of the update; EPO acts only from a certain turn on."""
 
     def share_of(self, batch: TrainBatch) -> Tensor:
         """Return the weights of a micro-batch's tokens in the update's loss, ``[N]``."""
         return batch.weight if self.share is None else self.share[batch.first : batch.first + batch.num_tokens]
+
+    def regression_of(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+        """Return REFUEL's factors and losses of a micro-batch's tokens, ``[N]`` each; zeros without sibling turns."""
+        if self.regression is None:
+            return torch.zeros_like(batch.advantage), torch.zeros_like(batch.advantage)
+        factor, value = self.regression
+        here = slice(batch.first, batch.first + batch.num_tokens)
+        return factor[here], value[here]
 
     def kept_of(self, batch: TrainBatch) -> Tensor:
         """Mark the tokens of a micro-batch that M2PO keeps, ``[N]``."""
@@ -95,6 +107,8 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
     if options := config.correction("vcpo"):
         pairs = zip(batches, frozen, strict=True)
         facts = replace(facts, lr_scale=vcpo_scale(torch.cat([_row_log_weights(*pair) for pair in pairs]), options))
+    if config.kind == "refuel":
+        facts = replace(facts, regression=_regression(batches, frozen, config))
     if config.kind == "bapo":
         advantage = torch.cat([batch.advantage for batch in batches])
         ratio = log_ratio_per_token(torch.cat([f.logprob for f in frozen]), old).exp()
@@ -137,3 +151,19 @@ def _mean_weight(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
 def _row_log_weights(batch: TrainBatch, frozen: FrozenTokens) -> Tensor:
     """Return for each row with trained tokens the sum of its log-ratios between policy and engine."""
     return sum_per_unit(frozen.logprob - batch.rollout_logprob, batch.row)[first_of_unit(batch.row)]
+
+
+def _regression(
+    batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig
+) -> tuple[Tensor, Tensor] | None:
+    """Return REFUEL's factors and losses of all tokens, divided by their weights; None without sibling turns."""
+    if all(batch.siblings is None for batch in batches):
+        return None
+    state = torch.cat([torch.full_like(b.row, -1) if b.siblings is None else b.siblings for b in batches])
+    firsts = [0, *(int(batch.turn.max()) + 1 for batch in batches if batch.num_tokens)]
+    starts = iter(torch.tensor(firsts).cumsum(0).tolist())
+    turn = torch.cat([batch.turn + next(starts) for batch in batches if batch.num_tokens])
+    change = torch.cat([tokens.logprob - tokens.logprob_old for tokens in frozen])
+    advantage, weight = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("advantage", "weight"))
+    factor, value = refuel_terms(change, advantage, turn, state, config.loss_options)
+    return factor / weight, value / weight

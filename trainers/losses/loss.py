@@ -116,6 +116,7 @@ def gated_loss(
         "high": 1 + high,
         "dual": config.dual,
         "ratio_bounds": facts.ratio_bounds,
+        "regression": facts.regression_of(batch),
     }
     loss, was_gated = component.call(**component.arguments(values, config.loss_options))
     return loss, was_gated

@@ -53,6 +53,15 @@ class BapoOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefuelOptions(Options):
+    """Keys of REFUEL."""
+
+    kind: Literal["refuel"] = "refuel"
+    eta: Positive = 1.0
+    """Divisor of the change of log-probabilities: the larger, the further the policy moves per unit of return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReinforceOptions(Options):
     """Keys of REINFORCE."""
 

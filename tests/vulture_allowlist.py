@@ -204,6 +204,7 @@ DistillOptions
 _.embedded
 _.sapo
 _.minpro
+_.refuel
 _.entropy_bonus
 # pydantic calls the hook with it
 handler

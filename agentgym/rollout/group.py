@@ -22,6 +22,7 @@ from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
+from agentgym.rollout.pruned import Prune, to_go_on, whole_episode
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.seeds import derive_seed
@@ -105,6 +106,7 @@ class GroupPlayer:
         num_hints: int = 0,
         extend: Callable[[float], int] | None = None,
         branch: ChooseStarts | None = None,
+        prune: Prune | None = None,
     ) -> TrajectoryGroup:
         """Run episodes of a task until the group is complete.
 
@@ -118,6 +120,7 @@ class GroupPlayer:
             extend: called with the success rate of the complete group; returns how many episodes more are played.
             branch: called with the episodes so far and how many are left to play; returns the starts of some of them,
                 and is called again when these are done. By default all begin at the start of the task, at once.
+            prune: pauses all episodes and chooses those that are played to their end; by default all are.
         """
         request = RolloutRequest(
             task=task,
@@ -129,6 +132,8 @@ class GroupPlayer:
         )
         if branch is not None:
             return await self._play_waves(request, num_episodes or self._config.group_size, branch)
+        if prune is not None:
+            return await self._play_pruned(request, num_episodes or self._config.group_size, prune)
         quorum = self._quorum
         if num_episodes is not None:
             quorum = quorum.resized(num_episodes - self._config.group_size, self._config.group_size)
@@ -173,6 +178,24 @@ class GroupPlayer:
             )
             played += [member for member, _ in kept]
         return group
+
+    async def _play_pruned(self, request: RolloutRequest, size: int, prune: Prune) -> TrajectoryGroup:
+        """Run all members up to the pause, and those that are chosen to their end; cancel the others."""
+        to_pause = replace(request, pause_after=prune.num_turns)
+        members = self._members(to_pause, 0, [START] * size, [None] * size)
+        group = await self._play_members(request, members, _all_of(members))
+        made = dict(enumerate(group.trajectories))
+        chosen = prune.going_on(group.trajectories)
+        rest = [_Member(to_go_on(members[at].request, made[at], members[at].snapshots)) for at in chosen]
+        for at, ended in zip(
+            chosen, (await self._play_members(request, rest, _all_of(rest))).trajectories if rest else (), strict=True
+        ):
+            made[at] = whole_episode(made[at], ended)
+        return replace(
+            group,
+            trajectories=tuple(one for one in made.values() if not one.is_stopped),
+            cut=tuple(members[at].as_cut((one,)) for at, one in made.items() if one.is_stopped),
+        )
 
     async def _reflected(self, start: Start, group: TrajectoryGroup, seed: int) -> tuple[Start, int]:
         """Return the start of an episode after a reflection on its parent, and the tokens of the reflection."""

@@ -121,6 +121,9 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
             so_far.is_stopped = True
             return
         await _look_ahead(env, request, agent, len(so_far.turns))
+        if len(so_far.turns) == request.pause_after:
+            so_far.is_stopped = True
+            return
         so_far.doing = "sampling"
         with boundary(EngineError, "sampling"):
             decision = await agent.decide()

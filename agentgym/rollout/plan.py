@@ -18,6 +18,7 @@ from agentgym.errors import UsageError
 from agentgym.rollout.branch import Start
 from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
+from agentgym.rollout.pruned import Prune
 from agentgym.rollout.replay import Place, SuccessStore, Swap, choose_swap
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
@@ -143,6 +144,25 @@ class EnvPlanner:
             return starts
 
         return choose
+
+    def prune(self, task: int, step: int = 0) -> Prune | None:
+        """Return the pruning of a group of a task, or None if all episodes are played to their end."""
+        if not self._config.prunes:
+            return None
+        config, group_size = self._at(step)
+        rule, rate = config.pruning_rule, self.history.rate(task)
+
+        def choose(members: Sequence[Trajectory]) -> list[int]:
+            places = [at for at, one in enumerate(members) if one.is_stopped]
+            values = {
+                "ended": [one for one in members if one.status.is_evidence],
+                "running": [members[at] for at in places],
+                "rate": rate,
+                "group_size": group_size,
+            }
+            return [places[at] for at in rule.call(**rule.arguments(values, config.pruning))]
+
+        return Prune(config.pruning.after, choose)
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
         """Return the earlier episode that replaces a member of a group, or None."""

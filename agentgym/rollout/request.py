@@ -68,6 +68,8 @@ class RolloutRequest:
     """Most turns, in addition to the environment's limit; None for no further limit."""
     branch: Branch | None = None
     """Turns that the episode copies; None if it begins at the start of its task."""
+    pause_after: int | None = None
+    """Number of turns after which the episode stops, to be played on later; None to play it to its end."""
     num_hints: int = 0
     """Number of turns, from the first own one, whose prompts end with the oracle's next action."""
     advice: str = ""

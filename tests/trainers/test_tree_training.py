@@ -61,7 +61,8 @@ def trained(model: Path, run_dir: Path, overrides: Sequence[str]) -> tuple[list[
     assert all(math.isfinite(row["loss"]) for row in rows)
     sampled = sum(turn.num_sampled_tokens for member in members for turn in member.own_turns)
     assert sum(row["sampled_tokens"] for row in rows) == sampled
-    assert sum(row["num_branches"] for row in rows) == sum(member.parent >= 0 for member in members) > 0
+    assert sum(row["num_branches"] for row in rows) == sum(member.parent >= 0 for member in members)
+    assert config.strategy.branches == any(member.parent >= 0 for member in members)
     drop_checkpoint(run_dir, 2)
     (run_dir / "model" / "model.safetensors").unlink()
     train(config, run_dir, resume=True)
@@ -101,6 +102,12 @@ def check_refuel(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) 
     assert all(row["grad_norm"] > 0 for row in rows)
 
 
+def check_arrol(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
+    assert total(rows, "cut/pruned") == total(rows, "num_cut") == 12 == len(members), "half of each group"
+    assert all(row["status/aborted"] == 0 for row in rows) and total(rows, "cut_tokens") > 0
+    assert all(member.is_unaided for member in members)
+
+
 def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajectory]) -> None:
     assert total(rows, "num_branches") == 2 * 2 * 4, "of six episodes two begin at the start"
     assert total(rows, "credit/changed/shared_prefix") > 0
@@ -118,8 +125,9 @@ def check_deepsearch(rows: Sequence[dict[str, Any]], members: Sequence[Trajector
         ),
         (('strategy.branching={"kind": "cure"}', SHARED), check_cure),
         (REFUEL, check_refuel),
+        (('strategy.pruning={"kind": "arrol", "after": 3}',), check_arrol),
     ],
-    ids=["cleaner", "latr", "deepsearch", "cure", "refuel"],
+    ids=["cleaner", "latr", "deepsearch", "cure", "refuel", "arrol"],
 )
 def test_trees_train_on_the_household(
     beginner: Path, overrides: tuple[str, ...], check: Callable[[Any, Any], None], tmp_path: Path

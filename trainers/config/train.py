@@ -250,6 +250,7 @@ class TrainConfig:
         self._check_cluster()
         self._check_updates()
         self._check_siblings()
+        self._check_pruning()
         self._check_teacher()
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
@@ -340,6 +341,22 @@ class TrainConfig:
                 "loss.corrections, or set loss.mode=bypass"
             )
 
+    def _check_pruning(self) -> None:
+        if not self.strategy.prunes:
+            return
+        if self.pipeline.over_provision or self.pipeline.complete_with != "group_size":
+            raise ConfigError(
+                "strategy.pruning chooses who is played to the end: leave pipeline.over_provision at 0 and "
+                "pipeline.complete_with=group_size"
+            )
+        share = getattr(self.strategy.pruning, "keep", 1.0)
+        num_kept, needed = round(share * self.group.group_size), max(self.group.min_valid, 2)
+        if num_kept < needed:
+            raise ConfigError(
+                f"strategy.pruning.keep={share:g} leaves {num_kept} of {self.group.group_size} episodes, and a group "
+                f"needs {needed}: raise it, or group.group_size"
+            )
+
     def _check_siblings(self) -> None:
         if not self.loss.component.compares_siblings:
             return
@@ -390,6 +407,8 @@ class TrainConfig:
             raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
         if self.strategy.branches or self.strategy.needs_oracle:
             raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
+        if self.strategy.prunes:
+            raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
 
     def _check_cluster(self) -> None:
         if not self.cluster.address:

@@ -153,6 +153,7 @@ class Rollouts:
             num_hints=plan.num_hints,
             extend=env.extend(step),
             branch=env.branch(ordinal, step),
+            prune=env.prune(plan.task, step),
         )
         return group if judge is None else await judge.graded(group)
 

@@ -93,12 +93,13 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
 
 
 def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return the effect of each strategy that branches, guides or replays, from a step's metrics; 0 for none."""
+    """Return the effect of each strategy that changes episodes, from a step's metrics; 0 for none."""
     return {
         f"strategy/changed/{name}": numbers[number]
         for strategy in strategies
         for name, acts, number in (
             (strategy.branching.kind, strategy.branches, "num_branches"),
+            (strategy.pruning.kind, strategy.prunes, "cut/pruned"),
             (strategy.guidance.kind, strategy.guides, "num_hints"),
             (f"{strategy.branching.kind}'s reflection", strategy.reflects, "num_hints"),
             (strategy.replay.kind, strategy.replays, "num_replayed"),

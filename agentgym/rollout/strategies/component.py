@@ -26,6 +26,7 @@ HORIZONS = Registry[Component]("horizon", "agentgym.rollout.strategies", ("step"
 BRANCHINGS = Registry[Component](
     "branching", "agentgym.rollout.strategies", ("played", "num_seen", "num_left", "group_size", "rng")
 )
+PRUNINGS = Registry[Component]("pruning", "agentgym.rollout.strategies", ("ended", "running", "rate", "group_size"))
 GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size"))
 REPLAYS = Registry[Component](
     "replay", "agentgym.rollout.strategies", ("successes", "num_stored", "ages", "baseline", "step", "rng")
@@ -35,6 +36,7 @@ FAMILIES = {
     "budget": BUDGETS,
     "horizon": HORIZONS,
     "branching": BRANCHINGS,
+    "pruning": PRUNINGS,
     "guidance": GUIDANCE,
     "replay": REPLAYS,
 }
@@ -79,6 +81,16 @@ def branching(name: str, **facts: object) -> Callable[[F], F]:
     :class:`~agentgym.rollout.branch.Start` for some of the remaining episodes, or an empty list to drop the rest.
     """
     return _decorator("branching", name, facts)
+
+
+def pruning(name: str, **facts: object) -> Callable[[F], F]:
+    """Register a pruning, which returns the indices of the paused members of a group that go on.
+
+    Its options name the pause by ``after``, a number of turns. It may take ``ended`` (members that had ended by then,
+    failed ones left out), ``running`` (the members at their pause), ``rate`` (success rate of the task so far, None if
+    unknown), ``group_size`` and its options.
+    """
+    return _decorator("pruning", name, facts)
 
 
 def guidance(name: str, **facts: object) -> Callable[[F], F]:

@@ -7,13 +7,22 @@ from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind, Component
-from agentgym.rollout.strategies.component import BRANCHINGS, BUDGETS, GUIDANCE, HORIZONS, REPLAYS, TASK_SOURCES
+from agentgym.rollout.strategies.component import (
+    BRANCHINGS,
+    BUDGETS,
+    GUIDANCE,
+    HORIZONS,
+    PRUNINGS,
+    REPLAYS,
+    TASK_SOURCES,
+)
 from agentgym.rollout.strategies.defaults import (
     AtOnceOptions,
     EvenOptions,
     FixedOptions,
     FreshOptions,
     OrderOptions,
+    ToTheEndOptions,
     UnaidedOptions,
 )
 
@@ -36,6 +45,8 @@ class StrategyConfig:
     """Most turns of an episode."""
     branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
     """Starts of a group's episodes."""
+    pruning: Annotated[Any, ByKind(PRUNINGS)] = ToTheEndOptions()
+    """Cancellation of episodes while they are played."""
     guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
     """Hints for episodes."""
     replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
@@ -48,7 +59,9 @@ class StrategyConfig:
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
-        for options in (self.tasks, self.budget, self.horizon, self.branching, self.guidance, self.replay):
+        for options in (
+            self.tasks, self.budget, self.horizon, self.branching, self.pruning, self.guidance, self.replay,
+        ):  # fmt: skip
             if why := options.idle():
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.branches and self.guides:
@@ -58,6 +71,12 @@ class StrategyConfig:
         if self.branches and self.extends_groups:
             raise ConfigError(
                 f"{self.budget.kind} and {self.branching.kind} both decide how many episodes a group gets: choose one"
+            )
+
+        if self.prunes and (self.branches or self.guides or self.extends_groups):
+            beside = self.branching if self.branches else self.guidance if self.guides else self.budget
+            raise ConfigError(
+                f"{self.pruning.kind} and {beside.kind} both decide how a group's episodes go on: choose one"
             )
 
     @property
@@ -81,6 +100,11 @@ class StrategyConfig:
         return BRANCHINGS[self.branching.kind]
 
     @property
+    def pruning_rule(self) -> Component:
+        """The pruning."""
+        return PRUNINGS[self.pruning.kind]
+
+    @property
     def guidance_rule(self) -> Component:
         """The guidance."""
         return GUIDANCE[self.guidance.kind]
@@ -94,6 +118,11 @@ class StrategyConfig:
     def branches(self) -> bool:
         """True if episodes may branch from others."""
         return not isinstance(self.branching, AtOnceOptions)
+
+    @property
+    def prunes(self) -> bool:
+        """True if episodes may be cancelled while they are played."""
+        return not isinstance(self.pruning, ToTheEndOptions)
 
     @property
     def guides(self) -> bool:

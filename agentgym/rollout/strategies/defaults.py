@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
-from agentgym.rollout.strategies.component import branching, budget, guidance, horizon, replay, task_source
+from agentgym.rollout.strategies.component import (
+    branching,
+    budget,
+    guidance,
+    horizon,
+    pruning,
+    replay,
+    task_source,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,27 @@ def at_once(num_left: int) -> Sequence[Start]:
         True
     """
     return [START] * num_left
+
+
+# ------------------------------------------------------------------------------- every episode is played to its end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToTheEndOptions(Options):
+    """No settings."""
+
+    kind: str = "to_the_end"
+
+
+@pruning("to_the_end", paper="no pruning", status="reproduced", options=ToTheEndOptions)
+def to_the_end(running: Sequence[object]) -> list[int]:
+    """Return all members.
+
+    Example:
+        >>> to_the_end(["one", "two"])
+        [0, 1]
+    """
+    return list(range(len(running)))
 
 
 # ----------------------------------------------------------------------------------------------- episodes without hints

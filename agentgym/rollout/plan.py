@@ -149,7 +149,7 @@ class EnvPlanner:
         """Return the pruning of a group of a task, or None if all episodes are played to their end."""
         if not self._config.prunes:
             return None
-        config, group_size = self._at(step)
+        config, _ = self._at(step)
         rule, rate = config.pruning_rule, self.history.rate(task)
 
         def choose(members: Sequence[Trajectory]) -> list[int]:
@@ -158,7 +158,7 @@ class EnvPlanner:
                 "ended": [one for one in members if one.status.is_evidence],
                 "running": [members[at] for at in places],
                 "rate": rate,
-                "group_size": group_size,
+                "group_size": len(members),
             }
             return [places[at] for at in rule.call(**rule.arguments(values, config.pruning))]
 

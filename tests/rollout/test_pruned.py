@@ -144,6 +144,7 @@ def test_a_planner_prunes_by_the_success_of_the_task() -> None:
     assert after is not None
     assert before.going_on([failed, *running]) == [1, 3], "without a history a half is expected"
     assert after.going_on([failed, *running]) == [1, 2], "the likeliest two of a hard task"
+    assert len(after.going_on(running * 4)) == 6, "half of a group that a budget made larger"
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,7 @@ def test_a_planner_prunes_by_the_success_of_the_task() -> None:
         (('strategy.budget={"kind": "dars"}',), "arrol and dars both decide"),
         (("pipeline.over_provision=1",), "over_provision at 0"),
         (("group.group_size=2",), "leaves 1 of 2 episodes"),
+        (('strategy.budget={"kind": "knapsack", "low": 2}',), "leaves 1 of 2 episodes"),
     ],
 )
 def test_what_cannot_be_is_refused(overrides: tuple[str, ...], match: str) -> None:

@@ -349,12 +349,12 @@ class TrainConfig:
                 "strategy.pruning chooses who is played to the end: leave pipeline.over_provision at 0 and "
                 "pipeline.complete_with=group_size"
             )
-        share = getattr(self.strategy.pruning, "keep", 1.0)
-        num_kept, needed = round(share * self.group.group_size), max(self.group.min_valid, 2)
+        share, size = getattr(self.strategy.pruning, "keep", 1.0), self.strategy.least or self.group.group_size
+        num_kept, needed = round(share * size), max(self.group.min_valid, 2)
         if num_kept < needed:
             raise ConfigError(
-                f"strategy.pruning.keep={share:g} leaves {num_kept} of {self.group.group_size} episodes, and a group "
-                f"needs {needed}: raise it, or group.group_size"
+                f"strategy.pruning.keep={share:g} leaves {num_kept} of {size} episodes, and a group needs {needed}: "
+                "raise it, or the size of groups"
             )
 
     def _check_siblings(self) -> None:

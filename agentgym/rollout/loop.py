@@ -208,11 +208,12 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
             snapshot = await env.asnapshot()
         if snapshot.native is not None:
             request.on_snapshot(num_turns, snapshot)
-    is_asked = bool(request.advice) or num_turns - request.num_copied < request.num_hints
+    given = None if request.branch is None or num_turns != request.num_copied else request.branch.given
+    is_asked = given is not None or bool(request.advice) or num_turns - request.num_copied < request.num_hints
     if not is_asked or not isinstance(agent, GuidedAgent):  # the check of a protocol costs as much as a small tool
         return
-    if request.branch is not None and request.branch.given is not None and num_turns == request.num_copied:
-        agent.give(request.branch.given)
+    if given is not None:
+        agent.give(given)
     if request.advice and num_turns == request.num_copied:
         agent.show(Message("assistant", request.advice))
     elif num_turns - request.num_copied < request.num_hints:

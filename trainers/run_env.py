@@ -11,7 +11,7 @@ from typing import Final
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import check_estimator
 from agentgym.env.env import Env
-from agentgym.env.game_env import GameEnv
+from agentgym.env.match_env import MatchEnv
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
@@ -151,7 +151,7 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
         ConfigError: it does not; the message names the environment and the reason.
     """
     strategy = config.strategy
-    has_several = isinstance(env, AsksAgents) or (isinstance(env, GameEnv) and env.num_players > 1)
+    has_several = isinstance(env, AsksAgents) or (isinstance(env, MatchEnv) and env.num_players > 1)
     if strategy.branches and has_several:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
     if strategy.prunes and has_several:

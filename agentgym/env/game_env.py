@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from agentgym.canonical import canonical
-from agentgym.env.env import Env
+from agentgym.env.match_env import MatchEnv
 from agentgym.errors import ResetNeededError, UsageError, require_known
 from agentgym.settings import Range, check_number
 from agentgym.types import Message, Observation, RewardPart, Task
@@ -60,7 +60,7 @@ def random_opponent(state: GameState, rng: np.random.Generator) -> str:
     return actions[int(rng.integers(len(actions)))]
 
 
-class GameEnv(Env):
+class GameEnv(MatchEnv):
     """A game for several players; subclasses implement :meth:`deal`.
 
     A move is the last line of a player's message. After an impossible move the player reads the possible ones. A player
@@ -77,7 +77,6 @@ class GameEnv(Env):
         UsageError: there is no such opponent or seat.
     """
 
-    players: ClassVar[tuple[str, ...]] = ("player 1", "player 2")
     rules: ClassVar[str] = ""
     """Rules of the game, which each player reads first."""
     forfeit_cost: ClassVar[float] = 1.0

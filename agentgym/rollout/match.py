@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
-from agentgym.env.game_env import GameEnv
+from agentgym.env.match_env import MatchEnv
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode
@@ -40,7 +40,7 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
     """
     with _limited_turns(env, request.max_turns):
         player = request.make_agent
-        if isinstance(env, GameEnv) and env.num_players > 1:
+        if isinstance(env, MatchEnv) and env.num_players > 1:
             if isinstance(player, EpisodePlayer):
                 raise UsageError(f"{env.env_id} has several players; a harness plays environments of one player")
             return await _play_game(env, request)
@@ -62,7 +62,7 @@ def _limited_turns(env: Env, max_turns: int | None) -> Iterator[None]:
         env.max_turns = own
 
 
-async def _play_game(env: GameEnv, request: RolloutRequest) -> tuple[Trajectory, ...]:
+async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory, ...]:
     with boundary(EnvError, f"{env.env_id} reset"):
         async with asyncio.timeout(request.limits.reset_timeout_s):
             await env.areset(seed=request.task.seed, options={"task": request.task})
@@ -99,7 +99,7 @@ def _seat_request(request: RolloutRequest, player: int, is_policy: bool) -> Roll
 class _Match:
     """The game that the seats share."""
 
-    def __init__(self, env: GameEnv, limits: EpisodeLimits) -> None:
+    def __init__(self, env: MatchEnv, limits: EpisodeLimits) -> None:
         self.env, self._limits = env, limits
         self.is_over = False
         self._failure: str | None = None
@@ -183,7 +183,7 @@ class _Seat(Env):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        return self._match.env.tools
+        return self._match.env.tools_for(self._player)
 
     def state_key(self) -> str:
         return self._match.env.state_key()

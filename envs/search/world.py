@@ -112,6 +112,12 @@ class World:
         return {page.title: page for page in self.pages}
 
     @cached_property
+    def thing_of(self) -> Mapping[str, int]:
+        """Things by their names and aliases, in lower case."""
+        names = enumerate(map(self.facts.names_of, range(len(self.facts.things))))
+        return {name.lower(): thing for thing, known in names for name in known}
+
+    @cached_property
     def retriever(self) -> Retriever:
         """The index of the pages."""
         return MemoryRetriever(page.document() for page in self.pages)

@@ -20,6 +20,7 @@ from agentgym.trainers.recipes.mixture import household_demo, household_long, ho
 from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 from agentgym.trainers.recipes.released import igpo, rstar2, searchr1, spiral
+from agentgym.trainers.recipes.self_play import wiki_selfplay
 from agentgym.trainers.recipes.smollm2 import SMOLLM2_RECIPES
 
 RECIPES = Registry[Component]("recipe", "agentgym.trainers.recipes", ())
@@ -65,6 +66,7 @@ for _name, _make in {
     "spiral": spiral,
     "tictactoe": tictactoe,
     "tiny": tiny,
+    "wiki-selfplay": wiki_selfplay,
     **QWEN_RECIPES,
     **SMOLLM2_RECIPES,
 }.items():

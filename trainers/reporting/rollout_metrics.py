@@ -11,7 +11,7 @@ from typing import get_args
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.voids import suspicious_kinds, voids_of
 from agentgym.trainers.data.samples import ZERO, GroupVerdict
-from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall
+from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall, Trajectory
 
 _TRUNCATED = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
@@ -32,6 +32,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     * ``voids/ENV/KIND``: infrastructure failures by kind over all attempts; ``void_alarm``: kinds of action after which
       they are more frequent than after others (:func:`suspicious_kinds`).
     * ``num_patched``: turns per episode in which another action was played.
+    * ``player/N/success``, ``player/N/return``: means over the episodes in which player N, counted from 0, had a turn;
+      only if there are several players.
     * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``: branches, turns with a hint, retries after
       a reflection, and episodes that are trained again.
     * ``num_continued``, ``num_corrected``: turns of branches that begin with a part of their parent's turn, and turns
@@ -88,7 +90,21 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         **{f"cut/{reason}": float(cut_reasons[reason]) for reason in get_args(CutReason)},
         **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
         **{f"status/{status}": float(statuses[status]) for status in Status},
+        **_of_players(unaided),
         **{f"voids/{env}/{kind}": float(count) for (env, kind), count in sorted(voids_of(everyone).items())},
+    }
+
+
+def _of_players(episodes: Sequence[Trajectory]) -> dict[str, float]:
+    """Return success and return of each player, or nothing if there is one player."""
+    played = [t for t in episodes if t.turns]
+    players = sorted({t.player for t in episodes})
+    if players in ([], [0]):
+        return {}
+    of = {player: [t for t in played if t.player == player] for player in players}
+    return {
+        **{f"player/{player}/success": _mean([bool(t.success) for t in own]) for player, own in of.items()},
+        **{f"player/{player}/return": _mean([t.reward or 0.0 for t in own]) for player, own in of.items()},
     }
 
 

@@ -191,6 +191,7 @@ _.staleness_max  # likewise
 # --- search environments
 _.WikiWorldEnv  # made by name
 _.WikiSelfPlayEnv
+_.CodeSelfPlayEnv
 _.WebBrowseEnv
 _.SearchQAEnv
 _.handle_starttag  # html.parser calls these

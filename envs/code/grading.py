@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from agentgym.envs.code.inside import wire
 from agentgym.envs.code.shared_pool import SharedPool
 from agentgym.envs.code.workspace import Files, Grade, packed
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, ToolError
 from agentgym.tools.python import program_of
 
 _INSIDE = "agentgym.envs.code.inside"
@@ -65,6 +66,47 @@ def grade_calls(
     values = {row["test"]: canonical_text(row["value"]) for row in report if "value" in row}
     num_passed = sum(values.get(number) == text for number, text in enumerate(expected))
     return _grade(report, len(cases), num_passed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The result of one call of a function of the work: a value, or the reason why there is none."""
+
+    value: object = None
+    error: str = ""
+
+    @property
+    def is_value(self) -> bool:
+        """True if the call returned a plain value."""
+        return not self.error
+
+
+def call_once(pool: SharedPool, work: Files, function: str, arguments: Sequence[object]) -> Returned:
+    """Call a function of the work once, in a new sandbox and a new process.
+
+    Args:
+        function: ``module:name``.
+        arguments: plain values.
+
+    Raises:
+        SandboxError: the sandbox failed, not the work.
+    """
+    module, _, name = function.partition(":")
+    encoded = [wire.encode(argument, _unknown) for argument in arguments]
+    request = {"kind": "calls", "module": module, "function": name, "calls": [encoded]}
+    try:
+        report = _judged(pool, work, request)
+    except ToolError as error:  # work that ends its sandbox, or that no sandbox accepts
+        return Returned(error=str(error))
+    for row in report:
+        if "value" in row:
+            try:
+                return Returned(value=wire.decode(row["value"], _unresolved))
+            except (wire.WireError, RecursionError) as error:
+                return Returned(error=str(error) or "the value is nested too deeply")
+        if words := row.get("error") or (row.get("collected") is False and row.get("note")):
+            return Returned(error=str(words))
+    return Returned(error="it did not return within its limits")
 
 
 def grade_check(pool: SharedPool, work: Files, function: str, source: str) -> Grade:
@@ -177,6 +219,10 @@ def _canonical(data: object) -> object:
         if isinstance(content, list):
             found[kind] = sorted(content, key=lambda item: json.dumps(item, sort_keys=True))
     return found
+
+
+def _unresolved(reference: dict[str, object]) -> object:
+    raise wire.WireError("an object is not a plain value")
 
 
 def _unknown(value: object) -> dict[str, object]:

@@ -160,6 +160,12 @@ class SelfPlayEnv(ToolEnv, MatchEnv):
             self.match = replace(self.match, verdict=NO_PROPOSAL)
         self.finish()
 
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools of both roles, or of the solver if the environment proposes."""
+        specs = super().tools
+        return specs if self.num_players > 1 else tuple(s for s in specs if self.only_for.get(s.name) != PROPOSER)
+
     def tools_for(self, player: int) -> tuple[ToolSpec, ...]:
         return tuple(spec for spec in self.tools if self.only_for.get(spec.name, player) == player)
 

@@ -1,8 +1,8 @@
 """Check by rule that a question about a made encyclopedia has the answer that its author names.
 
-Search self-play asks a model to answer the question from the author's search results alone ("Search Self-play", section
-3.2). The facts of a made encyclopedia are known, so that a rule can decide it, without a model's errors. The price is
-that a question must have the form that the rule can read: relations and a name.
+Search self-play asks a model to answer the question from the author's search results alone. The facts of a made
+encyclopedia are known, so that a rule can decide it, without a model's errors. The price is that a question must have
+the form that the rule can read: relations and a name.
 """
 
 from __future__ import annotations

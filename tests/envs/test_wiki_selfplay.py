@@ -239,6 +239,7 @@ def test_a_fork_in_either_role_continues_alike() -> None:
 def test_with_the_oracle_as_proposer_the_agent_solves_the_questions_of_the_world() -> None:
     env = make("agentgym/WikiSelfPlay-v0", opponent="oracle", **SMALL)
     wiki = make("agentgym/WikiWorld-v0", **SMALL)
+    assert {spec.name for spec in env.tools} == {spec.name for spec in wiki.tools}, "as the solver in training"
     for task in env.tasks("test")[:5]:
         (asked,) = env.reset(options={"task": task})[0]
         (known,) = wiki.reset(options={"task": task.id, "split": "test"})[0]

@@ -26,7 +26,8 @@ ASKED_WIKI = {
     "invalid_penalty": 0.5,
     "search_only": True,
 }
-"""Small encyclopedias, one for each task. Demonstrations ask questions of one hop; two are allowed."""
+"""Small encyclopedias, one for each task. Demonstrations ask questions of one hop; two are allowed. The penalty for
+invalid proposals is ours: a small model from scratch makes many."""
 
 
 def wiki_selfplay() -> TrainConfig:

@@ -287,6 +287,8 @@ OTHER: dict[str, dict[str, Any]] = {
     "minpro": {"surrogate": "cispo", "cap_min_at_1": True},
     "bapo": {"low": 0.75, "high": 1.55, "low_max": 0.95, "high_max": 1.29, "step": 0.4, "target": 0.5},
     "reinforce": {"cap": 1.2},
+    "opmd": {"tau": 0.5},
+    "opmd_squared": {"tau": 0.5, "level": "turn"},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},
     "icepop": {"low": 0.1, "high": 8.0, "denominator": "kept"},

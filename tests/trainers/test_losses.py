@@ -164,6 +164,41 @@ def test_reinforce() -> None:
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.5, 2.0])
 
 
+def test_opmd() -> None:
+    logprob = torch.tensor([-1.0, -3.0], dtype=torch.float64, requires_grad=True)
+    batch, config = tokens([1.0, -0.5]), LossConfig(kind="opmd", options=of.OpmdOptions(tau=0.25), corrections=())
+    loss, was_gated = gated_loss(scores(logprob), batch, config, UpdateFacts())
+    assert_close(loss, [0.8, -1.2])
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-0.8, 0.4])
+    assert not was_gated.any()
+
+
+def test_opmd_squared() -> None:
+    """Its sum over a sequence is (A - tau l)^2 / (2 tau), less what has no gradient, and so is its gradient."""
+    logprob = torch.tensor([-0.8, -1.5, -0.6], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64)
+    batch = tokens([1.0, 1.0, -0.5], row=[0, 0, 1])
+    given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
+    config = LossConfig(kind="opmd_squared", options=of.OpmdSquaredOptions(tau=0.5), corrections=())
+    loss, _ = gated_loss(given_scores, batch, config, UpdateFacts())
+    first, second = (logprob[:2] + 1).sum(), logprob[2] + 1
+    squared = ((1.0 - 0.5 * first) ** 2 - 1.0) + ((-0.5 - 0.5 * second) ** 2 - 0.25)
+    assert loss.sum().item() == pytest.approx(squared.item())
+    (expected,) = torch.autograd.grad(squared, logprob)
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], expected.tolist())
+    assert_close(expected, [-1.15, -1.15, 0.7])
+
+
+def test_opmd_squared_over_turns_takes_each_turn_alone() -> None:
+    logprob = torch.tensor([-0.8, -1.5], dtype=torch.float64, requires_grad=True)
+    given_scores = BatchLogprobs(
+        logprob=logprob, logprob_old=torch.full((2,), -1.0, dtype=torch.float64), entropy=torch.zeros(2)
+    )
+    config = LossConfig(kind="opmd_squared", options=of.OpmdSquaredOptions(tau=0.5, level="turn"), corrections=())
+    loss, _ = gated_loss(given_scores, tokens([1.0, 1.0], turn=[0, 1]), config, UpdateFacts())
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-0.9, -1.25])
+
+
 # ---------------------------------------------------------------------------------- worked examples: corrections
 
 
@@ -397,12 +432,13 @@ numbers = st.floats(-2.0, 2.0, allow_nan=False)
 def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     kind: Any, advantage: list[float], logprob: list[float]
 ) -> None:
-    """Property (f): where pi_theta = pi_old every gate is open and the gradient is that of -A logp."""
+    """Property (f): where pi_theta = pi_old every gate is open and the gradient is that of -A logp; OPMD halves it."""
     leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
     given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
     loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts())
-    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0], -batch.advantage)
+    scale = 1 + of.OpmdOptions().tau if kind == "opmd" else 1
+    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0] * scale, -batch.advantage)
     assert not was_gated.any()
 
 

@@ -172,7 +172,7 @@ class LossConfig:
         gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
         on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
-        chosen = self.kind not in ("ppo_clip", "reinforce") or (self.clip_low, self.clip_high) != (None, None)
+        chosen = self.kind not in ("ppo_clip", "reinforce", "opmd") or (self.clip_low, self.clip_high) != (None, None)
         waiting = tuple(part.name for part, _ in self.parts() if part.needs_several_updates)
         return (
             *rules.one_gate(self.kind, [*gates, *(["decoupled"] if "decoupled" in on_ratio else [])]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from agentgym.plugins import Options
-from agentgym.settings import Fraction, Natural, Positive, PositiveFraction, Range
+from agentgym.settings import Fraction, Natural, NonNegative, Positive, PositiveFraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,26 @@ class ReinforceOptions(Options):
     kind: Literal["reinforce"] = "reinforce"
     cap: float = 2.0
     """Upper limit of the detached ratio by which a token's gradient is multiplied; 0 leaves the ratio out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpmdOptions(Options):
+    """Keys of OPMD without a ratio."""
+
+    kind: Literal["opmd"] = "opmd"
+    tau: NonNegative = 1.0
+    """Temperature: the gradient is divided by ``1 + tau``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpmdSquaredOptions(Options):
+    """Keys of OPMD with a squared log-ratio."""
+
+    kind: Literal["opmd_squared"] = "opmd_squared"
+    tau: Positive = 0.1
+    """Weight of the squared log-ratio of a sequence to the old policy. The value is ours."""
+    level: Literal["turn", "sequence"] = "sequence"
+    """A sequence: the sampled tokens of a turn, or those of a row (a context window)."""
 
 
 # --------------------------------------------------------------------------------------------------- corrections

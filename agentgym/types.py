@@ -408,6 +408,8 @@ class Trajectory:
     """Tokens that the policy sampled to reflect on another episode before this one began."""
     replayed_step: int | None = None
     """Training step in which a replayed trajectory was first trained on; None for a new one."""
+    is_demonstration: bool = False
+    """True if the environment's oracle acted. The log-probabilities of its tokens mean nothing."""
 
     attempts: tuple[Trajectory, ...] = ()
     """Other attempts at the task, in order, by a policy that makes several attempts. This one is the attempt that
@@ -422,13 +424,15 @@ class Trajectory:
 
     @property
     def own_turns(self) -> tuple[Turn, ...]:
-        """Turns of this trajectory that are neither copied from a parent nor replayed from an earlier step."""
-        return () if self.replayed_step is not None else self.turns[self.branch_turn :]
+        """Turns that the policy took in this trajectory: not copied from a parent, replayed or demonstrated."""
+        is_own = self.replayed_step is None and not self.is_demonstration
+        return self.turns[self.branch_turn :] if is_own else ()
 
     @property
     def is_unaided(self) -> bool:
-        """True for a new episode that began at the start and in which the policy got no hint."""
-        return self.parent < 0 and self.replayed_step is None and not any(turn.hint for turn in self.turns)
+        """True for a new episode of the policy that began at the start and in which it got no hint."""
+        is_new = self.parent < 0 and self.replayed_step is None and not self.is_demonstration
+        return is_new and not any(turn.hint for turn in self.turns)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

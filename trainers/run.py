@@ -21,7 +21,7 @@ from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_ex
 from agentgym.progress import progress_bars
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
-from agentgym.rollout.agent import MakeAgent, ModelAgent
+from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
@@ -280,6 +280,19 @@ class Run:
     def make_reflect(self, env: RunEnv) -> Reflect | None:
         """Return a function by which the policy reflects on its failures (R3L); None on a rank that does not sample."""
         return None if self._engine is None else reflect_with(self._engine, self.renderer, env.config.sampling)
+
+    def make_demonstrator(self, env: RunEnv) -> MakeAgent | None:
+        """Return a factory of agents that act as the oracle does, in the policy's tokens; None for none."""
+        if not env.config.strategy.demonstrates:
+            return None
+        renderer, context, sampling = self.renderer, env.config.context, env.config.sampling
+        room = self.config.model.max_context_tokens
+
+        def make(env: Env, seed: int) -> DemonstrationAgent:
+            most = sampling.max_completion_tokens
+            return DemonstrationAgent(lambda observation: env.oracle(), renderer, room, most, context, env.max_turns)
+
+        return make
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """Return the AdamW or Muon optimizer over the trained parameters."""

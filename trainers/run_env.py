@@ -151,11 +151,17 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
         ConfigError: it does not; the message names the environment and the reason.
     """
     strategy = config.strategy
-    if strategy.branches and (isinstance(env, AsksAgents) or (isinstance(env, GameEnv) and env.num_players > 1)):
+    has_several = isinstance(env, AsksAgents) or (isinstance(env, GameEnv) and env.num_players > 1)
+    if strategy.branches and has_several:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
+    if strategy.demonstrates and has_several:
+        raise ConfigError(
+            f"strategy.guidance: {env.env_id} has several players or agents, and its oracle demonstrates for one; "
+            "remove the demonstration"
+        )
     if strategy.needs_oracle:
         try:
             env.reset(options={"task": env.tasks("train")[0]})
             env.oracle()
         except UsageError as error:
-            raise ConfigError(f"strategy: hints are what the oracle would do. {error}") from error
+            raise ConfigError(f"strategy: hints and demonstrations are what the oracle would do. {error}") from error

@@ -347,6 +347,7 @@
       isKnown(member.cost) ? `cost ${number(member.cost)}` : "",
       member.attempts.length ? `attempt ${member.attempt} of ${member.attempts.length + 1}, which counts` : "",
       member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
+      member.demonstrated ? "the oracle's demonstration" : "",
     ];
     const parts = [head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", "))];
     const twin = twinOf(row.member);

@@ -35,6 +35,8 @@ class Start:
     this turn, and the advice ends the first prompt."""
     advice: str = ""
     """Advice for the first turn, as text."""
+    demonstrates: bool = False
+    """True if the environment's oracle plays the episode."""
 
     @property
     def is_branch(self) -> bool:

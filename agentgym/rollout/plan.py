@@ -40,6 +40,8 @@ class GroupPlan:
     """Episodes with hints."""
     num_hints: int = 0
     """Number of their turns with a hint."""
+    num_demonstrated: int = 0
+    """Episodes that the oracle plays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ class EnvPlanner:
         source = config.task_source
         tasks: list[int] = source.call(**source.arguments(values, config.tasks))
         return [
-            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._hints(config, task, size))
+            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size))
             for task, size in zip(tasks, self._sizes(config, tasks, group_size), strict=True)
         ]
 
@@ -191,11 +193,12 @@ class EnvPlanner:
         most: int | None = rule.call(**rule.arguments(values, config.horizon))
         return most
 
-    def _hints(self, config: StrategyConfig, task: int, size: int) -> tuple[int, int]:
+    def _help(self, config: StrategyConfig, task: int, size: int) -> tuple[int, int, int]:
+        """Return the numbers of episodes with hints, of their turns with a hint, and of demonstrations."""
         rule = config.guidance_rule
         values = {"rate": self.history.rate(task), "group_size": size}
-        num_hinted, num_hints = rule.call(**rule.arguments(values, config.guidance))
-        return int(num_hinted), int(num_hints)
+        num_helped, num_hints = rule.call(**rule.arguments(values, config.guidance))
+        return (0, 0, int(num_helped)) if config.demonstrates else (int(num_helped), int(num_hints), 0)
 
     def _sizes(self, config: StrategyConfig, tasks: Sequence[int], group_size: int) -> list[int]:
         if config.extends_groups:

@@ -1,9 +1,12 @@
-"""Baselines and the loss for off-policy data compared with Trinity-RFT's, in the copy that R3L's authors released."""
+"""Baselines and losses for off-policy data compared with Trinity-RFT (in the copy of R3L's authors) and RL-PLUS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +28,8 @@ from agentgym.trainers.losses.options import OpmdOptions
 AUTHORS = Release("shiweijiezero/R3L", "d503f6c")
 ASYMRE = "trinity/algorithm/advantage_fn/asymre_advantage.py"
 OPMD = "trinity/algorithm/advantage_fn/opmd_advantage.py"
+RL_PLUS_AUTHORS = Release("YihongDong/RL-PLUS", "eb4aa4d")
+RL_PLUS = "rl_plus/verl/verl/recipe/rlplus_core_alg.py"
 LOSS = "trinity/algorithm/policy_loss_fn/opmd_policy_loss.py"
 
 
@@ -72,6 +77,45 @@ def loss(folder: Path, rng: np.random.Generator) -> float:
     return gap(ours(rows, config), with_gradients(rows, released))
 
 
+@cache
+def rl_plus_of(folder: Path) -> Any:
+    functions = SimpleNamespace(masked_mean=lambda values, mask: (values * mask).sum() / mask.sum().clamp(min=1e-9))
+    loaded = load(folder / RL_PLUS, "compute_token_on_off_policy_loss", namespace={"torch": torch, "verl_F": functions})
+    return loaded["compute_token_on_off_policy_loss"]
+
+
+def rl_plus(remove_clip: bool) -> Callable[[Path, np.random.Generator], float]:
+    """Compare the loss and its gradient; some rows are demonstrations, in some draws all or none."""
+
+    def largest_gap(folder: Path, rng: np.random.Generator) -> float:
+        rows = draw_rows(rng)
+        shown = torch.tensor(rng.random(len(rows.mask)) < rng.choice([0.0, 0.5, 1.0], p=[0.1, 0.8, 0.1]))
+        rows = replace(rows, demonstrated=shown[:, None].expand_as(rows.mask), old=rows.old.clamp(max=0.0))
+        assert rows.demonstrated is not None
+        prefix = rows.demonstrated
+
+        def released(logprob: Tensor, entropy: Tensor) -> Tensor:
+            made: Tensor = rl_plus_of(folder)(
+                rows.old,
+                logprob,
+                rows.advantage,
+                rows.mask.double(),
+                0.2,
+                1.28,
+                prefix,
+                off_policy_strategy="RL-PLUS",
+                loss_remove_clip=remove_clip,
+            )["pg_loss"]
+            return made
+
+        bounds = {"clip_low": 1.0, "clip_high": 1e9} if remove_clip else {"clip_low": 0.2, "clip_high": 0.28}
+        config = LossConfig(kind="rl_plus", corrections=(), **bounds)
+        with redirect_stdout(StringIO()):  # the release prints its bound
+            return gap(ours(rows, config), with_gradients(rows, released))
+
+    return largest_gap
+
+
 CASES = (
     Case(
         component="asymre",
@@ -98,4 +142,6 @@ CASES = (
         ),
     ),
     Case(component="opmd", variant="loss", release=AUTHORS, file=LOSS, largest_gap=loss),
+    Case(component="rl_plus", variant="clipped", release=RL_PLUS_AUTHORS, file=RL_PLUS, largest_gap=rl_plus(False)),
+    Case(component="rl_plus", variant="as trained", release=RL_PLUS_AUTHORS, file=RL_PLUS, largest_gap=rl_plus(True)),
 )

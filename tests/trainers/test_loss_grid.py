@@ -73,6 +73,7 @@ def outcome(config: LossConfig) -> Tensor:
         turn=torch.tensor(turns),
         turn_index=torch.tensor(TURN),
         unit=torch.tensor(units),
+        demonstrated=torch.tensor(ROW) == 3,
     )
     logprob_old = batch.rollout_logprob if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()
@@ -288,6 +289,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "bapo": {"low": 0.75, "high": 1.55, "low_max": 0.95, "high_max": 1.29, "step": 0.4, "target": 0.5},
     "reinforce": {"cap": 1.2},
     "opmd": {"tau": 0.5},
+    "rl_plus": {"gamma": 2.0},
     "opmd_squared": {"tau": 0.5, "level": "turn"},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,24 @@ def test_reinforce() -> None:
     given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(2))
     loss, _ = gated_loss(given_scores, tokens([1.0, -1.0]), config, UpdateFacts())
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.5, 2.0])
+
+
+def test_rl_plus() -> None:
+    """Demonstrated tokens: 2 pi / (1.5 pi_old + 0.5) times A (1 - pi)^0.5; the others: PPO-clip."""
+    logprob = torch.tensor(logs([0.5, 0.36, 0.5]), dtype=torch.float64, requires_grad=True)
+    old = torch.tensor(logs([0.25, 0.36, 0.25]), dtype=torch.float64)
+    batch = replace(tokens([1.0, 2.0, 1.0]), demonstrated=torch.tensor([True, True, False]))
+    given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
+    loss, was_clipped = gated_loss(given_scores, batch, LossConfig(kind="rl_plus"), UpdateFacts())
+    first, second = -(1 / 0.875) * 0.5**0.5, -(0.72 / 1.04) * 2 * 0.8
+    assert_close(loss, [first, second, -1.28])
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [first, second, 0.0])
+    assert was_clipped.tolist() == [False, False, True]
+
+
+def test_rl_plus_without_demonstrations_is_ppo_clip() -> None:
+    log_ratio, advantage = [0.3, -0.4, 0.05, -0.1], [1.0, 1.0, -1.0, -1.0]
+    assert per_token(LossConfig(kind="rl_plus"), log_ratio, advantage) == per_token(LossConfig(), log_ratio, advantage)
 
 
 def test_opmd() -> None:

@@ -322,6 +322,16 @@ class TrainConfig:
             )
         if self.strategy.replays and self.pipeline.mode == "periodic":
             raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
+        if self.strategy.demonstrates and self.loss.mode == "bypass":
+            raise ConfigError(
+                "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
+                "log-probabilities to compare with: set loss.mode=decoupled"
+            )
+        if self.loss.kind == "rl_plus" and not self.strategy.demonstrates:
+            raise ConfigError(
+                "loss.kind=rl_plus differs from ppo_clip on demonstrated tokens alone, and there are none: set "
+                'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
+            )
         if self.strategy.off_policy and self.loss.mode == "decoupled" and not self.loss.corrections:
             raise ConfigError(
                 f"{self.strategy.off_policy} train tokens that the policy would not have sampled so: name one of "

@@ -49,6 +49,8 @@ class TrainBatch:
     """For each row, the index of its sample in the argument of :func:`build_batches`."""
     trajectories: tuple[int, ...] = ()
     """For each row, the number of its trajectory."""
+    demonstrated: Tensor | None = None
+    """``[N]`` True for tokens of demonstrations, whose ``rollout_logprob`` is unknown; None if there are none."""
     first: int = 0
     """Number of the update's sampled tokens in the micro-batches before this one."""
 
@@ -56,6 +58,15 @@ class TrainBatch:
     def num_tokens(self) -> int:
         """Number of sampled tokens."""
         return int(self.row.numel())
+
+    def anchored(self, logprob_old: Tensor) -> TrainBatch:
+        """Return the micro-batch with the old policy in place of a sampling policy for demonstrated tokens.
+
+        Corrections, KL estimates and gaps between the two are then neutral for them.
+        """
+        if self.demonstrated is None:
+            return self
+        return replace(self, rollout_logprob=torch.where(self.demonstrated, logprob_old, self.rollout_logprob))
 
     @property
     def num_forwarded(self) -> int:
@@ -273,6 +284,7 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
     real = (joined("advantages"), joined("rollout_logprobs"), np.concatenate([row.weights for row in rows]))
     row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
     advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
+    shown = torch.tensor([row.sample.is_demonstration for row in rows])
     return TrainBatch(
         layout=laid_out,
         row=row_N.to(device),
@@ -287,4 +299,5 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
         trajectories=tuple(row.sample.trajectory for row in rows),
         unit=unit_N.to(device),
         first=first,
+        demonstrated=shown[row_N].to(device) if shown.any() else None,
     )

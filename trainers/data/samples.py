@@ -41,6 +41,8 @@ class TrainingSample:
     """Number of the trajectory in the batch that the row is a segment of."""
     ordinal: int
     """Ordinal of the task that the row belongs to."""
+    is_demonstration: bool = False
+    """True for a row of an episode that the oracle played; its ``rollout_logprobs`` mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,14 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
             for segment in trajectory.segments:
                 ids = segment.token_ids
                 row = {name: column[start : start + len(ids)] for name, column in columns.items()}
-                samples.append(TrainingSample(token_ids=ids, trajectory=num_trajectories, ordinal=group.ordinal, **row))
+                sample = TrainingSample(
+                    token_ids=ids,
+                    trajectory=num_trajectories,
+                    ordinal=group.ordinal,
+                    is_demonstration=trajectory.is_demonstration,
+                    **row,
+                )
+                samples.append(sample)
                 start += len(ids)
             num_trajectories += 1
     return samples

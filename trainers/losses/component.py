@@ -52,7 +52,7 @@ class LossComponent(Component):
     """Regularisers: name of its mean among the metrics; by default the component's name."""
 
 
-OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn")
+OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn", "demonstrated")
 CATALOGUE = "agentgym.trainers.losses.catalogue"
 POLICY_LOSSES = Registry[LossComponent](
     "policy loss", CATALOGUE, (*OF_TOKENS, "ratio", "low", "high", "dual", "ratio_bounds")
@@ -76,8 +76,8 @@ def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
 
     The gate is the function that limits the importance ratio, such as a clip. A policy loss may take ``ratio`` (to the
     old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``, ``advantage``, ``entropy``, ``row``
-    and ``turn`` (indices of each token's row and turn), ``low``, ``high`` and ``dual`` (bounds of the ratio), and the
-    keys of its options.
+    and ``turn`` (indices of each token's row and turn), ``demonstrated`` (True for the oracle's tokens), ``low``,
+    ``high`` and ``dual`` (bounds of the ratio), and the keys of its options.
 
     Args:
         name: its name in ``loss.kind`` and in ``agentgym list --credit``.

@@ -131,6 +131,9 @@ def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
         "advantage": batch.advantage,
         "row": batch.row,
         "turn": batch.turn,
+        "demonstrated": torch.zeros_like(batch.row, dtype=torch.bool)
+        if batch.demonstrated is None
+        else batch.demonstrated,
     }
 
 

@@ -62,6 +62,15 @@ class ReinforceOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RlPlusOptions(Options):
+    """Keys of RL-PLUS."""
+
+    kind: Literal["rl_plus"] = "rl_plus"
+    gamma: NonNegative = 0.5
+    """Exponent of a demonstrated token's improbability; 0 weighs all such tokens alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpmdOptions(Options):
     """Keys of OPMD without a ratio."""
 

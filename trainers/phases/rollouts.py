@@ -107,6 +107,7 @@ class Rollouts:
                 on_episode=self._pulse.count,
                 env_name=env.name,
                 reflect=run.make_reflect(env),
+                demonstrator=run.make_demonstrator(env),
             )
             for env in run.envs
         ]
@@ -151,6 +152,7 @@ class Rollouts:
             max_turns=plan.max_turns,
             num_hinted=plan.num_hinted,
             num_hints=plan.num_hints,
+            num_demonstrated=plan.num_demonstrated,
             extend=env.extend(step),
             branch=env.branch(ordinal, step),
         )

@@ -32,11 +32,11 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     * ``voids/ENV/KIND``: infrastructure failures by kind over all attempts; ``void_alarm``: kinds of action after which
       they are more frequent than after others (:func:`suspicious_kinds`).
     * ``num_patched``: turns per episode in which another action was played.
-    * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``: branches, turns with a hint, retries after
-      a reflection, and episodes that are trained again.
+    * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``, ``num_demonstrations``: branches, turns
+      with a hint, retries after a reflection, episodes that are trained again, and episodes that the oracle played.
 
-    Turns that a branch copied, and turns of episodes that are trained again, do not count in metrics about turns. A
-    mean over nothing is NaN.
+    Turns that a branch copied, and turns of episodes that are trained again or demonstrated, do not count in metrics
+    about turns. A mean over nothing is NaN.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -76,6 +76,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_hints": float(sum(bool(turn.hint) for turn in turns)),
         "num_reflections": float(sum(t.num_reflection_tokens > 0 for t in valid)),
         "num_replayed": float(sum(t.replayed_step is not None for t in valid)),
+        "num_demonstrations": float(sum(t.is_demonstration for t in valid)),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "void_alarm": float(len(suspicious_kinds(everyone))),
         "num_dropped_groups": float(sum(dropped.values())),
@@ -95,7 +96,7 @@ def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str,
         for strategy in strategies
         for name, acts, number in (
             (strategy.branching.kind, strategy.branches, "num_branches"),
-            (strategy.guidance.kind, strategy.guides, "num_hints"),
+            (strategy.guidance.kind, strategy.guides, "num_demonstrations" if strategy.demonstrates else "num_hints"),
             (f"{strategy.branching.kind}'s reflection", strategy.reflects, "num_hints"),
             (strategy.replay.kind, strategy.replays, "num_replayed"),
         )

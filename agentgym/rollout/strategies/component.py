@@ -82,7 +82,7 @@ def branching(name: str, **facts: object) -> Callable[[F], F]:
 
 
 def guidance(name: str, **facts: object) -> Callable[[F], F]:
-    """Register guidance, which returns ``(episodes with hints, turns with a hint in each)`` of a group.
+    """Register guidance, which returns ``(episodes with help, turns with a hint in each)`` of a group.
 
     It may take ``rate`` (success rate of the task without hints so far, None if unknown), ``group_size`` and options.
     """

@@ -16,6 +16,7 @@ from agentgym.rollout.strategies.defaults import (
     OrderOptions,
     UnaidedOptions,
 )
+from agentgym.rollout.strategies.demonstration import DemonstrationOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class StrategyConfig:
     branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
     """Starts of a group's episodes."""
     guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
-    """Hints for episodes."""
+    """Help for episodes: hints, or demonstrations beside them."""
     replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
     """Replay of earlier episodes."""
 
@@ -53,7 +54,7 @@ class StrategyConfig:
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.branches and self.guides:
             raise ConfigError(
-                "strategy.guidance gives hints only to episodes that begin at the start: remove strategy.branching"
+                "strategy.guidance helps only episodes that begin at the start: remove strategy.branching"
             )
         if self.branches and self.extends_groups:
             raise ConfigError(
@@ -97,8 +98,13 @@ class StrategyConfig:
 
     @property
     def guides(self) -> bool:
-        """True if the guidance gives hints."""
+        """True if the guidance helps some episodes."""
         return not isinstance(self.guidance, UnaidedOptions)
+
+    @property
+    def demonstrates(self) -> bool:
+        """True if the oracle plays some members of a group."""
+        return isinstance(self.guidance, DemonstrationOptions)
 
     @property
     def replays(self) -> bool:
@@ -107,7 +113,7 @@ class StrategyConfig:
 
     @property
     def needs_oracle(self) -> bool:
-        """True if episodes get hints from the environment's oracle."""
+        """True if episodes get hints or demonstrations from the environment's oracle."""
         return self.guides or bool(getattr(self.branching, "num_hints", 0))
 
     @property
@@ -118,7 +124,7 @@ class StrategyConfig:
     @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
-        helps = self.needs_oracle or self.reflects
+        helps = (self.needs_oracle or self.reflects) and not self.demonstrates
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property

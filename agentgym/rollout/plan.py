@@ -6,6 +6,7 @@ depend on earlier results, all ranks agree, and a resumed run makes the same pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from agentgym.errors import UsageError
 from agentgym.rollout.branch import Start
 from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
-from agentgym.rollout.replay import Place, SuccessStore, Swap, choose_swap
+from agentgym.rollout.replay import Place, Replayed, SuccessStore, Swap, choose_swap
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
@@ -57,6 +58,8 @@ class PlanState:
     """Results of each environment's tasks."""
     successes: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """Successes of each environment that can be replayed."""
+    groups: tuple[Sequence[tuple[int, int]], ...] = ()
+    """Steps and ordinals of each environment's groups that can be replayed, the oldest first."""
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
@@ -97,6 +100,8 @@ class EnvPlanner:
         self._tasks, self._schedule = tasks, TaskSchedule(tasks, seed)
         self.history = TaskHistory({at: (visit,) for at, visit in enumerate(probed)})
         self.successes = SuccessStore()
+        self.groups: list[tuple[int, int]] = []
+        """Steps and ordinals of groups that can be replayed, the oldest first."""
 
     def task(self, index: int) -> Task:
         """Return a task by its index."""
@@ -148,7 +153,7 @@ class EnvPlanner:
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
         """Return the earlier episode that replaces a member of a group, or None."""
-        if not self._config.replays:
+        if not self._config.replays or self._config.replays_groups:
             return None
         config, _ = self._at(step)
         rule = config.replay_rule
@@ -172,10 +177,28 @@ class EnvPlanner:
         return choose_swap(group, self.successes, task, choose)
 
     def store(self, group: TrajectoryGroup, task: int, step: int) -> None:
-        """Store the successes of a finished group, if successes are replayed."""
-        if self._config.replays:
+        """Store a finished group, or its successes, if these are replayed."""
+        if self._config.replays_groups:
+            window = self._at(step)[0].replay.window
+            self.groups = [at for at in self.groups if at[0] > step - window] + [(step, group.ordinal)]
+        elif self._config.replays:
             won = [Place(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
             self.successes.add(task, won, self._at(step)[0].replay.keep)
+
+    def again(self, num_fresh: int, step: int) -> list[Place]:
+        """Return the earlier groups that are trained beside the fresh ones of a step."""
+        if not self._config.replays_groups or not num_fresh:
+            return []
+        config, _ = self._at(step)
+        rule = config.replay_rule
+        values = {
+            "group_ages": [step - at for at, _ in self.groups],
+            "num_fresh": num_fresh,
+            "step": step,
+            "rng": np.random.default_rng([self._seed, step, num_fresh]),
+        }
+        chosen: list[int] = rule.call(**rule.arguments(values, config.replay))
+        return [Place(*self.groups[at], 0) for at in chosen]
 
     def note(self, group: TrajectoryGroup, task: int, step: int) -> float | None:
         """Add a group that was played to the history, and return its success rate; None if it has no evidence."""
@@ -240,6 +263,8 @@ class GroupPlanner:
             env.history = TaskHistory.from_dict(history)
         for env, successes in zip(envs, state.successes if state else (), strict=False):
             env.successes = SuccessStore.from_dict(successes)
+        for env, groups in zip(envs, state.groups if state else (), strict=False):
+            env.groups = [(int(step), int(ordinal)) for step, ordinal in groups]
 
     @property
     def state(self) -> PlanState:
@@ -250,6 +275,7 @@ class GroupPlanner:
             plans=dict(self._plans),
             history=tuple(env.history.to_dict() for env in self._envs),
             successes=tuple(env.successes.to_dict() for env in self._envs),
+            groups=tuple(tuple(env.groups) for env in self._envs),
         )
 
     def plan(self, ordinal: int) -> GroupPlan:
@@ -258,16 +284,18 @@ class GroupPlanner:
             self._plan_step()
         return self._plans[ordinal]
 
-    def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> list[Swap]:
+    def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> Replayed:
         """Record the results of a step's groups and drop their plans.
 
         Returns:
-            The earlier episodes that are replayed in this step.
+            the earlier episodes that are replayed in this step.
         """
         # a rank that does not play has planned nothing
         known = [(group, self._plans.pop(group.ordinal)) for group in groups if group.ordinal in self._plans]
         # before anything of this step is stored: its records, which swaps read, are not written yet
         swaps = [self._envs[plan.env].swap(group, plan.task, step) for group, plan in known]
+        num_fresh = Counter(plan.env for _, plan in known)
+        again = [place for at, env in enumerate(self._envs) for place in env.again(num_fresh[at], step)]
         rates: list[tuple[int, float]] = []
         for group, plan in known:
             self._envs[plan.env].store(group, plan.task, step)
@@ -275,7 +303,7 @@ class GroupPlanner:
             rates += [] if rate is None else [(plan.env, rate)]
         self._limits = [plan.max_turns for _, plan in known if plan.max_turns is not None]
         self._mixture.observe(rates)
-        return [swap for swap in swaps if swap is not None]
+        return Replayed(tuple(swap for swap in swaps if swap is not None), tuple(again))
 
     def metrics(self) -> dict[str, float]:
         """Return the number of different tasks so far."""

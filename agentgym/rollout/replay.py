@@ -34,6 +34,15 @@ class Swap:
     stored: Place
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Earlier episodes that a step trains again."""
+
+    swaps: tuple[Swap, ...] = ()
+    groups: tuple[Place, ...] = ()
+    """Places of whole groups, whose ``member`` is 0."""
+
+
 class SuccessStore:
     """The latest successes of every task of an environment, oldest first, by index into the training tasks.
 
@@ -66,26 +75,38 @@ class SuccessStore:
         return cls({int(task): tuple(Place(*place) for place in places) for task, places in saved.items()})
 
 
-def swapped(groups: Sequence[TrajectoryGroup], swaps: Sequence[Swap], run_dir: Path) -> list[TrajectoryGroup]:
-    """Return the groups with some members replaced by earlier episodes from the run's records.
+def swapped(groups: Sequence[TrajectoryGroup], again: Replayed, run_dir: Path) -> list[TrajectoryGroup]:
+    """Return the groups with some members replaced by earlier episodes, and earlier groups, from the run's records.
 
     Raises:
         CorruptDataError: a record is missing or has been changed.
     """
     read: dict[int, dict[int, TrajectoryGroup]] = {}
     by_ordinal: dict[int, list[Swap]] = {}
-    for swap in swaps:
+    for swap in again.swaps:
         by_ordinal.setdefault(swap.ordinal, []).append(swap)
-        if swap.stored.step not in read:
-            records = read_records(record_path(run_dir, swap.stored.step))
-            read[swap.stored.step] = {record.group.ordinal: record.group for record in records}
-    made = []
+    for step in {swap.stored.step for swap in again.swaps} | {place.step for place in again.groups}:
+        records = read_records(record_path(run_dir, step))
+        read[step] = {record.group.ordinal: record.group for record in records}
+    made = [_repeated(read[place.step], place, run_dir) for place in again.groups]
     for group in groups:
         members = list(group.trajectories)
         for swap in by_ordinal.get(group.ordinal, ()):
             members[swap.member] = _found(read[swap.stored.step], swap.stored, group, run_dir)
         made.append(replace(group, trajectories=tuple(members)))
     return made
+
+
+def _repeated(recorded: Mapping[int, TrajectoryGroup], place: Place, run_dir: Path) -> TrajectoryGroup:
+    group = recorded.get(place.ordinal)
+    if group is None:
+        raise CorruptDataError(
+            f"{record_path(run_dir, place.step)} has no group {place.ordinal}, which is to be trained again; the "
+            "record was changed"
+        )
+    first = [place.step if member.replayed_step is None else member.replayed_step for member in group.trajectories]
+    members = tuple(replace(member, replayed_step=step) for member, step in zip(group.trajectories, first, strict=True))
+    return replace(group, trajectories=members, cut=())
 
 
 def _found(recorded: Mapping[int, TrajectoryGroup], place: Place, group: TrajectoryGroup, run_dir: Path) -> Trajectory:

@@ -14,13 +14,14 @@ from agentgym.errors import ConfigError
 from agentgym.plugins import Options
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
-from agentgym.rollout.replay import Place
+from agentgym.rollout.replay import Place, Replayed
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.dots import DotsOptions
 from agentgym.rollout.strategies.extending import ExtendingOptions, extending, was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, dars, knapsack, value
+from agentgym.rollout.strategies.remix import RemixOptions
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
 from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
 from agentgym.rollout.strategies.spo import SpoOptions
@@ -264,10 +265,11 @@ def test_failed_episodes_are_no_evidence() -> None:
         StrategyConfig(budget=XrpoOptions()),
         StrategyConfig(horizon=ExtendingOptions(start=2, most=4, more=1)),
         StrategyConfig(replay=SpearOptions(warmup_steps=3)),
+        StrategyConfig(replay=RemixOptions()),
         StrategyConfig(horizon=ScalingInterOptions(rounds=(2, 4), steps=3)),
         StrategyConfig(tasks=VadeOptions(), budget=KnapsackOptions(), horizon=ScalingInterOptions(steps=2)),
     ],
-    ids=["defaults", "vade", "spo", "dots", "vas", "knapsack", "xrpo", "extending", "spear", "scaling_inter", "all"],
+    ids=["defaults", "vade", "spo", "dots", "vas", "knapsack", "xrpo", "extending", "spear", "remix", "scaling", "all"],
 )
 def test_a_resumed_run_plans_what_the_first_would_have(config: StrategyConfig) -> None:
     def step(made: GroupPlanner, number: int) -> list[object]:
@@ -277,7 +279,7 @@ def test_a_resumed_run_plans_what_the_first_would_have(config: StrategyConfig) -
         groups = [group(4 * number + at, own) for at, own in enumerate(results)]
         members = [[*own.trajectories, cut("a", "b"), cut("a", "a")] for own in groups]
         groups = [replace(own, trajectories=tuple(of)) for own, of in zip(groups, members, strict=True)]
-        return [*plans, *made.observe(number, groups)]
+        return [*plans, made.observe(number, groups)]
 
     whole = planner(config)
     expected = [step(whole, number) for number in range(8)]
@@ -301,8 +303,9 @@ def test_groups_that_were_planned_ahead_are_planned_alike_after_a_restart() -> N
 def test_a_task_that_comes_twice_in_a_step_is_not_trained_again_in_it(replay: Options) -> None:
     made = planner(StrategyConfig(tasks=VadeOptions(pool=1), replay=replay), groups_per_step=2)
     assert [made.plan(ordinal).task for ordinal in range(4)] == [made.plan(0).task] * 4
-    assert made.observe(0, [group(0, [True, False]), group(1, [False, False])]) == [], "the record is not written yet"
-    swaps = made.observe(1, [group(2, [False, False]), group(3, [False, False])])
+    again = made.observe(0, [group(0, [True, False]), group(1, [False, False])])
+    assert again == Replayed(), "the record is not written yet"
+    swaps = made.observe(1, [group(2, [False, False]), group(3, [False, False])]).swaps
     assert swaps and {swap.stored for swap in swaps} == {Place(0, 0, 0)}
 
 

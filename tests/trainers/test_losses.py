@@ -336,6 +336,16 @@ def test_kl() -> None:
     assert regularisers.kl(ref, ref).item() == 0.0
 
 
+def test_kl_convex() -> None:
+    """A fourth of the KL to the base, three fourths of that to the old policy, each k3."""
+    options = of.KlConvexOptions(coef=0.1, base_share=0.25)
+    new, old, base = torch.tensor(-1.0), torch.tensor(-1.2), torch.tensor(-2.0)
+    expected = 0.25 * (math.exp(-1.0) + 1.0 - 1) + 0.75 * (math.exp(-0.2) + 0.2 - 1)
+    assert regularisers.kl_convex(new, old, base, options).item() == pytest.approx(expected, abs=1e-6)
+    whole = replace(options, base_share=1.0)
+    assert regularisers.kl_convex(new, old, base, whole).equal(regularisers.kl(new, base, "k3"))
+
+
 def test_distill() -> None:
     new, teacher = torch.tensor([-1.0, -2.0], requires_grad=True), torch.tensor([-1.5, -0.5])
     found = regularisers.distill(new, teacher)

@@ -119,7 +119,7 @@ class LossConfig:
         self._check_parts()
         if self.weight == 0 and not self.regularisers and not self.echo:
             raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
-        if self.teacher and self.regulariser("kl"):
+        if self.teacher and self.needs_reference:
             raise ConfigError("distill and kl each need a second model, and only one is scored: name one of them")
 
     def _check_compile(self) -> None:
@@ -262,6 +262,11 @@ class LossConfig:
         """The source of the model that the policy is distilled from, empty if there is none."""
         distill = self.regulariser("distill")
         return distill.teacher if distill is not None else ""
+
+    @property
+    def needs_reference(self) -> bool:
+        """True if a regulariser compares with the policy before RL."""
+        return any(self.regulariser(kind) is not None for kind in ("kl", "kl_convex"))
 
     @property
     def has_opob(self) -> bool:

@@ -231,6 +231,22 @@ class KlOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KlConvexOptions(Options):
+    """Keys of ReMix's KL penalty: to the policy before RL, and to the policy before the step."""
+
+    kind: Literal["kl_convex"] = "kl_convex"
+    coef: float = 0.01
+    base_share: Fraction = 0.5
+    """Weight of the KL to the policy before RL; the rest weighs the KL to the old policy of the ratio. Ours."""
+    estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
+    restart_at: Natural = 0
+    """Number of RL steps after which the policy so far takes the place of the one before RL, with a new optimizer; 0
+    for never (ReMix's policy reincarnation)."""
+
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistillOptions(Options):
     """Keys of on-policy distillation: a reverse KL to a teacher on tokens that the policy sampled."""
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from agentgym.trainers.losses.options import EpoOptions, LldsOptions
+from agentgym.trainers.losses.options import EpoOptions, KlConvexOptions, LldsOptions
 from agentgym.trainers.losses.ratios import clamped, sum_per_unit
 from agentgym.trainers.types import StateDict
 
@@ -41,6 +41,24 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
             # On samples of the policy, the expected gradient of k3 is not that of the KL; that of k2 is.
             k2 = kl(logprob, logprob_ref, "k2")
             return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
+
+
+def kl_convex(logprob: Tensor, logprob_old: Tensor, logprob_ref: Tensor, options: KlConvexOptions) -> Tensor:
+    """Experimental: ``b KL(policy || before RL) + (1 - b) KL(policy || old)`` per token, ``[N]``.
+
+    ``b`` is ``base_share``. The old policy is that of the ratio: the trainer's before the step, or with
+    ``loss.mode=bypass`` the one that sampled.
+
+    Source: "Squeeze the Soaked Sponge: Efficient Off-policy Reinforcement Finetuning for Large Language Model" (the
+    KL-convex policy constraint of ReMix).
+
+    Example:
+        >>> new, old, base = torch.tensor(-1.0), torch.tensor(-1.2), torch.tensor(-2.0)
+        >>> round(kl_convex(new, old, base, KlConvexOptions(base_share=0.25, estimator="k1")).item(), 6)
+        0.4
+    """
+    of_base, of_old = (kl(logprob, other, options.estimator) for other in (logprob_ref, logprob_old))
+    return options.base_share * of_base + (1 - options.base_share) * of_old
 
 
 def distill(logprob: Tensor, logprob_ref: Tensor) -> Tensor:

@@ -21,10 +21,9 @@ def rl_plus(
 ) -> TokenLoss:
     """PPO-clip on the policy's tokens, and ``-m A (1 - sg[pi])^gamma`` on demonstrated ones.
 
-    ``m = 2 pi / (pi_old + w)``. The demonstrator's distribution is unknown. ``w = (pi_old + 1) / 2`` stands for it, half the old policy and half
-    certainty, and the sum with ``pi_old`` makes m a multiple importance sampling ratio: at most 4 where the old policy
-    gave the token no probability. The factor ``(1 - sg[pi])^gamma`` turns the gradient to tokens that are still
-    unlikely.
+    ``m = 2 pi / (pi_old + w)`` is a multiple importance sampling ratio, at most 4 times pi. The demonstrator's
+    distribution is unknown, and ``w = (pi_old + 1) / 2`` stands for it: half the old policy and half certainty. The
+    factor ``(1 - sg[pi])^gamma`` turns the gradient to tokens that are still unlikely.
 
     Args:
         ratio, advantage, low, high: as in :func:`~agentgym.trainers.losses.policy.ppo_clip`.

@@ -178,12 +178,12 @@ class Rollouts:
         groups = await self._take(step, clock, period)
         if self._beats:
             self._pulse.beat("training")
-        swaps = self._planner.observe(step, groups)
+        again = self._planner.observe(step, groups)
         if not self._replays:
             return groups
 
         async def replayed() -> list[TrajectoryGroup]:
-            return swapped(groups, swaps, self._run_dir)
+            return swapped(groups, again, self._run_dir)
 
         return await self._ranks.from_main(replayed)
 

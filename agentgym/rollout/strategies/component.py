@@ -28,7 +28,9 @@ BRANCHINGS = Registry[Component](
 )
 GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size"))
 REPLAYS = Registry[Component](
-    "replay", "agentgym.rollout.strategies", ("successes", "num_stored", "ages", "baseline", "step", "rng")
+    "replay",
+    "agentgym.rollout.strategies",
+    ("successes", "num_stored", "ages", "baseline", "step", "rng", "group_ages", "num_fresh"),
 )
 FAMILIES = {
     "task source": TASK_SOURCES,
@@ -96,6 +98,9 @@ def replay(name: str, **facts: object) -> Callable[[F], F]:
     successes of the task, the oldest first), ``ages`` (of each of these, in steps), ``step``, ``baseline`` (the median
     success rate of the groups of the last ``window`` steps, an option), ``rng`` and its options, whose ``keep`` limits
     what is stored of a task.
+
+    A replay that takes ``group_ages`` (in steps, of the stored groups of the last ``window`` steps, an option; the
+    oldest first) returns the indices of whole groups that a step trains beside its ``num_fresh`` own.
     """
     return _decorator("replay", name, facts)
 

@@ -112,6 +112,11 @@ class StrategyConfig:
         return not isinstance(self.replay, FreshOptions)
 
     @property
+    def replays_groups(self) -> bool:
+        """True if whole groups are replayed beside the fresh ones."""
+        return self.replay_rule.reads("group_ages")
+
+    @property
     def needs_oracle(self) -> bool:
         """True if episodes get hints or demonstrations from the environment's oracle."""
         return self.guides or bool(getattr(self.branching, "num_hints", 0))

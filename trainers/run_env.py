@@ -20,6 +20,7 @@ from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.replay import Place
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
@@ -70,6 +71,8 @@ class RunEnv:
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         self.probed: Sequence[Visit] = ()
         """Results of each training task before RL, if ``strategy.probe`` is set."""
+        self.pool_of_successes: Mapping[int, Sequence[Place]] = {}
+        """Successes before RL that can be replayed, by training task."""
         if config.strategy.probe and len(self.train_tasks) > MOST_PROBED:
             raise ConfigError(
                 f"strategy.probe would play {len(self.train_tasks):,} tasks of {config.env.id}: set "
@@ -97,9 +100,11 @@ class RunEnv:
         """Return its configuration as it holds at a step of RL, counted from 0."""
         return scheduled(self.config, step)
 
-    def keep_tasks(self, tasks: Sequence[Task], probed: Sequence[Visit]) -> None:
-        """Restrict training to some of the training tasks, whose probe results are known."""
-        self.train_tasks, self.probed = tasks, probed
+    def keep_tasks(
+        self, tasks: Sequence[Task], probed: Sequence[Visit], successes: Mapping[int, Sequence[Place]]
+    ) -> None:
+        """Restrict training to some of the training tasks, whose probe results and successes are known."""
+        self.train_tasks, self.probed, self.pool_of_successes = tasks, probed, successes
 
     def make_env(self) -> Env:
         """Create a new environment."""

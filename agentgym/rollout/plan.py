@@ -79,6 +79,7 @@ class EnvPlanner:
         group_size: episodes of a group, unless the budget changes it.
         seed: random numbers of a step derive from (seed, step).
         probed: a visit of each task from before the run, none if there were no such visits.
+        pool: successes from before the run by task, which can be replayed.
         at: returns the strategies and the group size of a step, which differ in scheduled numbers alone; by default
             they are the same at every step.
     """
@@ -91,6 +92,7 @@ class EnvPlanner:
         seed: int,
         probed: Sequence[Visit] = (),
         *,
+        pool: Mapping[int, Sequence[Place]] | None = None,
         at: Callable[[int], tuple[StrategyConfig, int]] | None = None,
     ) -> None:
         self._config, self._seed = config, seed
@@ -100,6 +102,8 @@ class EnvPlanner:
         self._tasks, self._schedule = tasks, TaskSchedule(tasks, seed)
         self.history = TaskHistory({at: (visit,) for at, visit in enumerate(probed)})
         self.successes = SuccessStore()
+        for task, places in (pool or {}).items():
+            self.successes.add(task, places, config.replay.keep)
         self.groups: list[tuple[int, int]] = []
         """Steps and ordinals of groups that can be replayed, the oldest first."""
 
@@ -206,8 +210,11 @@ class EnvPlanner:
         if not unaided:
             return None
         num_successes = sum(bool(member.success) for member in unaided)
-        num_cut = sum(map(was_cut_short, unaided)) if self._config.extends_turns else 0
-        self.history.add(task, Visit(step, len(unaided), num_successes, num_cut))
+        num_cut = longest = 0
+        if self._config.extends_turns:
+            num_cut = sum(map(was_cut_short, unaided))
+            longest = max((len(member.turns) for member in unaided if member.success), default=0)
+        self.history.add(task, Visit(step, len(unaided), num_successes, num_cut, longest))
         return num_successes / len(unaided)
 
     def _max_turns(self, config: StrategyConfig, task: int, step: int) -> int | None:

@@ -91,6 +91,7 @@ class Rollouts:
                 env.config.group.group_size,
                 seed,
                 env.probed,
+                pool=env.pool_of_successes,
                 at=partial(planning_at, env),
             )
             for env in run.envs

@@ -125,6 +125,6 @@ def strategy_table() -> tuple[Component, ...]:
 
     Example:
         >>> [component.name for component in strategy_table() if component.family == "horizon"]
-        ['extending', 'fixed', 'scaling_inter']
+        ['extending', 'fixed', 'longest_success', 'scaling_inter']
     """
     return tuple(component for family in FAMILIES.values() for component in family.values())

@@ -52,6 +52,8 @@ class StrategyConfig:
         for options in (self.tasks, self.budget, self.horizon, self.branching, self.guidance, self.replay):
             if why := options.idle():
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
+        if self.keeps_probe and not self.probe:
+            raise ConfigError("strategy.replay.probed stores what strategy.probe plays: set it to at least 2")
         if self.branches and self.guides:
             raise ConfigError(
                 "strategy.guidance helps only episodes that begin at the start: remove strategy.branching"
@@ -115,6 +117,11 @@ class StrategyConfig:
     def replays_groups(self) -> bool:
         """True if whole groups are replayed beside the fresh ones."""
         return self.replay_rule.reads("group_ages")
+
+    @property
+    def keeps_probe(self) -> bool:
+        """True if successes of the probe can be replayed."""
+        return bool(getattr(self.replay, "probed", False))
 
     @property
     def needs_oracle(self) -> bool:

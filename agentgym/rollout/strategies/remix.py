@@ -44,7 +44,7 @@ def remix(group_ages: Sequence[int], num_fresh: int, rng: np.random.Generator, o
 
     Example:
         >>> remix([3, 2, 2, 1], 3, np.random.default_rng(0), RemixOptions(share=0.4))
-        [0, 2]
+        [2, 3]
         >>> remix([9, 8], 3, np.random.default_rng(0), RemixOptions())
         []
     """

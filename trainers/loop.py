@@ -321,6 +321,9 @@ class TrainingLoop:
         if why := failures_of(groups):
             for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):
                 self.log.say(line)
+        if why := rollouts.teacher_fault:
+            for line in state.activity.say_first("failed hints", f"step {state.step + 1}: {why}"):
+                self.log.say(line)
         clock.lap("rollout")
 
         train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)

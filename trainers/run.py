@@ -37,6 +37,7 @@ from agentgym.trainers.distributed.sharding import shard, shard_from_first, shar
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.judges.judge import Judge
+from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
 from agentgym.trainers.models.muon import Muon
@@ -93,6 +94,16 @@ class Run:
             env.key: Judge(env.config.judge, run_dir / f"{named(memory, env.name)}.jsonl")
             for env in self.envs
             if env.config.judge.is_on and self._served is not None
+        }
+        self.teachers = self.make_teachers()
+
+    def make_teachers(self) -> dict[str, HintTeacher]:
+        """Return the teachers of hints by environment, on a rank that plays."""
+        memory = f"teacher-{self.ranks.rank}" if self.ranks.count > 1 else "teacher"
+        return {
+            env.key: HintTeacher(env.config.strategy.guidance, self.run_dir / f"{named(memory, env.name)}.jsonl")
+            for env in self.envs
+            if env.config.strategy.teaches and self._served is not None
         }
 
     def announce(self, say: Callable[[str], None]) -> None:
@@ -151,8 +162,8 @@ class Run:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
             await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
-        for judge in self.judges.values():
-            await judge.client.check()
+        for asked in (*self.judges.values(), *self.teachers.values()):
+            await asked.client.check()
 
     def engine_metrics(self) -> dict[str, float]:
         """Return counters since this process began: those of the engine, its servers and the env workers."""
@@ -225,8 +236,8 @@ class Run:
             await self._gateway.close()
         if self._engine is not None:
             await self._engine.close()
-        for judge in self.judges.values():
-            await judge.close()
+        for asked in (*self.judges.values(), *self.teachers.values()):
+            await asked.close()
         for env in self.envs:
             await env.close()
         if self.cluster is not None:

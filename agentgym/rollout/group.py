@@ -23,7 +23,7 @@ from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
-from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
 from agentgym.rollout.seeds import derive_seed
 from agentgym.settings import Count, Fraction, Natural, check_ranges
 from agentgym.tool import cut_output
@@ -71,6 +71,7 @@ class GroupPlayer:
         env_name: name of the environment in a run that mixes several.
         reflect: lets the policy read a failed episode, for branches that use reflection.
         demonstrator: makes the agents of episodes that the oracle plays.
+        write_hint: writes the hints; by default the oracle does.
     """
 
     def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -87,8 +88,9 @@ class GroupPlayer:
         env_name: str = "",
         reflect: Reflect | None = None,
         demonstrator: MakeAgent | None = None,
+        write_hint: WriteHint | None = None,
     ) -> None:
-        self._reflect, self._demonstrator = reflect, demonstrator
+        self._reflect, self._demonstrator, self._write_hint = reflect, demonstrator, write_hint
         self._opponent, self._env_name = opponent, env_name
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
@@ -130,6 +132,7 @@ class GroupPlayer:
             ordinal=ordinal,
             limits=self._config.limits,
             max_turns=max_turns,
+            write_hint=self._write_hint,
         )
         if branch is not None:
             return await self._play_waves(request, num_episodes or self._config.group_size, branch)

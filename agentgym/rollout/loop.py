@@ -115,7 +115,7 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
         so_far.turns += _repeated(agent, branch)
     while True:
         state_key = state_key_of(env)
-        await _look_ahead(env, request, agent, len(so_far.turns))
+        await _look_ahead(env, request, agent, so_far)
         so_far.doing = "sampling"
         with boundary(EngineError, "sampling"):
             decision = await agent.decide()
@@ -193,8 +193,9 @@ def _repeated(agent: Agent, branch: Branch) -> list[tuple[Turn, bool]]:
     return list(branch.turns)
 
 
-async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns: int) -> None:
+async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _SoFar) -> None:
     """Take a snapshot and show a hint before a turn, if the request asks for them."""
+    num_turns = len(so_far.turns)
     if request.on_snapshot is not None:
         with boundary(EnvError, f"{env.env_id} snapshot", _PASSING):
             snapshot = await env.asnapshot()
@@ -204,7 +205,12 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
         return
     if request.advice and num_turns == request.num_copied:
         agent.show(Message("assistant", request.advice))
-    elif num_turns - request.num_copied < request.num_hints:
+    elif num_turns - request.num_copied >= request.num_hints:
+        return
+    elif request.write_hint is not None:
+        if hint := await request.write_hint(env.tools, so_far.observation, [turn for turn, _ in so_far.turns]):
+            agent.show(Message("assistant", hint))
+    else:
         with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
             agent.show(env.oracle())
 

@@ -15,14 +15,17 @@ Trajectories travel back up. ``on_turn`` reports each turn before its episode en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import Branch
-from agentgym.types import Task, Turn
+from agentgym.types import Observation, Task, ToolSpec, Turn
+
+WriteHint = Callable[[Sequence[ToolSpec], Observation, Sequence[Turn]], Awaitable[str]]
+"""A function from an episode's tools, first observation and turns so far to a hint; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,9 @@ class RolloutRequest:
     branch: Branch | None = None
     """Turns that the episode copies; None if it begins at the start of its task."""
     num_hints: int = 0
-    """Number of turns, from the first own one, whose prompts end with the oracle's next action."""
+    """Number of turns, from the first own one, whose prompts end with a hint."""
+    write_hint: WriteHint | None = None
+    """Writer of hints; None for the oracle's next action. Its failures must not raise: the turn goes without a hint."""
     advice: str = ""
     """Advice for the first own turn, as text."""
     num_retries: int = 0

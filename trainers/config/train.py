@@ -371,7 +371,7 @@ class TrainConfig:
         check_context(self.context)
         if self.cluster.address:
             raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
-        if self.strategy.branches or self.strategy.needs_oracle:
+        if self.strategy.branches or self.strategy.needs_oracle or self.strategy.teaches:
             raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
 
     def _check_cluster(self) -> None:
@@ -390,6 +390,11 @@ class TrainConfig:
         if self.engine.kind not in ("torch", "vllm"):
             raise ConfigError(
                 f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {self.engine.kind!r}"
+            )
+        if self.strategy.teaches:
+            raise ConfigError(
+                "strategy.guidance=teacher asks its endpoint in the trainer's process, where a Ray cluster plays no "
+                "episodes: leave cluster.address empty"
             )
         if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
             raise ConfigError(

@@ -97,6 +97,7 @@ class Rollouts:
             for env in run.envs
         ]
         self._judges = [run.judges.get(env.key) for env in run.envs]
+        self._teachers = [run.teachers.get(env.key) for env in run.envs]
         self._players = [
             GroupPlayer(
                 env.pool,
@@ -109,8 +110,9 @@ class Rollouts:
                 env_name=env.name,
                 reflect=run.make_reflect(env),
                 demonstrator=run.make_demonstrator(env),
+                write_hint=None if teacher is None else teacher.write,
             )
-            for env in run.envs
+            for env, teacher in zip(run.envs, self._teachers, strict=True)
         ]
         self._planner = GroupPlanner(
             lambda mixture: Mixture(
@@ -222,11 +224,20 @@ class Rollouts:
             **self._planner.metrics(),
             **{
                 f"{env.prefix}{name}": value
-                for env, judge in zip(self._envs, self._judges, strict=True)
-                if judge is not None
-                for name, value in judge.take_metrics().items()
+                for env, *asked in zip(self._envs, self._judges, self._teachers, strict=True)
+                for model in asked
+                if model is not None
+                for name, value in model.take_metrics().items()
             },
         }
+
+    @property
+    def teacher_fault(self) -> str:
+        """Return a sentence about turns without a hint because a teacher failed; empty if there are none."""
+        faults = [teacher.last_fault for teacher in self._teachers if teacher is not None and teacher.last_fault]
+        if not faults:
+            return ""
+        return f"the teacher failed, and turns go without its hints (teacher/num_failed); at last: {faults[-1]}"
 
     async def close(self) -> None:
         """Cancel the episodes in flight."""

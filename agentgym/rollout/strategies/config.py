@@ -17,6 +17,7 @@ from agentgym.rollout.strategies.defaults import (
     UnaidedOptions,
 )
 from agentgym.rollout.strategies.demonstration import DemonstrationOptions
+from agentgym.rollout.strategies.teacher import TeacherOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,11 @@ class StrategyConfig:
         return isinstance(self.guidance, DemonstrationOptions)
 
     @property
+    def teaches(self) -> bool:
+        """True if a teacher writes the hints."""
+        return isinstance(self.guidance, TeacherOptions)
+
+    @property
     def replays(self) -> bool:
         """True if earlier episodes are replayed."""
         return not isinstance(self.replay, FreshOptions)
@@ -126,7 +132,7 @@ class StrategyConfig:
     @property
     def needs_oracle(self) -> bool:
         """True if episodes get hints or demonstrations from the environment's oracle."""
-        return self.guides or bool(getattr(self.branching, "num_hints", 0))
+        return (self.guides and not self.teaches) or bool(getattr(self.branching, "num_hints", 0))
 
     @property
     def reflects(self) -> bool:
@@ -136,7 +142,7 @@ class StrategyConfig:
     @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
-        helps = (self.needs_oracle or self.reflects) and not self.demonstrates
+        helps = (self.needs_oracle or self.reflects or self.teaches) and not self.demonstrates
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property

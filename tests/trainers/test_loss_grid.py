@@ -307,6 +307,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "batch_normalise": {},
     "vcpo": {"scale": "linear", "base_ratio": 0.5},
     "kl": {"coef": 0.1, "estimator": ("k1", "k2", "k3+")},
+    "kl_first": {"coef": 0.5, "num_turns": 2, "estimator": ("k1", "k2", "k3+")},
     "kl_convex": {"coef": 0.1, "base_share": 0.9, "estimator": ("k1", "k2", "k3+")},
     "distill": {"coef": 0.1},
     "entropy": {"coef": 0.1},

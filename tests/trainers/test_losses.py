@@ -336,6 +336,16 @@ def test_kl() -> None:
     assert regularisers.kl(ref, ref).item() == 0.0
 
 
+def test_kl_first() -> None:
+    new, base = torch.full((3,), -1.0), torch.tensor([-1.5, -1.5, -1.5])
+    config = LossConfig(regularisers=(of.KlFirstOptions(coef=0.3, num_turns=2),), corrections=())
+    given_scores = replace(scores([0.0] * 3), logprob_ref=base, logprob=new, logprob_old=new)
+    output = policy_loss(given_scores, tokens([0.0] * 3, turn=[0, 1, 2], turn_index=[0, 1, 2]), config)
+    of_turn = math.exp(-0.5) + 0.5 - 1
+    assert output.sums["kl_first"] == pytest.approx(2 * of_turn, abs=1e-6)
+    assert output.loss.item() == pytest.approx(0.3 * 2 * of_turn / 3, abs=1e-6)
+
+
 def test_kl_convex() -> None:
     """A fourth of the KL to the base, three fourths of that to the old policy, each k3."""
     options = of.KlConvexOptions(coef=0.1, base_share=0.25)

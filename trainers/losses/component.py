@@ -60,7 +60,9 @@ POLICY_LOSSES = Registry[LossComponent](
 CORRECTIONS = Registry[LossComponent](
     "correction", CATALOGUE, ("log_rho_N", "unit", "row", "turn", "is_in_m2po", "mean_weight")
 )
-REGULARISERS = Registry[LossComponent]("regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "historical", "phase"))
+REGULARISERS = Registry[LossComponent](
+    "regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "turn_index", "historical", "phase")
+)
 TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
 """Only agentgym's own masks: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
 FAMILIES: Mapping[Family, Registry[LossComponent]] = {
@@ -99,8 +101,9 @@ def regulariser(name: str, **facts: object) -> Callable[[F], F]:
     """Register a regulariser: a function that returns a term per token ``[N]``.
 
     The loss adds the average of the term times ``coef`` of its options (1 without that key). A regulariser may take
-    the same values per token as a policy loss, and ``logprob_ref`` (of the policy before RL; computed only if a
-    regulariser takes it). For ``facts`` see :class:`LossComponent`.
+    the same values per token as a policy loss, ``turn_index`` (position of the token's turn in its episode), and
+    ``logprob_ref`` (of the policy before RL; only if ``kl``, ``kl_first`` or ``kl_convex`` is named too). For ``facts``
+    see :class:`LossComponent`.
     """
     return _decorator("regulariser", name, facts)
 

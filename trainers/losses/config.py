@@ -266,7 +266,7 @@ class LossConfig:
     @property
     def needs_reference(self) -> bool:
         """True if a regulariser compares with the policy before RL."""
-        return any(self.regulariser(kind) is not None for kind in ("kl", "kl_convex"))
+        return any(self.regulariser(kind) is not None for kind in ("kl", "kl_convex", "kl_first"))
 
     @property
     def has_opob(self) -> bool:

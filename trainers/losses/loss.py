@@ -164,7 +164,11 @@ def _regularisers(
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
-        values: dict[str, object] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
+        values: dict[str, object] = {
+            **_of_tokens(scores, batch),
+            "logprob_ref": scores.logprob_ref,
+            "turn_index": batch.turn_index,
+        }
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history includes the current step; steps count from 0

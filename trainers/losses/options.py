@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from agentgym.plugins import Options
-from agentgym.settings import Fraction, Natural, NonNegative, Positive, PositiveFraction, Range
+from agentgym.settings import Count, Fraction, Natural, NonNegative, Positive, PositiveFraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +226,20 @@ class KlOptions(Options):
     coef: float = 0.01
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
     """``k3+`` has the value of k3 and the gradient of k2, which is unbiased."""
+
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlFirstOptions(Options):
+    """Keys of the KL penalty to the policy before RL on the first turns alone."""
+
+    kind: Literal["kl_first"] = "kl_first"
+    coef: float = 0.1
+    """SCoRe's beta_2."""
+    num_turns: Count = 1
+    """Turns of an episode, from the first on, that the penalty holds."""
+    estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
 
     off_at_0 = "coef"
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from agentgym.trainers.losses.options import EpoOptions, KlConvexOptions, LldsOptions
+from agentgym.trainers.losses.options import EpoOptions, KlConvexOptions, KlFirstOptions, LldsOptions
 from agentgym.trainers.losses.ratios import clamped, sum_per_unit
 from agentgym.trainers.types import StateDict
 
@@ -41,6 +41,19 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
             # On samples of the policy, the expected gradient of k3 is not that of the KL; that of k2 is.
             k2 = kl(logprob, logprob_ref, "k2")
             return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
+
+
+def kl_first(logprob: Tensor, logprob_ref: Tensor, turn_index: Tensor, options: KlFirstOptions) -> Tensor:
+    """KL(policy || before RL) per token of the first ``num_turns`` turns of an episode, 0 on the others, ``[N]``.
+
+    Source: "Training Language Models to Self-Correct via Reinforcement Learning", equation 3.
+
+    Example:
+        >>> new, base, turn = torch.tensor([-1.0, -1.0]), torch.tensor([-2.0, -2.0]), torch.tensor([0, 1])
+        >>> kl_first(new, base, turn, KlFirstOptions(estimator="k1")).tolist()
+        [1.0, 0.0]
+    """
+    return torch.where(turn_index < options.num_turns, kl(logprob, logprob_ref, options.estimator), 0.0)
 
 
 def kl_convex(logprob: Tensor, logprob_old: Tensor, logprob_ref: Tensor, options: KlConvexOptions) -> Tensor:

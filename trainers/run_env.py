@@ -16,7 +16,7 @@ from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.context import check_turns_left
+from agentgym.rollout.context import Room, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
@@ -26,7 +26,8 @@ from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.scoring.answers import check_references
-from agentgym.types import Task
+from agentgym.trainers.scoring.demonstrated import PromptStyle
+from agentgym.types import Task, ToolSpec
 
 
 def named(what: str, env_name: str) -> str:
@@ -66,6 +67,7 @@ class RunEnv:
         self.pool = make_pool(self._maker({}))
         self.eval_pool = make_pool(self._maker(config.eval.kwargs)) if config.eval.kwargs else self.pool
         self._probe = probe = self.make_env()
+        self._tools: tuple[ToolSpec, ...] = ()
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
@@ -114,7 +116,15 @@ class RunEnv:
         """Check that the tool descriptions fit the model's context, and close the environment used to read them."""
         window = self.config.context.window(self.config.model.max_context_tokens)
         check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
+        self._tools = tuple(self._probe.tools)
         self._probe.close()
+
+    def prompt_style(self, renderer: ChatRenderer) -> PromptStyle:
+        """Return what first prompts are made of, after :meth:`check_prompts`."""
+        config = self.config
+        window = config.context.window(config.model.max_context_tokens)
+        room = Room(window=window, completion=config.sampling.max_completion_tokens, max_turns=self._probe.max_turns)
+        return PromptStyle(renderer=renderer, context=config.context, tools=self._tools, room=room)
 
     async def close(self) -> None:
         """Close the environments."""

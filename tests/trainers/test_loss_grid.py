@@ -74,6 +74,7 @@ def outcome(config: LossConfig) -> Tensor:
         turn_index=torch.tensor(TURN),
         unit=torch.tensor(units),
         demonstrated=torch.tensor(ROW) == 3,
+        teacher_logprob=torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan),
     )
     logprob_old = batch.rollout_logprob if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()
@@ -310,6 +311,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "kl_first": {"coef": 0.5, "num_turns": 2, "estimator": ("k1", "k2", "k3+")},
     "kl_convex": {"coef": 0.1, "base_share": 0.9, "estimator": ("k1", "k2", "k3+")},
     "distill": {"coef": 0.1},
+    "self_distill": {"coef": 0.1},
     "entropy": {"coef": 0.1},
     "epo": {
         "coef": 0.1,
@@ -331,6 +333,7 @@ BESIDE = {("bapo", "low"): {"target": 0.5}}
 @pytest.mark.parametrize("kind", sorted(OPTIONS))
 def test_every_option_changes_the_outcome(kind: str) -> None:
     names = {option.name for option in fields(OPTIONS[kind])} - {"kind", "teacher"}  # which is scored before the loss
+    names -= {"max_chars"}  # of what the teacher sees: see test_self_distillation.py
     names -= {"restart_at"}  # it changes the reference, before the loss: see test_remix_training.py
     if kind == "vcpo":
         names -= {"baseline"}  # it changes advantages, before the loss: see test_opob.py

@@ -336,6 +336,17 @@ def test_kl() -> None:
     assert regularisers.kl(ref, ref).item() == 0.0
 
 
+def test_self_distill() -> None:
+    """Tokens without a teacher teach nothing; the others have the value of k1 and the gradient of k2."""
+    leaf = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    teacher = torch.tensor([-0.25, float("nan"), -2.0], dtype=torch.float64)
+    term = regularisers.self_distill(leaf, teacher)
+    assert_close(term, [-0.75, 0.0, 1.0])
+    assert_close(torch.autograd.grad(term.sum(), leaf)[0], [-0.75, 0.0, 1.0])
+    nobody = LossConfig(regularisers=(of.SelfDistillOptions(),), corrections=())
+    assert policy_loss(scores([0.0] * 2), tokens([1.0, 1.0]), nobody).sums["self_teacher_kl"] == 0
+
+
 def test_kl_first() -> None:
     new, base = torch.full((3,), -1.0), torch.tensor([-1.5, -1.5, -1.5])
     config = LossConfig(regularisers=(of.KlFirstOptions(coef=0.3, num_turns=2),), corrections=())

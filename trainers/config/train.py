@@ -421,7 +421,12 @@ class TrainConfig:
     def _check_teacher(self) -> None:
         if self.loss.regulariser("distill") and not self.loss.teacher:
             raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
-        if self.loss.teacher and not self.loss.weight and self.zero_variance_filter != "off":
+        alone = self.loss.regulariser("self_distill")
+        if alone is not None and self.context.policy != "full":
+            raise ConfigError(
+                "loss.regularisers: self_distill puts a demonstration before the whole history: set context.policy=full"
+            )
+        if (self.loss.teacher or alone) and not self.loss.weight and self.zero_variance_filter != "off":
             raise ConfigError(
                 "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
                 "set zero_variance_filter=off"

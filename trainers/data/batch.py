@@ -51,6 +51,8 @@ class TrainBatch:
     """For each row, the number of its trajectory."""
     demonstrated: Tensor | None = None
     """``[N]`` True for tokens of demonstrations, whose ``rollout_logprob`` is unknown; None if there are none."""
+    teacher_logprob: Tensor | None = None
+    """``[N]`` log-probability under the policy that sees a demonstration, NaN if unknown; None if all are."""
     first: int = 0
     """Number of the update's sampled tokens in the micro-batches before this one."""
 
@@ -285,6 +287,11 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
     row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
     advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
     shown = torch.tensor([row.sample.is_demonstration for row in rows])
+    taught = [row.sample.teacher_logprobs for row in rows]
+    of_teacher = [
+        np.full(len(row.positions), np.nan) if known is None else known[row.positions]
+        for row, known in zip(rows, taught, strict=True)
+    ]
     return TrainBatch(
         layout=laid_out,
         row=row_N.to(device),
@@ -300,4 +307,7 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
         unit=unit_N.to(device),
         first=first,
         demonstrated=shown[row_N].to(device) if shown.any() else None,
+        teacher_logprob=None
+        if all(known is None for known in taught)
+        else torch.from_numpy(np.concatenate(of_teacher)).float().to(device),
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.rollout.record import GroupRecord
-from agentgym.types import TrajectoryGroup
+from agentgym.types import Segment, TrajectoryGroup
 
 ZERO = 1e-8
 
@@ -43,6 +43,9 @@ class TrainingSample:
     """Ordinal of the task that the row belongs to."""
     is_demonstration: bool = False
     """True for a row of an episode that the oracle played; its ``rollout_logprobs`` mean nothing."""
+    teacher_logprobs: Floats | None = None
+    """Log-probabilities under the policy that sees a demonstration, NaN for tokens that were not sampled; None if
+    nobody scored the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +98,17 @@ def _teaches(credit: CreditColumns) -> bool:
     return bool((np.abs(advantage) >= ZERO).any())
 
 
-def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
+def build_samples(
+    verdicts: Iterable[GroupVerdict], taught: Mapping[tuple[int, int], Floats] | None = None
+) -> list[TrainingSample]:
     """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
     All tokens of a turn have the turn's advantage, unless the estimator works per token.
+
+    Args:
+        taught: log-probabilities of a teacher (:data:`agentgym.trainers.scoring.demonstrated.Taught`).
     """
+    known = taught or {}
     samples: list[TrainingSample] = []
     num_trajectories = 0
     for verdict in verdicts:
@@ -107,8 +116,8 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
             continue
         group, start = verdict.group, 0
         columns = _columns(group, verdict.credit)
-        for trajectory in group.valid:
-            for segment in trajectory.segments:
+        for member, trajectory in enumerate(group.valid):
+            for number, segment in enumerate(trajectory.segments):
                 ids = segment.token_ids
                 row = {name: column[start : start + len(ids)] for name, column in columns.items()}
                 sample = TrainingSample(
@@ -116,12 +125,22 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
                     trajectory=num_trajectories,
                     ordinal=group.ordinal,
                     is_demonstration=trajectory.is_demonstration,
+                    teacher_logprobs=None if number else _over_tokens(segment, known.get((group.ordinal, member))),
                     **row,
                 )
                 samples.append(sample)
                 start += len(ids)
             num_trajectories += 1
     return samples
+
+
+def _over_tokens(segment: Segment, of_sampled: Floats | None) -> Floats | None:
+    """Return values of a segment's sampled tokens over all its tokens, NaN for the others."""
+    if of_sampled is None:
+        return None
+    column = np.full(len(segment.token_ids), np.nan)
+    column[np.asarray(segment.loss_mask, dtype=np.bool_)] = of_sampled
+    return column
 
 
 def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:

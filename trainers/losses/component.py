@@ -61,7 +61,7 @@ CORRECTIONS = Registry[LossComponent](
     "correction", CATALOGUE, ("log_rho_N", "unit", "row", "turn", "is_in_m2po", "mean_weight")
 )
 REGULARISERS = Registry[LossComponent](
-    "regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "turn_index", "historical", "phase")
+    "regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "logprob_teacher", "turn_index", "historical", "phase")
 )
 TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
 """Only agentgym's own masks: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""

@@ -167,6 +167,9 @@ def _regularisers(
         values: dict[str, object] = {
             **_of_tokens(scores, batch),
             "logprob_ref": scores.logprob_ref,
+            "logprob_teacher": torch.full_like(scores.logprob, torch.nan)
+            if batch.teacher_logprob is None
+            else batch.teacher_logprob,
             "turn_index": batch.turn_index,
         }
         if component.reads("historical"):

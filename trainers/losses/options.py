@@ -273,6 +273,18 @@ class DistillOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SelfDistillOptions(Options):
+    """Keys of self-distillation: a reverse KL to the policy that sees a demonstration in its prompt."""
+
+    kind: Literal["self_distill"] = "self_distill"
+    coef: float = 0.5
+    max_chars: Annotated[int, Range(at_least=200)] = 4000
+    """Longest transcript of the demonstration in characters; longer ones lose turns in the middle."""
+
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyOptions(Options):
     """Keys of the entropy bonus."""
 

@@ -149,6 +149,23 @@ class EntropyHistory:
         return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)
 
 
+def self_distill(logprob: Tensor, logprob_teacher: Tensor) -> Tensor:
+    """Experimental: the reverse KL to the policy that sees a demonstration, as :func:`distill`; 0 without a teacher.
+
+    Args:
+        logprob: ``[N]``.
+        logprob_teacher: ``[N]``, NaN for tokens of episodes that had no demonstration.
+
+    Source: "Self-Distillation Enables Continual Learning".
+
+    Example:
+        >>> self_distill(torch.tensor([-1.0, -1.0]), torch.tensor([-0.5, float("nan")])).tolist()
+        [-0.5, 0.0]
+    """
+    known = ~logprob_teacher.isnan()
+    return torch.where(known, distill(logprob, torch.where(known, logprob_teacher, logprob.detach())), 0.0)
+
+
 def entropy_bonus(entropy: Tensor) -> Tensor:
     """Return the entropies themselves; the loss subtracts their average.
 

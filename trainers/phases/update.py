@@ -39,6 +39,7 @@ from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, 
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.token_scores import Place, TokenScores, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
+from agentgym.trainers.scoring.demonstrated import Taught
 from agentgym.trainers.types import CausalLM
 
 
@@ -66,6 +67,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history: EntropyHistory | None = None,
     seed: int = 0,
     add_gradient: AddGradient | None = None,
+    taught: Taught | None = None,
 ) -> UpdateResult:
     """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
 
@@ -79,6 +81,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     Args:
         seed: seed of the shuffles between epochs and of random token masks; equal on all ranks.
         add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
+        taught: log-probabilities under the policy that sees a demonstration, if ``self_distill`` needs them.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -86,7 +89,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history = EntropyHistory() if history is None else history
     ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    samples = build_samples(kept)
+    samples = build_samples(kept, taught)
     step = _Step(model, config, temperature, reference, history)
     totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
     minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)

@@ -310,6 +310,8 @@ class Turn:
     environment."""
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
+    is_faulty: bool = False
+    """True for the first wrong turn of an episode, if a judge looked for it."""
     hint: str = ""
     """Hint that the policy saw at the end of its prompt. ``prompt_ids`` do not include it: training on this turn and
     sampling of later turns omit it."""

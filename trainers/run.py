@@ -289,7 +289,13 @@ class Run:
         return HarnessAgents(engine, self.renderer, sampling, config, context, self._gateway)
 
     def make_reflect(self, env: RunEnv) -> Reflect | None:
-        """Return a function by which the policy reflects on its failures (R3L); None on a rank that does not sample."""
+        """Return a function that names the first mistake of a failure, and may advise; None on a rank that only trains.
+
+        It is the judge's if retries begin at the first wrong turn (SCOPE), else the policy reflects itself (R3L).
+        """
+        if env.config.strategy.asks_judge:
+            judge = self.judges.get(env.key)
+            return None if judge is None else judge.reflect
         return None if self._engine is None else reflect_with(self._engine, self.renderer, env.config.sampling)
 
     def make_demonstrator(self, env: RunEnv) -> MakeAgent | None:

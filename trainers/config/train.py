@@ -322,6 +322,11 @@ class TrainConfig:
             )
         if self.strategy.replays and self.pipeline.mode == "periodic":
             raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
+        looks = self.judge.is_on and self.judge.grades == "faults"
+        if self.strategy.asks_judge and not looks:
+            raise ConfigError("strategy.branching.pivot=judge asks the judge for wrong turns: set judge.grades=faults")
+        if "is_faulty" in self.credit.columns() and not looks:
+            raise ConfigError("credit by right_prefix changes nothing without wrong turns: set judge.grades=faults")
         if self.strategy.demonstrates and self.loss.mode == "bypass":
             raise ConfigError(
                 "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "

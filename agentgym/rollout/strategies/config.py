@@ -140,6 +140,11 @@ class StrategyConfig:
         return getattr(self.branching, "pivot", "") == "reflect"
 
     @property
+    def asks_judge(self) -> bool:
+        """True if a judge names the turns at which retries begin."""
+        return getattr(self.branching, "pivot", "") == "judge"
+
+    @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
         helps = (self.needs_oracle or self.reflects or self.teaches) and not self.demonstrates

@@ -315,6 +315,8 @@ class Turn:
     hint: str = ""
     """Hint that the policy saw at the end of its prompt. ``prompt_ids`` do not include it: training on this turn and
     sampling of later turns omit it."""
+    feedback: str = ""
+    """A teacher's comment on the turn, which is the last of ``replies``; empty if there is none."""
     latency: Latency = Latency()
 
     @property
@@ -432,9 +434,9 @@ class Trajectory:
 
     @property
     def is_unaided(self) -> bool:
-        """True for a new episode of the policy that began at the start and in which it got no hint."""
+        """True for a new episode of the policy that began at the start and in which it got no hint or feedback."""
         is_new = self.parent < 0 and self.replayed_step is None and not self.is_demonstration
-        return is_new and not any(turn.hint for turn in self.turns)
+        return is_new and not any(turn.hint or turn.feedback for turn in self.turns)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -106,6 +106,11 @@ class Run:
             if env.config.strategy.teaches and self._served is not None
         }
 
+    @property
+    def _asked(self) -> list[Judge | HintTeacher]:
+        """Return the models behind endpoints that judge and teach."""
+        return [*self.judges.values(), *self.teachers.values()]
+
     def announce(self, say: Callable[[str], None]) -> None:
         """Print the run's folder, once, before the first episodes, which may take long."""
         if not self._is_announced:
@@ -162,7 +167,7 @@ class Run:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
             await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
-        for asked in (*self.judges.values(), *self.teachers.values()):
+        for asked in self._asked:
             await asked.client.check()
 
     def engine_metrics(self) -> dict[str, float]:
@@ -236,7 +241,7 @@ class Run:
             await self._gateway.close()
         if self._engine is not None:
             await self._engine.close()
-        for asked in (*self.judges.values(), *self.teachers.values()):
+        for asked in self._asked:
             await asked.close()
         for env in self.envs:
             await env.close()

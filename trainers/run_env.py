@@ -169,10 +169,10 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
     has_several = isinstance(env, AsksAgents) or (isinstance(env, GameEnv) and env.num_players > 1)
     if strategy.branches and has_several:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
-    if strategy.demonstrates and has_several:
+    if (strategy.demonstrates or strategy.teaches) and has_several:
         raise ConfigError(
-            f"strategy.guidance: {env.env_id} has several players or agents, and its oracle demonstrates for one; "
-            "remove the demonstration"
+            f"strategy.guidance: {env.env_id} has several players or agents, and {strategy.guidance.kind} helps one: "
+            "remove it"
         )
     if strategy.needs_oracle:
         try:

@@ -253,6 +253,7 @@
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
     if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");
     if (at < full.branch_turn) chip(`copy of episode ${full.parent}`, "soft", "the episode branched off later");
+    if (turn.faulty) chip("first wrong turn", "", "as the judge found it");
     if (turn.hint) chip("hint", "", `shown at the end of the prompt, and not trained: ${turn.hint}`);
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");

@@ -296,6 +296,7 @@ def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
         "valid": turn.is_valid,
         "void": turn.is_void,
         "hint": turn.hint,
+        "faulty": turn.is_faulty,
         "seconds": [turn.latency.render_s, turn.latency.generate_s, turn.latency.env_s, turn.latency.wait_s],
     }
     if credit is not None:

@@ -72,6 +72,7 @@ class GroupPlayer:
         reflect: lets the policy read a failed episode, for branches that use reflection.
         demonstrator: makes the agents of episodes that the oracle plays.
         write_hint: writes the hints; by default the oracle does.
+        write_feedback: comments on turns that earned nothing, in place of hints.
     """
 
     def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -89,8 +90,10 @@ class GroupPlayer:
         reflect: Reflect | None = None,
         demonstrator: MakeAgent | None = None,
         write_hint: WriteHint | None = None,
+        write_feedback: WriteHint | None = None,
     ) -> None:
-        self._reflect, self._demonstrator, self._write_hint = reflect, demonstrator, write_hint
+        self._reflect, self._demonstrator = reflect, demonstrator
+        self._write_hint, self._write_feedback = write_hint, write_feedback
         self._opponent, self._env_name = opponent, env_name
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
@@ -133,6 +136,7 @@ class GroupPlayer:
             limits=self._config.limits,
             max_turns=max_turns,
             write_hint=self._write_hint,
+            write_feedback=self._write_feedback,
         )
         if branch is not None:
             return await self._play_waves(request, num_episodes or self._config.group_size, branch)

@@ -34,6 +34,7 @@ from agentgym.errors import (
 from agentgym.rollout.agent import Agent, GuidedAgent
 from agentgym.rollout.branch import Branch
 from agentgym.rollout.delegation import Delegation
+from agentgym.rollout.memory import FEEDBACK
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.voids import kind_of_action
 from agentgym.tool import cut_output
@@ -128,6 +129,7 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
         else:
             so_far.doing = kind_of_action(turn.action)
             outcome = await step_env(env, turn, request.limits, delegation)
+            outcome = await _commented(env, request, outcome, so_far)
         so_far.turns.append((outcome.turn, decision.begins_segment))
         request.on_turn(outcome.turn)
         if outcome.ended is not None:
@@ -205,7 +207,7 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
         return
     if request.advice and num_turns == request.num_copied:
         agent.show(Message("assistant", request.advice))
-    elif num_turns - request.num_copied >= request.num_hints:
+    elif num_turns - request.num_copied >= request.num_hints or request.write_feedback is not None:
         return
     elif request.write_hint is not None:
         if hint := await request.write_hint(env.tools, so_far.observation, [turn for turn, _ in so_far.turns]):
@@ -213,6 +215,21 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
     else:
         with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
             agent.show(env.oracle())
+
+
+async def _commented(env: Env, request: RolloutRequest, outcome: Outcome, so_far: _SoFar) -> Outcome:
+    """Add a comment to the replies of a turn that earned nothing, if the request asks for one and one is written."""
+    turn = outcome.turn
+    if request.write_feedback is None or outcome.ended is not None or turn.reward > 0:
+        return outcome
+    before = [earlier for earlier, _ in so_far.turns]
+    if sum(bool(earlier.feedback) for earlier in before) >= request.num_hints:
+        return outcome
+    said = await request.write_feedback(env.tools, so_far.observation, [*before, turn])
+    if not said:
+        return outcome
+    (message,) = as_observation((Message("user", FEEDBACK.format(text=said)),))
+    return replace(outcome, turn=replace(turn, replies=(*turn.replies, message), feedback=said))
 
 
 async def _end(agent: Agent) -> None:

@@ -75,6 +75,8 @@ class RolloutRequest:
     """Number of turns, from the first own one, whose prompts end with a hint."""
     write_hint: WriteHint | None = None
     """Writer of hints; None for the oracle's next action. Its failures must not raise: the turn goes without a hint."""
+    write_feedback: WriteHint | None = None
+    """Writer of comments on turns that earned nothing, in place of hints: on the first ``num_hints`` of them."""
     advice: str = ""
     """Advice for the first own turn, as text."""
     num_retries: int = 0

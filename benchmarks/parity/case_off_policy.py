@@ -64,6 +64,7 @@ def loss(folder: Path, rng: np.random.Generator) -> float:
     rows, tau = draw_rows(rng), float(rng.choice([0.0, 0.3, 1.0]))
 
     def masked_loss(values: Tensor, mask: Tensor, loss_agg_mode: str) -> Tensor:
+        assert loss_agg_mode == "token-mean"
         return (values * mask).sum() / mask.sum()
 
     scope = load(folder / LOSS, "OPMDPolicyLossFn.__call__", namespace={"masked_loss": masked_loss})

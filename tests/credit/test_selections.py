@@ -94,7 +94,7 @@ def test_uncertain_turns() -> None:
     assert keep.tolist() == [True, False, True, True, True, True], "4 of 5 in one group, the one turn of the other"
     assert uncertain_turns(table, UncertainTurnsOptions(share=0.4)).tolist() == [True, False, True, False, False, True]
     result = credit_turns(table, CreditConfig(estimator="dr_grpo", selections=(UncertainTurnsOptions(),)))
-    assert_close(result.advantage, [0.5, 0.5, 0.5, -0.5, -0.5, 0]), "of whole episodes"
+    assert_close(result.advantage, [0.5, 0.5, 0.5, -0.5, -0.5, 0])
     assert result.loss_weight.tolist() == [1, 0, 1, 1, 1, 1]
 
 

@@ -110,7 +110,8 @@ class Rollouts:
                 env_name=env.name,
                 reflect=run.make_reflect(env),
                 demonstrator=run.make_demonstrator(env),
-                write_hint=None if teacher is None else teacher.write,
+                write_hint=None if teacher is None or env.config.strategy.gives_feedback else teacher.write,
+                write_feedback=None if teacher is None or not env.config.strategy.gives_feedback else teacher.write,
             )
             for env, teacher in zip(run.envs, self._teachers, strict=True)
         ]

@@ -33,7 +33,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
       they are more frequent than after others (:func:`suspicious_kinds`).
     * ``num_patched``: turns per episode in which another action was played.
     * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``, ``num_demonstrations``: branches, turns
-      with a hint, retries after a reflection, episodes that are trained again, and episodes that the oracle played.
+      with a hint, retries after a reflection, episodes that are trained again, and episodes that the oracle played;
+      ``num_feedback``: turns that a teacher commented on.
 
     Turns that a branch copied, and turns of episodes that are trained again or demonstrated, do not count in metrics
     about turns. A mean over nothing is NaN.
@@ -74,6 +75,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_branches": float(sum(t.parent >= 0 for t in valid)),
         "num_hints": float(sum(bool(turn.hint) for turn in turns)),
+        "num_feedback": float(sum(bool(turn.feedback) for turn in turns)),
         "num_reflections": float(sum(t.num_reflection_tokens > 0 for t in valid)),
         "num_replayed": float(sum(t.replayed_step is not None for t in valid)),
         "num_demonstrations": float(sum(t.is_demonstration for t in valid)),
@@ -96,12 +98,18 @@ def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str,
         for strategy in strategies
         for name, acts, number in (
             (strategy.branching.kind, strategy.branches, "num_branches"),
-            (strategy.guidance.kind, strategy.guides, "num_demonstrations" if strategy.demonstrates else "num_hints"),
+            (strategy.guidance.kind, strategy.guides, _number_of_help(strategy)),
             (f"{strategy.branching.kind}'s reflection", strategy.reflects, "num_hints"),
             (strategy.replay.kind, strategy.replays, "num_replayed"),
         )
         if acts
     }
+
+
+def _number_of_help(strategy: StrategyConfig) -> str:
+    if strategy.demonstrates:
+        return "num_demonstrations"
+    return "num_feedback" if strategy.gives_feedback else "num_hints"
 
 
 OF_EACH_ENV = ("success", "return", "num_turns", "invalid_share", "sampled_tokens", "num_dropped_groups")

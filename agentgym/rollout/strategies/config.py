@@ -17,6 +17,7 @@ from agentgym.rollout.strategies.defaults import (
     UnaidedOptions,
 )
 from agentgym.rollout.strategies.demonstration import DemonstrationOptions
+from agentgym.rollout.strategies.feedback import FeedbackOptions
 from agentgym.rollout.strategies.teacher import TeacherOptions
 
 
@@ -111,8 +112,13 @@ class StrategyConfig:
 
     @property
     def teaches(self) -> bool:
-        """True if a teacher writes the hints."""
+        """True if a teacher writes hints or feedback."""
         return isinstance(self.guidance, TeacherOptions)
+
+    @property
+    def gives_feedback(self) -> bool:
+        """True if a teacher comments on turns that earned nothing."""
+        return isinstance(self.guidance, FeedbackOptions)
 
     @property
     def replays(self) -> bool:
@@ -147,7 +153,8 @@ class StrategyConfig:
     @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
-        helps = (self.needs_oracle or self.reflects or self.teaches) and not self.demonstrates
+        hints = self.needs_oracle or self.reflects or self.teaches
+        helps = hints and not self.demonstrates and not self.gives_feedback
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property

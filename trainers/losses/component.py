@@ -139,6 +139,6 @@ def loss_table() -> tuple[LossComponent, ...]:
 
     Example:
         >>> [component.name for component in loss_table() if component.status == "experimental"]
-        ['minpro']
+        ['minpro', 'kl_convex', 'self_distill']
     """
     return tuple(component for family in FAMILIES.values() for component in family.values())

@@ -310,6 +310,8 @@ class Turn:
     environment."""
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
+    is_faulty: bool = False
+    """True for the first wrong turn of an episode, if a judge looked for it."""
     hint: str = ""
     """Hint that the policy saw at the end of its prompt. ``prompt_ids`` do not include it: training on this turn and
     sampling of later turns omit it."""
@@ -319,6 +321,8 @@ class Turn:
     num_rescored_tokens: int = 0
     """Number of copied tokens, the last ones, that were sampled in another context. Their log-probabilities were
     computed in the context of this turn. The other copied tokens have the log-probabilities they were sampled with."""
+    feedback: str = ""
+    """A teacher's comment on the turn, which is the last of ``replies``; empty if there is none."""
     latency: Latency = Latency()
 
     @property
@@ -421,6 +425,8 @@ class Trajectory:
     """Tokens that the policy sampled to reflect on another episode before this one began."""
     replayed_step: int | None = None
     """Training step in which a replayed trajectory was first trained on; None for a new one."""
+    is_demonstration: bool = False
+    """True if the environment's oracle acted. The log-probabilities of its tokens mean nothing."""
 
     attempts: tuple[Trajectory, ...] = ()
     """Other attempts at the task, in order, by a policy that makes several attempts. This one is the attempt that
@@ -435,13 +441,15 @@ class Trajectory:
 
     @property
     def own_turns(self) -> tuple[Turn, ...]:
-        """Turns of this trajectory that are neither copied from a parent nor replayed from an earlier step."""
-        return () if self.replayed_step is not None else self.turns[self.branch_turn :]
+        """Turns that the policy took in this trajectory: not copied from a parent, replayed or demonstrated."""
+        is_own = self.replayed_step is None and not self.is_demonstration
+        return self.turns[self.branch_turn :] if is_own else ()
 
     @property
     def is_unaided(self) -> bool:
-        """True for a new episode that began at the start and in which the policy got no hint."""
-        return self.parent < 0 and self.replayed_step is None and not any(turn.hint for turn in self.turns)
+        """True for a new episode of the policy that began at the start and in which it got no hint or feedback."""
+        is_new = self.parent < 0 and self.replayed_step is None and not self.is_demonstration
+        return is_new and not any(turn.hint or turn.feedback for turn in self.turns)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

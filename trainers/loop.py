@@ -237,7 +237,7 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         state.phase, state.step = "rl", 0
         state.optimizer = run.make_optimizer(config.optimizer)
-        state.reference = run.make_reference() if config.loss.regulariser("kl") else None
+        state.reference = run.make_reference() if config.loss.needs_reference else None
         for columns in state.columns.values():
             columns.begin()
         await run.update_engine(0)
@@ -265,6 +265,14 @@ class TrainingLoop:
                     self.save()
         finally:
             await rollouts.close()
+
+    def restart(self) -> None:
+        """Make the policy so far the reference of ``kl_convex``, with a new optimizer, at the step that it names."""
+        convex = self.config.loss.regulariser("kl_convex")
+        if convex is not None and convex.restart_at and self.state.step == convex.restart_at:
+            self.state.reference = self.run.make_reference()
+            self.state.optimizer = self.run.make_optimizer(self.config.optimizer)
+            self.log.say(f"kl_convex: the policy after step {self.state.step} is the reference from here on")
 
     def save(self) -> None:
         """Write a checkpoint of the last complete RL step. All ranks must call this."""
@@ -304,6 +312,7 @@ class TrainingLoop:
         """Wait for the groups of the next step, train on them, hand the new weights to the engine; return metrics."""
         config, run, state = self.config, self.run, self.state
         clock = Clock()
+        self.restart()
         period = begin_period(run, state)
         with self.last_step_kept():
             groups = await rollouts.take(state.step, clock, period)
@@ -311,6 +320,9 @@ class TrainingLoop:
             check_rollouts(groups, config.group)
         if why := failures_of(groups):
             for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):
+                self.log.say(line)
+        if why := rollouts.teacher_fault:
+            for line in state.activity.say_first("failed hints", f"step {state.step + 1}: {why}"):
                 self.log.say(line)
         clock.lap("rollout")
 

@@ -21,7 +21,7 @@ from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_ex
 from agentgym.progress import progress_bars
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
-from agentgym.rollout.agent import MakeAgent, ModelAgent
+from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
@@ -37,6 +37,7 @@ from agentgym.trainers.distributed.sharding import shard, shard_from_first, shar
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.judges.judge import Judge
+from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
 from agentgym.trainers.models.muon import Muon
@@ -94,6 +95,21 @@ class Run:
             for env in self.envs
             if env.config.judge.is_on and self._served is not None
         }
+        self.teachers = self.make_teachers()
+
+    def make_teachers(self) -> dict[str, HintTeacher]:
+        """Return the teachers of hints by environment, on a rank that plays."""
+        memory = f"teacher-{self.ranks.rank}" if self.ranks.count > 1 else "teacher"
+        return {
+            env.key: HintTeacher(env.config.strategy.guidance, self.run_dir / f"{named(memory, env.name)}.jsonl")
+            for env in self.envs
+            if env.config.strategy.teaches and self._served is not None
+        }
+
+    @property
+    def _asked(self) -> list[Judge | HintTeacher]:
+        """Return the models behind endpoints that judge and teach."""
+        return [*self.judges.values(), *self.teachers.values()]
 
     def announce(self, say: Callable[[str], None]) -> None:
         """Print the run's folder, once, before the first episodes, which may take long."""
@@ -151,8 +167,8 @@ class Run:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
             await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
-        for judge in self.judges.values():
-            await judge.client.check()
+        for asked in self._asked:
+            await asked.client.check()
 
     def engine_metrics(self) -> dict[str, float]:
         """Return counters since this process began: those of the engine, its servers and the env workers."""
@@ -225,8 +241,8 @@ class Run:
             await self._gateway.close()
         if self._engine is not None:
             await self._engine.close()
-        for judge in self.judges.values():
-            await judge.close()
+        for asked in self._asked:
+            await asked.close()
         for env in self.envs:
             await env.close()
         if self.cluster is not None:
@@ -278,8 +294,27 @@ class Run:
         return HarnessAgents(engine, self.renderer, sampling, config, context, self._gateway)
 
     def make_reflect(self, env: RunEnv) -> Reflect | None:
-        """Return a function by which the policy reflects on its failures (R3L); None on a rank that does not sample."""
+        """Return a function that names the first mistake of a failure, and may advise; None on a rank that only trains.
+
+        It is the judge's if retries begin at the first wrong turn (SCOPE), else the policy reflects itself (R3L).
+        """
+        if env.config.strategy.asks_judge:
+            judge = self.judges.get(env.key)
+            return None if judge is None else judge.reflect
         return None if self._engine is None else reflect_with(self._engine, self.renderer, env.config.sampling)
+
+    def make_demonstrator(self, env: RunEnv) -> MakeAgent | None:
+        """Return a factory of agents that act as the oracle does, in the policy's tokens; None for none."""
+        if not env.config.strategy.demonstrates:
+            return None
+        renderer, context, sampling = self.renderer, env.config.context, env.config.sampling
+        room = self.config.model.max_context_tokens
+
+        def make(env: Env, seed: int) -> DemonstrationAgent:
+            most = sampling.max_completion_tokens
+            return DemonstrationAgent(lambda observation: env.oracle(), renderer, room, most, context, env.max_turns)
+
+        return make
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """Return the AdamW or Muon optimizer over the trained parameters."""

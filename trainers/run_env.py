@@ -16,16 +16,18 @@ from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.context import check_turns_left
+from agentgym.rollout.context import Room, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.replay import Place
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.scoring.answers import check_references
-from agentgym.types import Task
+from agentgym.trainers.scoring.demonstrated import PromptStyle
+from agentgym.types import Task, ToolSpec
 
 
 def named(what: str, env_name: str) -> str:
@@ -65,11 +67,14 @@ class RunEnv:
         self.pool = make_pool(self._maker({}))
         self.eval_pool = make_pool(self._maker(config.eval.kwargs)) if config.eval.kwargs else self.pool
         self._probe = probe = self.make_env()
+        self._tools: tuple[ToolSpec, ...] = ()
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         self.probed: Sequence[Visit] = ()
         """Results of each training task before RL, if ``strategy.probe`` is set."""
+        self.pool_of_successes: Mapping[int, Sequence[Place]] = {}
+        """Successes before RL that can be replayed, by training task."""
         if config.strategy.probe and len(self.train_tasks) > MOST_PROBED:
             raise ConfigError(
                 f"strategy.probe would play {len(self.train_tasks):,} tasks of {config.env.id}: set "
@@ -97,9 +102,11 @@ class RunEnv:
         """Return its configuration as it holds at a step of RL, counted from 0."""
         return scheduled(self.config, step)
 
-    def keep_tasks(self, tasks: Sequence[Task], probed: Sequence[Visit]) -> None:
-        """Restrict training to some of the training tasks, whose probe results are known."""
-        self.train_tasks, self.probed = tasks, probed
+    def keep_tasks(
+        self, tasks: Sequence[Task], probed: Sequence[Visit], successes: Mapping[int, Sequence[Place]]
+    ) -> None:
+        """Restrict training to some of the training tasks, whose probe results and successes are known."""
+        self.train_tasks, self.probed, self.pool_of_successes = tasks, probed, successes
 
     def make_env(self) -> Env:
         """Create a new environment."""
@@ -109,7 +116,15 @@ class RunEnv:
         """Check that the tool descriptions fit the model's context, and close the environment used to read them."""
         window = self.config.context.window(self.config.model.max_context_tokens)
         check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
+        self._tools = tuple(self._probe.tools)
         self._probe.close()
+
+    def prompt_style(self, renderer: ChatRenderer) -> PromptStyle:
+        """Return what first prompts are made of, after :meth:`check_prompts`."""
+        config = self.config
+        window = config.context.window(config.model.max_context_tokens)
+        room = Room(window=window, completion=config.sampling.max_completion_tokens, max_turns=self._probe.max_turns)
+        return PromptStyle(renderer=renderer, context=config.context, tools=self._tools, room=room)
 
     async def close(self) -> None:
         """Close the environments."""
@@ -156,9 +171,14 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
     if strategy.prunes and has_several:
         raise ConfigError(f"strategy.pruning: {env.env_id} has several players or agents; episodes of one can pause")
+    if (strategy.demonstrates or strategy.teaches) and has_several:
+        raise ConfigError(
+            f"strategy.guidance: {env.env_id} has several players or agents, and {strategy.guidance.kind} helps one: "
+            "remove it"
+        )
     if strategy.needs_oracle:
         try:
             env.reset(options={"task": env.tasks("train")[0]})
             env.oracle()
         except UsageError as error:
-            raise ConfigError(f"strategy: hints are what the oracle would do. {error}") from error
+            raise ConfigError(f"strategy: hints and demonstrations are what the oracle would do. {error}") from error

@@ -239,6 +239,7 @@ def _parts(turns: Iterable[Turn]) -> dict[str, object]:
 PER_TURN: dict[str, Callable[[Turn], object]] = {
     "is_void": lambda turn: turn.is_void,
     "is_patched": lambda turn: turn.played is not None,
+    "is_faulty": lambda turn: turn.is_faulty,
     "num_calls": lambda turn: len(turn.action.calls),
     "num_errors": _errors,
     "num_tokens": lambda turn: len(turn.completion.token_ids),

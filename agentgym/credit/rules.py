@@ -21,6 +21,8 @@ SUMMING_ESTIMATORS = (
     "rloo",
     "loop",
     "opo",
+    "asymre",
+    "opmd",
     "mc_grpo",
     "reinforce_pp_baseline",
     "flow_grpo",

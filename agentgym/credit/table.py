@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 DTYPES: dict[str, type] = {
-    **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed", "is_patched"), np.bool_),
+    **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed", "is_patched", "is_faulty"), np.bool_),
     **dict.fromkeys(("reward", "entropy", "value", "q_value", "info_gain", "progress"), np.float64),
     **dict.fromkeys(("player_outcome", "drift", "token_value", "token_entropy", "part_values"), np.float64),
     **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
@@ -72,6 +72,8 @@ class TurnTable:
     """The turn made no call and gave no answer."""
     is_patched: Bools | None = None
     """The environment played an expert's action in place of the policy's (UI-S1)."""
+    is_faulty: Bools | None = None
+    """The first wrong turn of the trajectory, as a judge found it (SCOPE); all False where there is none."""
     num_calls: Ints | None = None
     """Number of tool calls in the turn, malformed ones included."""
     num_errors: Ints | None = None

@@ -253,6 +253,7 @@
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
     if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");
     if (at < full.branch_turn) chip(`copy of episode ${full.parent}`, "soft", "the episode branched off later");
+    if (turn.faulty) chip("first wrong turn", "", "as the judge found it");
     if (turn.hint) chip("hint", "", `shown at the end of the prompt, and not trained: ${turn.hint}`);
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
@@ -347,6 +348,7 @@
       isKnown(member.cost) ? `cost ${number(member.cost)}` : "",
       member.attempts.length ? `attempt ${member.attempt} of ${member.attempts.length + 1}, which counts` : "",
       member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
+      member.demonstrated ? "the oracle's demonstration" : "",
     ];
     const parts = [head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", "))];
     const twin = twinOf(row.member);

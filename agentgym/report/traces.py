@@ -249,6 +249,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known,
         "attempt": trajectory.attempt + 1,
         "attempts": [_member(other, (), known) for other in trajectory.attempts],
         "replayed": None if trajectory.replayed_step is None else trajectory.replayed_step + 1,
+        "demonstrated": trajectory.is_demonstration,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
         "opening_images": [image for message in trajectory.observation for image in images_of(message)],
         "gates": [] if known.gates is None else [asdict(gate) for gate in gates_of(trajectory, known.gates)],
@@ -295,6 +296,7 @@ def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
         "valid": turn.is_valid,
         "void": turn.is_void,
         "hint": turn.hint,
+        "faulty": turn.is_faulty,
         "seconds": [turn.latency.render_s, turn.latency.generate_s, turn.latency.env_s, turn.latency.wait_s],
     }
     if credit is not None:

@@ -42,6 +42,8 @@ class Start:
     """Later turn of the parent whose completion makes up the rest of the first own turn; -1 to sample the rest."""
     look_ahead: LookAhead | None = None
     """Rule that stops the episode if it resembles another one from ``turn`` on; None to play it to its end."""
+    demonstrates: bool = False
+    """True if the environment's oracle plays the episode."""
 
     @property
     def is_branch(self) -> bool:

@@ -24,7 +24,7 @@ from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.pruned import Prune, to_go_on, whole_episode
 from agentgym.rollout.quorum import Quorum, first_valid
-from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
 from agentgym.rollout.seeds import derive_seed
 from agentgym.settings import Count, Fraction, Natural, check_ranges
 from agentgym.tool import cut_output
@@ -71,6 +71,9 @@ class GroupPlayer:
         opponent: the opponent's agents in games of several players; without it the policy plays all players.
         env_name: name of the environment in a run that mixes several.
         reflect: lets the policy read a failed episode, for branches that use reflection.
+        demonstrator: makes the agents of episodes that the oracle plays.
+        write_hint: writes the hints; by default the oracle does.
+        write_feedback: comments on turns that earned nothing, in place of hints.
     """
 
     def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -86,8 +89,12 @@ class GroupPlayer:
         opponent: MakeAgent | None = None,
         env_name: str = "",
         reflect: Reflect | None = None,
+        demonstrator: MakeAgent | None = None,
+        write_hint: WriteHint | None = None,
+        write_feedback: WriteHint | None = None,
     ) -> None:
-        self._reflect = reflect
+        self._reflect, self._demonstrator = reflect, demonstrator
+        self._write_hint, self._write_feedback = write_hint, write_feedback
         self._opponent, self._env_name = opponent, env_name
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
@@ -104,6 +111,7 @@ class GroupPlayer:
         max_turns: int | None = None,
         num_hinted: int = 0,
         num_hints: int = 0,
+        num_demonstrated: int = 0,
         extend: Callable[[float], int] | None = None,
         branch: ChooseStarts | None = None,
         prune: Prune | None = None,
@@ -117,6 +125,7 @@ class GroupPlayer:
             max_turns: most turns of an episode, beside the environment's own limit.
             num_hinted: episodes, the last of the group, that get hints.
             num_hints: turns of these with a hint, from the first on.
+            num_demonstrated: episodes, the last of the group, that the oracle plays; not together with hints.
             extend: called with the success rate of the complete group; returns how many episodes more are played.
             branch: called with the episodes so far and how many are left to play; returns the starts of some of them,
                 and is called again when these are done. By default all begin at the start of the task, at once.
@@ -129,6 +138,8 @@ class GroupPlayer:
             ordinal=ordinal,
             limits=self._config.limits,
             max_turns=max_turns,
+            write_hint=self._write_hint,
+            write_feedback=self._write_feedback,
         )
         if branch is not None:
             return await self._play_waves(request, num_episodes or self._config.group_size, branch)
@@ -137,7 +148,8 @@ class GroupPlayer:
         quorum = self._quorum
         if num_episodes is not None:
             quorum = quorum.resized(num_episodes - self._config.group_size, self._config.group_size)
-        starts = [START] * (quorum.num_started - num_hinted) + [Start(num_hints=num_hints)] * num_hinted
+        helped = [Start(num_hints=num_hints)] * num_hinted + [Start(demonstrates=True)] * num_demonstrated
+        starts = [START] * (quorum.num_started - len(helped)) + helped
         members = self._members(request, 0, starts)
         group = await self._play_members(request, members, quorum)
         if extend and group.valid and (added := extend(fmean(bool(member.success) for member in group.valid))):
@@ -218,7 +230,10 @@ class GroupPlayer:
         for at, start in enumerate(starts):
             seed = derive_seed(self._seed, request.ordinal, first + at)
             own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints, advice=start.advice)
-            member = _Member(replace(own, branch=copied[at]) if copied else own)
+            if start.demonstrates:
+                assert self._demonstrator is not None, "a player of groups with demonstrations needs a demonstrator"
+                own = replace(own, make_agent=self._demonstrator)
+            member = _Member(replace(own, branch=copied[at]) if copied else own, is_demonstration=start.demonstrates)
             if copied:
                 member.keep_snapshots()
             members.append(member)
@@ -247,6 +262,8 @@ class GroupPlayer:
     async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
         async with self._in_flight.slot((member.request.ordinal, member.request.member)):
             played = await self._play_until_valid(member)
+        if member.is_demonstration:
+            played = tuple(replace(trajectory, is_demonstration=True) for trajectory in played)
         for trajectory in played:
             if not trajectory.is_stopped:
                 self._on_episode(member.request, trajectory)
@@ -274,8 +291,8 @@ class GroupPlayer:
 class _Member:
     """A group member in progress: its request, and the turns of its current attempt."""
 
-    def __init__(self, request: RolloutRequest) -> None:
-        self.request = request
+    def __init__(self, request: RolloutRequest, *, is_demonstration: bool = False) -> None:
+        self.request, self.is_demonstration = request, is_demonstration
         self.snapshots: dict[int, Snapshot] = {}
         """Native snapshots before its turns."""
         self._turns: list[Turn] | None = None

@@ -34,6 +34,7 @@ from agentgym.errors import (
 from agentgym.rollout.agent import Agent, GuidedAgent
 from agentgym.rollout.branch import Branch
 from agentgym.rollout.delegation import Delegation
+from agentgym.rollout.memory import FEEDBACK
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.voids import kind_of_action
 from agentgym.tool import cut_output
@@ -120,7 +121,7 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
         if branch is not None and branch.stops(so_far.turns, state_key):
             so_far.is_stopped = True
             return
-        await _look_ahead(env, request, agent, len(so_far.turns))
+        await _look_ahead(env, request, agent, so_far)
         if len(so_far.turns) == request.pause_after:
             so_far.is_stopped = True
             return
@@ -136,6 +137,7 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
         else:
             so_far.doing = kind_of_action(turn.action)
             outcome = await step_env(env, turn, request.limits, delegation)
+            outcome = await _commented(env, request, outcome, so_far)
         so_far.turns.append((outcome.turn, decision.begins_segment))
         request.on_turn(outcome.turn)
         if outcome.ended is not None:
@@ -201,8 +203,9 @@ def _repeated(agent: Agent, branch: Branch) -> list[tuple[Turn, bool]]:
     return list(branch.turns)
 
 
-async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns: int) -> None:
+async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _SoFar) -> None:
     """Take a snapshot and show a hint before a turn, if the request asks for them."""
+    num_turns = len(so_far.turns)
     if request.on_snapshot is not None:
         with boundary(EnvError, f"{env.env_id} snapshot", _PASSING):
             snapshot = await env.asnapshot()
@@ -216,9 +219,29 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
         agent.give(given)
     if request.advice and num_turns == request.num_copied:
         agent.show(Message("assistant", request.advice))
-    elif num_turns - request.num_copied < request.num_hints:
+    elif num_turns - request.num_copied >= request.num_hints or request.write_feedback is not None:
+        return
+    elif request.write_hint is not None:
+        if hint := await request.write_hint(env.tools, so_far.observation, [turn for turn, _ in so_far.turns]):
+            agent.show(Message("assistant", hint))
+    else:
         with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
             agent.show(env.oracle())
+
+
+async def _commented(env: Env, request: RolloutRequest, outcome: Outcome, so_far: _SoFar) -> Outcome:
+    """Add a comment to the replies of a turn that earned nothing, if the request asks for one and one is written."""
+    turn = outcome.turn
+    if request.write_feedback is None or outcome.ended is not None or turn.reward > 0:
+        return outcome
+    before = [earlier for earlier, _ in so_far.turns]
+    if sum(bool(earlier.feedback) for earlier in before) >= request.num_hints:
+        return outcome
+    said = await request.write_feedback(env.tools, so_far.observation, [*before, turn])
+    if not said:
+        return outcome
+    (message,) = as_observation((Message("user", FEEDBACK.format(text=said)),))
+    return replace(outcome, turn=replace(turn, replies=(*turn.replies, message), feedback=said))
 
 
 async def _end(agent: Agent) -> None:

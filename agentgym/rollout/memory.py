@@ -12,6 +12,7 @@ TURNS_TAKEN = "Turns taken: {number}. The last of them:"
 NOW = "Now:"
 SUMMARY = "Summary of the turns so far:"
 HINT = "\nHint: {text}"
+FEEDBACK = "Feedback: {text}"
 
 
 @dataclass(frozen=True, slots=True)

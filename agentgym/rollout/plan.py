@@ -6,6 +6,7 @@ depend on earlier results, all ranks agree, and a resumed run makes the same pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from agentgym.rollout.branch import Start
 from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.pruned import Prune
-from agentgym.rollout.replay import Place, SuccessStore, Swap, choose_swap
+from agentgym.rollout.replay import Place, Replayed, SuccessStore, Swap, choose_swap
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
@@ -41,6 +42,8 @@ class GroupPlan:
     """Episodes with hints."""
     num_hints: int = 0
     """Number of their turns with a hint."""
+    num_demonstrated: int = 0
+    """Episodes that the oracle plays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class PlanState:
     """Results of each environment's tasks."""
     successes: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """Successes of each environment that can be replayed."""
+    groups: tuple[Sequence[tuple[int, int]], ...] = ()
+    """Steps and ordinals of each environment's groups that can be replayed, the oldest first."""
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
@@ -75,6 +80,7 @@ class EnvPlanner:
         group_size: episodes of a group, unless the budget changes it.
         seed: random numbers of a step derive from (seed, step).
         probed: a visit of each task from before the run, none if there were no such visits.
+        pool: successes from before the run by task, which can be replayed.
         at: returns the strategies and the group size of a step, which differ in scheduled numbers alone; by default
             they are the same at every step.
     """
@@ -87,6 +93,7 @@ class EnvPlanner:
         seed: int,
         probed: Sequence[Visit] = (),
         *,
+        pool: Mapping[int, Sequence[Place]] | None = None,
         at: Callable[[int], tuple[StrategyConfig, int]] | None = None,
     ) -> None:
         self._config, self._seed = config, seed
@@ -96,6 +103,10 @@ class EnvPlanner:
         self._tasks, self._schedule = tasks, TaskSchedule(tasks, seed)
         self.history = TaskHistory({at: (visit,) for at, visit in enumerate(probed)})
         self.successes = SuccessStore()
+        for task, places in (pool or {}).items():
+            self.successes.add(task, places, config.replay.keep)
+        self.groups: list[tuple[int, int]] = []
+        """Steps and ordinals of groups that can be replayed, the oldest first."""
 
     def task(self, index: int) -> Task:
         """Return a task by its index."""
@@ -117,7 +128,7 @@ class EnvPlanner:
         source = config.task_source
         tasks: list[int] = source.call(**source.arguments(values, config.tasks))
         return [
-            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._hints(config, task, size))
+            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size))
             for task, size in zip(tasks, self._sizes(config, tasks, group_size), strict=True)
         ]
 
@@ -166,7 +177,7 @@ class EnvPlanner:
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
         """Return the earlier episode that replaces a member of a group, or None."""
-        if not self._config.replays:
+        if not self._config.replays or self._config.replays_groups:
             return None
         config, _ = self._at(step)
         rule = config.replay_rule
@@ -190,10 +201,28 @@ class EnvPlanner:
         return choose_swap(group, self.successes, task, choose)
 
     def store(self, group: TrajectoryGroup, task: int, step: int) -> None:
-        """Store the successes of a finished group, if successes are replayed."""
-        if self._config.replays:
+        """Store a finished group, or its successes, if these are replayed."""
+        if self._config.replays_groups:
+            window = self._at(step)[0].replay.window
+            self.groups = [at for at in self.groups if at[0] > step - window] + [(step, group.ordinal)]
+        elif self._config.replays:
             won = [Place(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
             self.successes.add(task, won, self._at(step)[0].replay.keep)
+
+    def again(self, num_fresh: int, step: int) -> list[Place]:
+        """Return the earlier groups that are trained beside the fresh ones of a step."""
+        if not self._config.replays_groups or not num_fresh:
+            return []
+        config, _ = self._at(step)
+        rule = config.replay_rule
+        values = {
+            "group_ages": [step - at for at, _ in self.groups],
+            "num_fresh": num_fresh,
+            "step": step,
+            "rng": np.random.default_rng([self._seed, step, num_fresh]),
+        }
+        chosen: list[int] = rule.call(**rule.arguments(values, config.replay))
+        return [Place(*self.groups[at], 0) for at in chosen]
 
     def note(self, group: TrajectoryGroup, task: int, step: int) -> float | None:
         """Add a group that was played to the history, and return its success rate; None if it has no evidence."""
@@ -201,8 +230,11 @@ class EnvPlanner:
         if not unaided:
             return None
         num_successes = sum(bool(member.success) for member in unaided)
-        num_cut = sum(map(was_cut_short, unaided)) if self._config.extends_turns else 0
-        self.history.add(task, Visit(step, len(unaided), num_successes, num_cut))
+        num_cut = longest = 0
+        if self._config.extends_turns:
+            num_cut = sum(map(was_cut_short, unaided))
+            longest = max((len(member.turns) for member in unaided if member.success), default=0)
+        self.history.add(task, Visit(step, len(unaided), num_successes, num_cut, longest))
         return num_successes / len(unaided)
 
     def _max_turns(self, config: StrategyConfig, task: int, step: int) -> int | None:
@@ -211,11 +243,12 @@ class EnvPlanner:
         most: int | None = rule.call(**rule.arguments(values, config.horizon))
         return most
 
-    def _hints(self, config: StrategyConfig, task: int, size: int) -> tuple[int, int]:
+    def _help(self, config: StrategyConfig, task: int, size: int) -> tuple[int, int, int]:
+        """Return the numbers of episodes with hints, of their turns with a hint, and of demonstrations."""
         rule = config.guidance_rule
         values = {"rate": self.history.rate(task), "group_size": size}
-        num_hinted, num_hints = rule.call(**rule.arguments(values, config.guidance))
-        return int(num_hinted), int(num_hints)
+        num_helped, num_hints = rule.call(**rule.arguments(values, config.guidance))
+        return (0, 0, int(num_helped)) if config.demonstrates else (int(num_helped), int(num_hints), 0)
 
     def _sizes(self, config: StrategyConfig, tasks: Sequence[int], group_size: int) -> list[int]:
         if config.extends_groups:
@@ -257,6 +290,8 @@ class GroupPlanner:
             env.history = TaskHistory.from_dict(history)
         for env, successes in zip(envs, state.successes if state else (), strict=False):
             env.successes = SuccessStore.from_dict(successes)
+        for env, groups in zip(envs, state.groups if state else (), strict=False):
+            env.groups = [(int(step), int(ordinal)) for step, ordinal in groups]
 
     @property
     def state(self) -> PlanState:
@@ -267,6 +302,7 @@ class GroupPlanner:
             plans=dict(self._plans),
             history=tuple(env.history.to_dict() for env in self._envs),
             successes=tuple(env.successes.to_dict() for env in self._envs),
+            groups=tuple(tuple(env.groups) for env in self._envs),
         )
 
     def plan(self, ordinal: int) -> GroupPlan:
@@ -275,16 +311,18 @@ class GroupPlanner:
             self._plan_step()
         return self._plans[ordinal]
 
-    def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> list[Swap]:
+    def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> Replayed:
         """Record the results of a step's groups and drop their plans.
 
         Returns:
-            The earlier episodes that are replayed in this step.
+            the earlier episodes that are replayed in this step.
         """
         # a rank that does not play has planned nothing
         known = [(group, self._plans.pop(group.ordinal)) for group in groups if group.ordinal in self._plans]
         # before anything of this step is stored: its records, which swaps read, are not written yet
         swaps = [self._envs[plan.env].swap(group, plan.task, step) for group, plan in known]
+        num_fresh = Counter(plan.env for _, plan in known)
+        again = [place for at, env in enumerate(self._envs) for place in env.again(num_fresh[at], step)]
         rates: list[tuple[int, float]] = []
         for group, plan in known:
             self._envs[plan.env].store(group, plan.task, step)
@@ -292,7 +330,7 @@ class GroupPlanner:
             rates += [] if rate is None else [(plan.env, rate)]
         self._limits = [plan.max_turns for _, plan in known if plan.max_turns is not None]
         self._mixture.observe(rates)
-        return [swap for swap in swaps if swap is not None]
+        return Replayed(tuple(swap for swap in swaps if swap is not None), tuple(again))
 
     def metrics(self) -> dict[str, float]:
         """Return the number of different tasks so far."""

@@ -39,6 +39,11 @@ def record_path(run_dir: Path, step: int) -> Path:
     return run_dir / "rollouts" / f"step-{step:06d}.jsonl.gz"
 
 
+def probe_record_path(run_dir: Path, env_name: str = "") -> Path:
+    """Return the path of the rollouts of ``strategy.probe`` before RL, in a mixture those of one environment."""
+    return run_dir / "rollouts" / (f"probe-{env_name}.jsonl.gz" if env_name else "probe.jsonl.gz")
+
+
 def recorded_steps(run_dir: Path) -> tuple[int, ...]:
     """Return the training steps that a run has records of, in order."""
     names = (path.name for path in (run_dir / "rollouts").glob("step-*.jsonl.gz"))

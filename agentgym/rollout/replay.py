@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentgym.errors import CorruptDataError
-from agentgym.rollout.record import read_records, record_path
+from agentgym.rollout.record import probe_record_path, read_records, record_path
 from agentgym.types import Trajectory, TrajectoryGroup
+
+BEFORE_RL = -1
+"""The step of a probe's episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class Place:
     """The position of an episode in the records of a run."""
 
     step: int
+    """Training step, or :data:`BEFORE_RL`."""
     ordinal: int
     """Ordinal of its group."""
     member: int
@@ -32,6 +36,15 @@ class Swap:
     ordinal: int
     member: int
     stored: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Earlier episodes that a step trains again."""
+
+    swaps: tuple[Swap, ...] = ()
+    groups: tuple[Place, ...] = ()
+    """Places of whole groups, whose ``member`` is 0."""
 
 
 class SuccessStore:
@@ -66,34 +79,62 @@ class SuccessStore:
         return cls({int(task): tuple(Place(*place) for place in places) for task, places in saved.items()})
 
 
-def swapped(groups: Sequence[TrajectoryGroup], swaps: Sequence[Swap], run_dir: Path) -> list[TrajectoryGroup]:
-    """Return the groups with some members replaced by earlier episodes from the run's records.
+def swapped(groups: Sequence[TrajectoryGroup], again: Replayed, run_dir: Path) -> list[TrajectoryGroup]:
+    """Return the groups with some members replaced by earlier episodes, and earlier groups, from the run's records.
 
     Raises:
         CorruptDataError: a record is missing or has been changed.
     """
-    read: dict[int, dict[int, TrajectoryGroup]] = {}
+    records = _Records(run_dir)
     by_ordinal: dict[int, list[Swap]] = {}
-    for swap in swaps:
+    for swap in again.swaps:
         by_ordinal.setdefault(swap.ordinal, []).append(swap)
-        if swap.stored.step not in read:
-            records = read_records(record_path(run_dir, swap.stored.step))
-            read[swap.stored.step] = {record.group.ordinal: record.group for record in records}
-    made = []
+    made = [_repeated(records, place) for place in again.groups]
     for group in groups:
         members = list(group.trajectories)
         for swap in by_ordinal.get(group.ordinal, ()):
-            members[swap.member] = _found(read[swap.stored.step], swap.stored, group, run_dir)
+            members[swap.member] = _found(records, swap.stored, group)
         made.append(replace(group, trajectories=tuple(members)))
     return made
 
 
-def _found(recorded: Mapping[int, TrajectoryGroup], place: Place, group: TrajectoryGroup, run_dir: Path) -> Trajectory:
-    of = recorded.get(place.ordinal)
-    task = group.task
+class _Records:
+    """The groups of a run's records, each file read once."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._read: dict[Path, dict[int, TrajectoryGroup]] = {}
+
+    def path(self, place: Place, env_name: str) -> Path:
+        """Return the file that holds a place of an environment."""
+        before = place.step == BEFORE_RL
+        return probe_record_path(self._run_dir, env_name) if before else record_path(self._run_dir, place.step)
+
+    def group(self, place: Place, env_name: str = "") -> TrajectoryGroup | None:
+        """Return the group at a place, None if it is not there."""
+        path = self.path(place, env_name)
+        if path not in self._read:
+            self._read[path] = {record.group.ordinal: record.group for record in read_records(path)}
+        return self._read[path].get(place.ordinal)
+
+
+def _repeated(records: _Records, place: Place) -> TrajectoryGroup:
+    group = records.group(place)
+    if group is None:
+        raise CorruptDataError(
+            f"{records.path(place, '')} has no group {place.ordinal}, which is to be trained again; the record was "
+            "changed"
+        )
+    first = [place.step if member.replayed_step is None else member.replayed_step for member in group.trajectories]
+    members = tuple(replace(member, replayed_step=step) for member, step in zip(group.trajectories, first, strict=True))
+    return replace(group, trajectories=members, cut=())
+
+
+def _found(records: _Records, place: Place, group: TrajectoryGroup) -> Trajectory:
+    of, task = records.group(place, group.env_name), group.task
     if of is None or place.member >= len(of.trajectories) or of.task.content_hash != task.content_hash:
         raise CorruptDataError(
-            f"{record_path(run_dir, place.step)} has no episode {place.member} of group {place.ordinal} on task "
+            f"{records.path(place, group.env_name)} has no episode {place.member} of group {place.ordinal} on task "
             f"{task.id}, which is to be trained again; the record was changed"
         )
     stored = of.trajectories[place.member]

@@ -15,14 +15,17 @@ Trajectories travel back up. ``on_turn`` reports each turn before its episode en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import Branch
-from agentgym.types import Task, Turn
+from agentgym.types import Observation, Task, ToolSpec, Turn
+
+WriteHint = Callable[[Sequence[ToolSpec], Observation, Sequence[Turn]], Awaitable[str]]
+"""A function from an episode's tools, first observation and turns so far to a hint; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,11 @@ class RolloutRequest:
     pause_after: int | None = None
     """Number of turns after which the episode stops, to be played on later; None to play it to its end."""
     num_hints: int = 0
-    """Number of turns, from the first own one, whose prompts end with the oracle's next action."""
+    """Number of turns, from the first own one, whose prompts end with a hint."""
+    write_hint: WriteHint | None = None
+    """Writer of hints; None for the oracle's next action. Its failures must not raise: the turn goes without a hint."""
+    write_feedback: WriteHint | None = None
+    """Writer of comments on turns that earned nothing, in place of hints: on the first ``num_hints`` of them."""
     advice: str = ""
     """Advice for the first own turn, as text."""
     num_retries: int = 0

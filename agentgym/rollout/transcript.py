@@ -7,14 +7,14 @@ all of it is JSON, so text of the episode that a model repeats is not taken for 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from agentgym.canonical import read_json
-from agentgym.types import Message, ToolCall, Trajectory, Turn
+from agentgym.types import Message, Observation, ToolCall, Trajectory, Turn
 
 
 def transcript(trajectory: Trajectory, max_chars: int) -> str:
-    """Return an episode as lines of JSON, without the agent's thinking.
+    """Return an episode as lines of JSON, without the agent's thinking, and how it ended.
 
     If the episode is too long, turns in the middle are left out, and a line gives their number.
 
@@ -27,11 +27,16 @@ def transcript(trajectory: Trajectory, max_chars: int) -> str:
         {"environment": "Find it."}
         {"end": "completed"}
     """
-    longest = max_chars // 8
-    first = [_line(environment=_cut(message.text, longest)) for message in trajectory.observation]
-    turns = [[*_lines_of(turn, at, longest)] for at, turn in enumerate(trajectory.turns, 1)]
     end = _line(end=str(trajectory.status))
-    room = max_chars - sum(map(len, first)) - len(end)
+    return f"{transcript_so_far(trajectory.observation, trajectory.turns, max_chars - len(end))}\n{end}"
+
+
+def transcript_so_far(observation: Observation, taken: Sequence[Turn], max_chars: int) -> str:
+    """Return the beginning of an episode as lines of JSON, as :func:`transcript` does."""
+    longest = max_chars // 8
+    first = [_line(environment=_cut(message.text, longest)) for message in observation]
+    turns = [[*_lines_of(turn, at, longest)] for at, turn in enumerate(taken, 1)]
+    room = max_chars - sum(map(len, first))
     sizes = [sum(map(len, lines)) for lines in turns]
     num_left_out = 0
     while len(turns) > 1 and sum(sizes) > room:  # drop the middle first, since the goal and the end matter most
@@ -40,7 +45,7 @@ def transcript(trajectory: Trajectory, max_chars: int) -> str:
         del turns[middle], sizes[middle]
     if num_left_out:
         turns.insert((len(turns) + 1) // 2, [_line(left_out=f"{num_left_out} turns")])
-    return "\n".join([*first, *(line for lines in turns for line in lines), end])
+    return "\n".join([*first, *(line for lines in turns for line in lines)])
 
 
 def read_answer_object(text: str) -> Mapping[str, object]:

@@ -40,13 +40,16 @@ class TokenRows:
     """Log-probabilities from the engine."""
     reference: Tensor
     entropy: Tensor
+    demonstrated: Tensor | None = None
+    """True for tokens of a demonstration; None if there are none."""
 
     def per_turn(self) -> TokenRows:
         """Return the same tokens with one row per turn."""
         turns = [(row, turn) for row in range(len(self.mask)) for turn in range(int(self.turn[row].max()) + 1)]
         rows = torch.tensor([row for row, _ in turns])
         mask = torch.stack([self.mask[row] & (self.turn[row] == turn) for row, turn in turns])
-        named = {name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name not in ("mask", "turn")}
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("mask", "turn")}
+        named = {name: column[rows] for name, column in columns.items() if column is not None}
         return TokenRows(mask=mask, turn=torch.zeros_like(self.turn[rows]), **named)
 
     def frozen(self) -> FrozenTokens:
@@ -73,6 +76,7 @@ class TokenRows:
             turn=turn,
             turn_index=turn_index,
             unit=unit,
+            demonstrated=None if self.demonstrated is None else self.demonstrated[self.mask],
         )
 
 

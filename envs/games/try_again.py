@@ -121,6 +121,9 @@ class TryAgainEnv(Env):
         max_attempts: most attempts, 1 to 20; with 1 the task has a single turn.
         decay, repetition_penalty, malformed_reward: see above.
         says: reply to a wrong answer.
+        revise: ask for all attempts, right or wrong, and pay 1 in every turn with a right answer, as SCoRe needs it. It
+            is the outcome for the last attempt, and a process reward before. ``decay`` and ``repetition_penalty`` do
+            not act. ``says`` follows right answers too, so give it a text that tells neither.
 
     Raises:
         UsageError: a value is out of range, or there is no such file.
@@ -148,6 +151,7 @@ class TryAgainEnv(Env):
         repetition_penalty: float = 0.5,
         malformed_reward: float = -0.1,
         says: str = TRY_AGAIN,
+        revise: bool = False,
         render_mode: str | None = None,
     ) -> None:
         if not 1 <= max_attempts <= 20 or not 0 < decay <= 1 or repetition_penalty < 0 or malformed_reward > 0:
@@ -156,10 +160,11 @@ class TryAgainEnv(Env):
                 "malformed_reward at most 0"
             )
         self._questions = None if data is None else read_questions(Path(data))
-        self._max_attempts, self._decay, self._says = max_attempts, decay, says
+        self._max_attempts, self._decay, self._says, self._revise = max_attempts, decay, says, revise
         self._repetition_penalty, self._malformed_reward = repetition_penalty, malformed_reward
         super().__init__(render_mode=render_mode)
-        self.success_outcome = decay ** (max_attempts - 1)  # type: ignore[misc]  # the last attempt's, and no less
+        # what the last attempt pays, and no less
+        self.success_outcome = 1.0 if revise else decay ** (max_attempts - 1)  # type: ignore[misc]
 
     def start(self, task: Task) -> str:
         given = task.data.get("question")
@@ -175,10 +180,23 @@ class TryAgainEnv(Env):
         if said is None:
             self.refuse()
         is_right = said is not None and said in {normalised(answer) for answer in self.question[1]}
+        if self._revise:
+            return self._revised(said, is_right=is_right)
         if not is_right and len(self._attempts.answers) < self._max_attempts:
             return self._says
         self._settle(is_right)
         return "Correct." if is_right else "No attempts are left."
+
+    def _revised(self, said: str | None, *, is_right: bool) -> str:
+        """Pay an attempt by itself, and ask for the next one, if there is one."""
+        if said is None and self._malformed_reward:
+            self.award(self._malformed_reward, "malformed", RewardRole.FORMAT)
+        if len(self._attempts.answers) < self._max_attempts:
+            if is_right:
+                self.award(1.0, "attempt", RewardRole.PROCESS)
+            return self._says
+        self.finish(float(is_right))
+        return "No attempts are left."
 
     def _settle(self, is_right: bool) -> None:
         num_missing = self._attempts.answers.count(None)
@@ -213,7 +231,7 @@ class TryAgainEnv(Env):
     def state_key(self) -> str:
         """Return a key of the question and the tried answers, independent of their order."""
         tried = sorted({answer for answer in self._attempts.answers if answer is not None})
-        return canonical([self.question[0], tried])
+        return canonical([self.question[0], tried, *([len(self._attempts.answers)] if self._revise else [])])
 
     def dump_state(self) -> object:
         return self.question, self._attempts

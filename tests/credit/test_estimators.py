@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
 from testkit.credit_tables import assert_close, bandits, f1, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
+from agentgym.credit.estimators.asymre import AsymreOptions, asymre
 from agentgym.credit.estimators.gae import PoadOptions, archer, bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.group_relative import (
@@ -24,6 +26,7 @@ from agentgym.credit.estimators.hgpo import HgpoOptions, hgpo
 from agentgym.credit.estimators.igpo import igpo
 from agentgym.credit.estimators.m_grpo import MGrpoOptions, m_grpo
 from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
+from agentgym.credit.estimators.opmd import opmd
 from agentgym.credit.estimators.reinforce_pp import reinforce_pp, returns
 from agentgym.credit.estimators.spo import RaeOptions, SpoOptions, rae, spo, spo_prior
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
@@ -53,6 +56,36 @@ def test_opo() -> None:
 
 def test_opo_gives_a_singleton_nothing() -> None:
     assert opo(bandits(3, num_tokens=[7])).advantage.tolist() == [0]
+
+
+def test_asymre() -> None:
+    table = bandits(1, 0, 0, 1, 0.5, groups=[0, 0, 0, 0, 1])
+    assert_close(asymre(table).advantage, [0.6, -0.4, -0.4, 0.6, 0.1])
+    assert_close(asymre(table, delta=-0.25).advantage, [0.75, -0.25, -0.25, 0.75, 0.25])
+    assert_close(asymre(bandits(1, 0, 2), delta=0.0).advantage, dr_grpo(bandits(1, 0, 2)).advantage)
+
+
+def test_asymre_trains_groups_of_equal_returns() -> None:
+    assert_close(asymre(bandits(0, 0, 0)).advantage, [0.1, 0.1, 0.1])
+
+
+def test_asymre_has_no_baseline_above_the_mean() -> None:
+    with pytest.raises(ConfigError, match=r"asymre: delta must be at most 0, got 0\.1"):
+        AsymreOptions(delta=0.1)
+
+
+def test_opmd() -> None:
+    table = bandits(1, 0, 0.5, groups=[0, 0, 1])
+    top = math.log((math.exp(1) + 1) / 2)
+    assert_close(opmd(table).advantage, [1 - top, -top, 0])
+    sharp = 0.1 * math.log((math.exp(10) + 1) / 2)
+    assert_close(opmd(table, tau=0.1).advantage, [1 - sharp, -sharp, 0])
+    assert_close(opmd(table, baseline="mean").advantage, [0.5, -0.5, 0])
+
+
+def test_opmd_does_not_overflow_and_nears_the_mean_at_a_high_temperature() -> None:
+    assert_close(opmd(bandits(10_000, 0), tau=1.0).advantage, [math.log(2), math.log(2) - 10_000])
+    assert_close(opmd(bandits(1, 0), tau=1e6).advantage, [0.5, -0.5])
 
 
 def test_reinforce_pp() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from testkit.credit_tables import Batch, assert_close, batch_table, batches, few
 
+from agentgym.credit.estimators.asymre import asymre
 from agentgym.credit.estimators.gae import bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.group_relative import flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
@@ -17,6 +18,7 @@ from agentgym.credit.estimators.hgpo import HgpoOptions, hgpo
 from agentgym.credit.estimators.igpo import igpo
 from agentgym.credit.estimators.m_grpo import m_grpo
 from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
+from agentgym.credit.estimators.opmd import opmd
 from agentgym.credit.estimators.reinforce_pp import reinforce_pp
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.modulators.entropy import aepo_advantage, empg
@@ -64,6 +66,18 @@ def test_rloo(batch: Batch) -> None:
     others = [[total[j] for j in mates(batch, i) if j != i] for i in range(len(batch))]
     expected = [total[i] - sum(o) / len(o) if o else 0.0 for i, o in enumerate(others)]
     assert_close(rloo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
+
+
+@few
+@given(batches)
+def test_asymre_and_opmd(batch: Batch) -> None:
+    total = returns(batch)
+    groups = [[total[j] for j in mates(batch, i)] for i in range(len(batch))]
+    below = [total[i] - (sum(g) / len(g) - 0.3) for i, g in enumerate(groups)]
+    assert_close(asymre(batch_table(batch), delta=-0.3).advantage, per_turn(batch, below), 1e-9)
+    soft = [math.log(sum(math.exp(value) for value in g) / len(g)) for g in groups]
+    expected = [total[i] - soft[i] for i in range(len(batch))]
+    assert_close(opmd(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
 
 
 @few

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from testkit.credit_tables import assert_close, bandits, table_of
 
+from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions, owners, r3l_pivot, shared_prefix
 from agentgym.credit.modulators.entropy import EmpgOptions, aepo_advantage, empg
 from agentgym.credit.modulators.purified import purified
+from agentgym.credit.modulators.right_prefix import RightPrefixOptions, right_prefix
 from agentgym.credit.modulators.salt import SaltOptions, salt
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
@@ -131,6 +133,19 @@ def test_hard_attribution_weighs_each_turn_once() -> None:
 def test_a_trajectory_cannot_be_its_own_ancestor() -> None:
     with pytest.raises(ConfigError, match="its own ancestor"):
         owners(table_of([[0], [0]], parent=[1, 0], branch_turn=[1, 1]))
+
+
+def test_right_prefix() -> None:
+    table = table_of([[0, 0, 0], [0, 0], [1, 1, 1]], groups=[0] * 3).with_columns(
+        is_faulty=[[False, True, True], [False, False], [False, False, True]]
+    )
+    advantage = np.array([-0.5, -0.5, -0.5, -1.0, -1.0, 0.7, 0.7, 0.7])
+    made = right_prefix(table, advantage)
+    assert made.advantage.tolist() == advantage.tolist()
+    assert made.loss_weight is not None
+    assert made.loss_weight.tolist() == [0, 1, 1, 1, 1, 1, 1, 1], "no blame, but praise stays; no fault, no prefix"
+    config = CreditConfig(estimator="dr_grpo", modulators=(RightPrefixOptions(),))
+    assert credit_turns(table, config).loss_weight.tolist() == [0, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_r3l_pivot() -> None:

@@ -41,6 +41,7 @@ SHIFT_INVARIANT = (
     "dr_grpo",
     "rloo",
     "opo",
+    "opmd",
     "mc_grpo",
     "supo",
     "flow_grpo",
@@ -88,7 +89,7 @@ def test_the_order_of_rows_does_not_matter(name: str, batch: Batch, seed: int) -
     columns = ("group", "trajectory", "turn", "reward", "anchor", "is_valid", "num_tokens", "role", "invocation")
     rows = {
         key: getattr(table, key)[order]
-        for key in (*columns, "value", "q_value", "info_gain", "is_truncated", "is_patched")
+        for key in (*columns, "value", "q_value", "info_gain", "is_truncated", "is_patched", "is_faulty")
     }
     assert table.part_values is not None
     again = TurnTable.from_rows(
@@ -248,6 +249,7 @@ LAYOUTS = (
     "grpo",
     "rloo",
     "opo",
+    "opmd",
     "mc_grpo",
     "reinforce_pp",
     "reinforce_pp_baseline",

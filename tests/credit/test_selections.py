@@ -31,6 +31,7 @@ from agentgym.credit.selections.filters import (
     overlong_mask,
     void_turns,
 )
+from agentgym.credit.selections.uncertain_turns import UncertainTurnsOptions, uncertain_turns
 from agentgym.errors import ConfigError
 from agentgym.types import (
     Message,
@@ -84,6 +85,24 @@ def test_overlong_mask() -> None:
     kept = credit_turns(table, CreditConfig(estimator="grpo", selections=(OverlongMaskOptions(statistics="kept"),)))
     assert_close(kept.advantage, [0, 0, 0])
     assert kept.statistics == {"overlong_mask": "kept"}
+
+
+def test_uncertain_turns() -> None:
+    entropy = [0.5, 0.1, 0.4, 0.2, 0.3, 0.9]
+    table = table_of([[0, 0, 1], [0, 0], [1]], groups=[0, 0, 1], entropy=entropy)
+    keep = uncertain_turns(table)
+    assert keep.tolist() == [True, False, True, True, True, True], "4 of 5 in one group, the one turn of the other"
+    assert uncertain_turns(table, UncertainTurnsOptions(share=0.4)).tolist() == [True, False, True, False, False, True]
+    result = credit_turns(table, CreditConfig(estimator="dr_grpo", selections=(UncertainTurnsOptions(),)))
+    assert_close(result.advantage, [0.5, 0.5, 0.5, -0.5, -0.5, 0])
+    assert result.loss_weight.tolist() == [1, 0, 1, 1, 1, 1]
+
+
+def test_uncertain_turns_keeps_the_earlier_of_equal_turns_and_exact_shares() -> None:
+    table = table_of([[0] * 5, [0] * 5], entropy=[0.5] * 10)
+    assert uncertain_turns(table).tolist() == [True] * 8 + [False] * 2
+    with pytest.raises(ConfigError, match="share is 1, so that all turns train"):
+        CreditConfig(selections=(UncertainTurnsOptions(share=1.0),))
 
 
 def test_roc() -> None:

@@ -14,6 +14,7 @@ from agentgym.credit.shapers.gating import GraOptions, g_ra
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
 from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions, invalid_call, overlong_penalty
 from agentgym.credit.shapers.progress import progress_loss, spa
+from agentgym.credit.shapers.score import ScoreOptions, score
 from agentgym.credit.shapers.tool_use import OtcOptions, ToolBonusOptions, otc, otc_factor, tool_bonus
 from agentgym.credit.statistics import per_trajectory, returns_to_go
 from agentgym.credit.table import TurnTable
@@ -193,6 +194,23 @@ def test_otc_leaves_other_parts_alone() -> None:
     assert_close(otc(table.with_columns(num_calls=[4], group_keys=["t"]), {"t": 2})[0].table.reward, [0.866025 + 0.3])
     shaped = otc(table.with_columns(num_calls=[1]), {}, OtcOptions(variant="ppo"))[0]
     assert_close(shaped.table.reward, [0.5 + 0.3])
+
+
+def test_score() -> None:
+    """Wrong and right, right and wrong, right twice, wrong twice; and an episode of three attempts."""
+    table = table_of([[0, 0]] * 4 + [[0, 0, 0]], groups=[0] * 5).with_parts(
+        attempt=("process", [[0, 0], [1, 0], [1, 0], [0, 0], [0, 1, 0]]),
+        outcome=("outcome", [[0, 1], [0, 0], [0, 1], [0, 0], [0, 0, 1]]),
+        malformed=("format", [[-0.1, 0], [0, 0], [0, 0], [0, 0], [0, 0, 0]]),
+    )
+    second = score(table)
+    assert second.table.reward.tolist() == [0, 11, 1, -10, 1, 1, 0, 0, 0, 11, 1]
+    assert second.diagnostics == {"correction_mean": pytest.approx(1 / 5), "first_attempt_mean": pytest.approx(2 / 5)}
+    first = score(table, ScoreOptions(first_weight=0.0, alpha=0.0)).table
+    assert first.reward.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+    assert first.part_names == ("score",)
+    half = score(table, ScoreOptions(first_weight=0.5, alpha=1.0)).table
+    assert half.reward.tolist() == [0, 2, 0.5, -1, 0.5, 1, 0, 0, 0, 1.5, 1]
 
 
 def test_ufo() -> None:

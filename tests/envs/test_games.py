@@ -314,6 +314,24 @@ def test_try_again_pays_as_the_shaper_ufo_does(answers: tuple[str, ...], reward:
     assert steps[-1][4]["success"] is ("right" in answers)
 
 
+@pytest.mark.parametrize(
+    ("answers", "rewards"),
+    [(("right", "1"), [1, 0]), (("1", "right"), [0, 1]), (("right", "right"), [1, 1]), (("", "right"), [-0.1, 1])],
+)
+def test_try_again_with_revise_pays_every_attempt_and_the_last_decides(
+    answers: tuple[str, ...], rewards: list[float]
+) -> None:
+    env = TryAgainEnv(max_attempts=2, revise=True, says="Look again.")
+    env.reset(seed=0)
+    right = env.question[1][0]
+    steps = [env.step(right if answer == "right" else answer) for answer in answers]
+    assert [step[1] for step in steps] == pytest.approx(rewards)
+    assert [step[0][0].text for step in steps] == ["Look again.", "No attempts are left."], "it tells neither"
+    assert steps[-1][2] and steps[-1][4]["success"] is (answers[-1] == "right")
+    roles = [(part.name, part.role) for step in steps for part in step[4]["reward_parts"] if part.value > 0]
+    assert set(roles) <= {("attempt", RewardRole.PROCESS), ("outcome", RewardRole.OUTCOME)}
+
+
 def test_try_again_on_questions_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     rows = [{"question": f"Who is number {n}?", "answers": [f"The {n}th man", str(n)]} for n in range(20)]

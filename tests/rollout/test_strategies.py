@@ -14,14 +14,17 @@ from agentgym.errors import ConfigError
 from agentgym.plugins import Options
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
-from agentgym.rollout.replay import Place
+from agentgym.rollout.replay import BEFORE_RL, Place, Replayed, Swap
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.dots import DotsOptions
 from agentgym.rollout.strategies.extending import ExtendingOptions, extending, was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, dars, knapsack, value
+from agentgym.rollout.strategies.longest_success import LongestSuccessOptions
+from agentgym.rollout.strategies.remix import RemixOptions
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
+from agentgym.rollout.strategies.shrinking import ShrinkingOptions, shrinking
 from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
 from agentgym.rollout.strategies.spo import SpoOptions
 from agentgym.rollout.strategies.success import SuccessOptions
@@ -87,6 +90,33 @@ def test_dars_golden_numbers() -> None:
     assert [dars(rate, 8, DarsOptions()) for rate in (0.25, 0.125, 0.0, 0.5, 1.0)] == [2, 5, 24, 0, 0]
     assert dars(0.125, 8, DarsOptions(schedule="hardness")) == 22 - 8
     assert dars(0.125, 8, DarsOptions(high=10)) == 2
+
+
+def test_groups_shrink_as_their_task_is_learnt() -> None:
+    assert shrinking([None, 0.0, 0.6, 0.7, 0.9, 1.0], 8, ShrinkingOptions()) == [8, 8, 8, 7, 4, 2]
+    assert shrinking([0.5, 1.0], 4, ShrinkingOptions(above=0.0, low=1)) == [3, 1]
+    assert shrinking([1.0], 4, ShrinkingOptions(low=9)) == [4], "no group grows"
+
+
+def test_a_task_is_played_for_as_long_as_its_longest_success() -> None:
+    tasks = StrategyConfig(tasks=VadeOptions(pool=1), horizon=LongestSuccessOptions(margin=1))
+    made = planner(tasks, groups_per_step=1)
+    assert made.plan(0).max_turns is None
+    members = (cut("a", "b"), cut("a", "b", "c", success=True), cut("a", "b", success=True), cut("a", "b", "c", "d"))
+    made.observe(0, [replace(group(0, [True]), trajectories=members)])
+    again = planner(tasks, PlanState.from_dict(made.state.to_dict()), groups_per_step=1)
+    assert made.plan(1).max_turns == again.plan(1).max_turns == 4, "three turns, and one more"
+    made.observe(1, [replace(group(1, [True]), trajectories=(cut("a", success=True),))])
+    assert made.plan(2).max_turns == 4, "the longest of all visits"
+
+
+def test_a_pool_from_before_the_run_is_replayed() -> None:
+    pool = {3: [Place(BEFORE_RL, 7, 1)]}
+    made = EnvPlanner(StrategyConfig(replay=SuccessOptions(probed=True), probe=2), TASKS, 4, seed=0, pool=pool)
+    assert made.swap(group(0, [False] * 4), 3, 0) == Swap(0, 3, Place(BEFORE_RL, 7, 1))
+    assert made.swap(group(0, [False] * 4), 2, 0) is None and made.swap(group(0, [True, False]), 3, 0) is None
+    with pytest.raises(ConfigError, match=r"stores what strategy\.probe plays"):
+        StrategyConfig(replay=SuccessOptions(probed=True))
 
 
 def test_scaling_inter_stages() -> None:
@@ -157,7 +187,7 @@ def test_a_task_gets_more_turns_where_the_limit_cuts_progress_short() -> None:
     assert limit_after(2, *[cut("a", status=Status.COMPLETED, success=True)] * 4) == 5
     assert limit_after(3, progress, progress) == 6, "the most"
     assert {plan.max_turns for plan in made.plan(0, range(20), 4)} == {3, 6}, "other tasks keep their limit"
-    assert made.history.to_dict()[task] == [(0, 4, 0, 1), (1, 4, 0, 2), (2, 4, 4), (3, 2, 0, 2)]
+    assert made.history.to_dict()[task] == [(0, 4, 0, 1), (1, 4, 0, 2), (2, 4, 4, 0, 1), (3, 2, 0, 2)]
     assert TaskHistory.from_dict(made.history.to_dict()).visits(task) == made.history.visits(task)
     assert extending(made.history.visits(task), replace(options, share=0.2)) == 6
 
@@ -264,10 +294,26 @@ def test_failed_episodes_are_no_evidence() -> None:
         StrategyConfig(budget=XrpoOptions()),
         StrategyConfig(horizon=ExtendingOptions(start=2, most=4, more=1)),
         StrategyConfig(replay=SpearOptions(warmup_steps=3)),
+        StrategyConfig(replay=RemixOptions()),
+        StrategyConfig(horizon=LongestSuccessOptions(), budget=ShrinkingOptions(above=0.2)),
         StrategyConfig(horizon=ScalingInterOptions(rounds=(2, 4), steps=3)),
         StrategyConfig(tasks=VadeOptions(), budget=KnapsackOptions(), horizon=ScalingInterOptions(steps=2)),
     ],
-    ids=["defaults", "vade", "spo", "dots", "vas", "knapsack", "xrpo", "extending", "spear", "scaling_inter", "all"],
+    ids=[
+        "defaults",
+        "vade",
+        "spo",
+        "dots",
+        "vas",
+        "knapsack",
+        "xrpo",
+        "extending",
+        "spear",
+        "remix",
+        "dart",
+        "scaling",
+        "all",
+    ],
 )
 def test_a_resumed_run_plans_what_the_first_would_have(config: StrategyConfig) -> None:
     def step(made: GroupPlanner, number: int) -> list[object]:
@@ -277,7 +323,7 @@ def test_a_resumed_run_plans_what_the_first_would_have(config: StrategyConfig) -
         groups = [group(4 * number + at, own) for at, own in enumerate(results)]
         members = [[*own.trajectories, cut("a", "b"), cut("a", "a")] for own in groups]
         groups = [replace(own, trajectories=tuple(of)) for own, of in zip(groups, members, strict=True)]
-        return [*plans, *made.observe(number, groups)]
+        return [*plans, made.observe(number, groups)]
 
     whole = planner(config)
     expected = [step(whole, number) for number in range(8)]
@@ -301,8 +347,9 @@ def test_groups_that_were_planned_ahead_are_planned_alike_after_a_restart() -> N
 def test_a_task_that_comes_twice_in_a_step_is_not_trained_again_in_it(replay: Options) -> None:
     made = planner(StrategyConfig(tasks=VadeOptions(pool=1), replay=replay), groups_per_step=2)
     assert [made.plan(ordinal).task for ordinal in range(4)] == [made.plan(0).task] * 4
-    assert made.observe(0, [group(0, [True, False]), group(1, [False, False])]) == [], "the record is not written yet"
-    swaps = made.observe(1, [group(2, [False, False]), group(3, [False, False])])
+    again = made.observe(0, [group(0, [True, False]), group(1, [False, False])])
+    assert again == Replayed(), "the record is not written yet"
+    swaps = made.observe(1, [group(2, [False, False]), group(3, [False, False])]).swaps
     assert swaps and {swap.stored for swap in swaps} == {Place(0, 0, 0)}
 
 

@@ -271,7 +271,11 @@ def test_environments_without_what_a_strategy_needs_are_refused(tmp_path: Path) 
     (tmp_path / "silent.py").write_text(SILENT, encoding="utf-8")
     for env, override, match in (
         ("agentgym/TicTacToe-v0", ARPO[0], "several players"),
-        (f"{tmp_path}/silent.py:Silent-v0", FADING[0], "hints are what the oracle would do. .*has no oracle"),
+        (
+            f"{tmp_path}/silent.py:Silent-v0",
+            FADING[0],
+            "hints and demonstrations are what the oracle would do. .*has no oracle",
+        ),
     ):
         overrides = [f"env.id={env}", override, *(['env.kwargs={"opponent": "self"}'] if "Tac" in env else [])]
         with pytest.raises(ConfigError, match=match):

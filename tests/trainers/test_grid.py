@@ -61,6 +61,12 @@ def why_refused(estimator: str, loss: str) -> str | None:
     return "composition rule 5" if loss == "gspo" and estimator in PER_TOKEN else None
 
 
+def needs(estimator: str, loss: str) -> list[str]:
+    """Return what a pair reads beside its names."""
+    shown = ['strategy.guidance={"kind": "demonstration"}'] if loss == "rl_plus" else []
+    return [*NEEDS.get(estimator, []), *shown]
+
+
 def trained_pairs() -> list[tuple[str, str]]:
     """Return the pairs that train: a loss in turn for every estimator, and an estimator in turn for every loss."""
     estimators, losses = sorted(ESTIMATORS), sorted(POLICY_LOSSES)
@@ -73,7 +79,7 @@ def trained_pairs() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("loss", sorted(POLICY_LOSSES))
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
 def test_every_pair_is_a_configuration_or_is_refused(estimator: str, loss: str) -> None:
-    overrides = [f"credit.estimator={estimator}", f"loss.kind={loss}", *NEEDS.get(estimator, [])]
+    overrides = [f"credit.estimator={estimator}", f"loss.kind={loss}", *needs(estimator, loss)]
     if reason := why_refused(estimator, loss):
         with pytest.raises(ConfigError, match=reason):
             apply_overrides(world(), overrides)
@@ -91,7 +97,7 @@ def test_estimators_with_losses(estimator: str, loss: str, start: Path, tmp_path
         f"credit.estimator={estimator}",
         f"loss.kind={loss}",
         "loss.num_updates=2",  # with one update every ratio is 1, and most losses have the same gradient
-        *NEEDS.get(estimator, []),
+        *needs(estimator, loss),
     ]
     train(apply_overrides(world(), overrides), tmp_path / "run")
     steps = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
@@ -109,6 +115,7 @@ def test_no_two_losses_end_in_the_same_weights(start: Path, tmp_path: Path) -> N
             *(f"model.path={start}", "sft.num_demos=0", "num_steps=1", "credit.estimator=grpo", f"loss.kind={loss}"),
             *("loss.num_updates=2", "loss.num_epochs=2", "optimizer.lr=0.01", "groups_per_step=6"),
         ]
+        overrides += needs("grpo", loss)
         if loss == "bapo":  # keeps the bounds it starts from; its search would end at DAPO's here
             overrides.append('loss.options={"kind": "bapo", "target": 0.01}')
         train(apply_overrides(world(), overrides), tmp_path / loss)

@@ -78,6 +78,8 @@ def outcome(config: LossConfig) -> Tensor:
         siblings=torch.tensor(
             [{(0, 1): 0, (1, 1): 0, (2, 1): 0, (3, 0): 1, (2, 0): 1}.get(at, -1) for at in zip(ROW, TURN, strict=True)]
         ),
+        demonstrated=torch.tensor(ROW) == 3,
+        teacher_logprob=torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan),
     )
     logprob_old = batch.rollout_logprob if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()
@@ -293,6 +295,9 @@ OTHER: dict[str, dict[str, Any]] = {
     "bapo": {"low": 0.75, "high": 1.55, "low_max": 0.95, "high_max": 1.29, "step": 0.4, "target": 0.5},
     "reinforce": {"cap": 1.2},
     "refuel": {"eta": 0.5},
+    "opmd": {"tau": 0.5},
+    "rl_plus": {"gamma": 2.0},
+    "opmd_squared": {"tau": 0.5, "level": "turn"},
     "token_tis": {"cap": 1.2},
     "seq_tis": {"cap": 9.0, "level": "turn"},
     "icepop": {"low": 0.1, "high": 8.0, "denominator": "kept"},
@@ -309,7 +314,10 @@ OTHER: dict[str, dict[str, Any]] = {
     "batch_normalise": {},
     "vcpo": {"scale": "linear", "base_ratio": 0.5},
     "kl": {"coef": 0.1, "estimator": ("k1", "k2", "k3+")},
+    "kl_first": {"coef": 0.5, "num_turns": 2, "estimator": ("k1", "k2", "k3+")},
+    "kl_convex": {"coef": 0.1, "base_share": 0.9, "estimator": ("k1", "k2", "k3+")},
     "distill": {"coef": 0.1},
+    "self_distill": {"coef": 0.1},
     "entropy": {"coef": 0.1},
     "epo": {
         "coef": 0.1,
@@ -331,6 +339,8 @@ BESIDE = {("bapo", "low"): {"target": 0.5}}
 @pytest.mark.parametrize("kind", sorted(OPTIONS))
 def test_every_option_changes_the_outcome(kind: str) -> None:
     names = {option.name for option in fields(OPTIONS[kind])} - {"kind", "teacher"}  # which is scored before the loss
+    names -= {"max_chars"}  # of what the teacher sees: see test_self_distillation.py
+    names -= {"restart_at"}  # it changes the reference, before the loss: see test_remix_training.py
     if kind == "vcpo":
         names -= {"baseline"}  # it changes advantages, before the loss: see test_opob.py
     assert set(OTHER[kind]) == names, "give every option another value here"

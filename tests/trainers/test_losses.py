@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,59 @@ def test_reinforce() -> None:
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.5, 2.0])
 
 
+def test_rl_plus() -> None:
+    """Demonstrated tokens: 2 pi / (1.5 pi_old + 0.5) times A (1 - pi)^0.5; the others: PPO-clip."""
+    logprob = torch.tensor(logs([0.5, 0.36, 0.5]), dtype=torch.float64, requires_grad=True)
+    old = torch.tensor(logs([0.25, 0.36, 0.25]), dtype=torch.float64)
+    batch = replace(tokens([1.0, 2.0, 1.0]), demonstrated=torch.tensor([True, True, False]))
+    given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
+    loss, was_clipped = gated_loss(given_scores, batch, LossConfig(kind="rl_plus"), UpdateFacts())
+    first, second = -(1 / 0.875) * 0.5**0.5, -(0.72 / 1.04) * 2 * 0.8
+    assert_close(loss, [first, second, -1.28])
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [first, second, 0.0])
+    assert was_clipped.tolist() == [False, False, True]
+
+
+def test_rl_plus_without_demonstrations_is_ppo_clip() -> None:
+    log_ratio, advantage = [0.3, -0.4, 0.05, -0.1], [1.0, 1.0, -1.0, -1.0]
+    assert per_token(LossConfig(kind="rl_plus"), log_ratio, advantage) == per_token(LossConfig(), log_ratio, advantage)
+
+
+def test_opmd() -> None:
+    logprob = torch.tensor([-1.0, -3.0], dtype=torch.float64, requires_grad=True)
+    batch, config = tokens([1.0, -0.5]), LossConfig(kind="opmd", options=of.OpmdOptions(tau=0.25), corrections=())
+    loss, was_gated = gated_loss(scores(logprob), batch, config, UpdateFacts())
+    assert_close(loss, [0.8, -1.2])
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-0.8, 0.4])
+    assert not was_gated.any()
+
+
+def test_opmd_squared() -> None:
+    """Its sum over a sequence is (A - tau l)^2 / (2 tau), less what has no gradient, and so is its gradient."""
+    logprob = torch.tensor([-0.8, -1.5, -0.6], dtype=torch.float64, requires_grad=True)
+    old = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64)
+    batch = tokens([1.0, 1.0, -0.5], row=[0, 0, 1])
+    given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
+    config = LossConfig(kind="opmd_squared", options=of.OpmdSquaredOptions(tau=0.5), corrections=())
+    loss, _ = gated_loss(given_scores, batch, config, UpdateFacts())
+    first, second = (logprob[:2] + 1).sum(), logprob[2] + 1
+    squared = ((1.0 - 0.5 * first) ** 2 - 1.0) + ((-0.5 - 0.5 * second) ** 2 - 0.25)
+    assert loss.sum().item() == pytest.approx(squared.item())
+    (expected,) = torch.autograd.grad(squared, logprob)
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], expected.tolist())
+    assert_close(expected, [-1.15, -1.15, 0.7])
+
+
+def test_opmd_squared_over_turns_takes_each_turn_alone() -> None:
+    logprob = torch.tensor([-0.8, -1.5], dtype=torch.float64, requires_grad=True)
+    given_scores = BatchLogprobs(
+        logprob=logprob, logprob_old=torch.full((2,), -1.0, dtype=torch.float64), entropy=torch.zeros(2)
+    )
+    config = LossConfig(kind="opmd_squared", options=of.OpmdSquaredOptions(tau=0.5, level="turn"), corrections=())
+    loss, _ = gated_loss(given_scores, tokens([1.0, 1.0], turn=[0, 1]), config, UpdateFacts())
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-0.9, -1.25])
+
+
 # ---------------------------------------------------------------------------------- worked examples: corrections
 
 
@@ -282,6 +336,37 @@ def test_kl() -> None:
     assert regularisers.kl(ref, ref).item() == 0.0
 
 
+def test_self_distill() -> None:
+    """Tokens without a teacher teach nothing; the others have the value of k1 and the gradient of k2."""
+    leaf = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    teacher = torch.tensor([-0.25, float("nan"), -2.0], dtype=torch.float64)
+    term = regularisers.self_distill(leaf, teacher)
+    assert_close(term, [-0.75, 0.0, 1.0])
+    assert_close(torch.autograd.grad(term.sum(), leaf)[0], [-0.75, 0.0, 1.0])
+    nobody = LossConfig(regularisers=(of.SelfDistillOptions(),), corrections=())
+    assert policy_loss(scores([0.0] * 2), tokens([1.0, 1.0]), nobody).sums["self_teacher_kl"] == 0
+
+
+def test_kl_first() -> None:
+    new, base = torch.full((3,), -1.0), torch.tensor([-1.5, -1.5, -1.5])
+    config = LossConfig(regularisers=(of.KlFirstOptions(coef=0.3, num_turns=2),), corrections=())
+    given_scores = replace(scores([0.0] * 3), logprob_ref=base, logprob=new, logprob_old=new)
+    output = policy_loss(given_scores, tokens([0.0] * 3, turn=[0, 1, 2], turn_index=[0, 1, 2]), config)
+    of_turn = math.exp(-0.5) + 0.5 - 1
+    assert output.sums["kl_first"] == pytest.approx(2 * of_turn, abs=1e-6)
+    assert output.loss.item() == pytest.approx(0.3 * 2 * of_turn / 3, abs=1e-6)
+
+
+def test_kl_convex() -> None:
+    """A fourth of the KL to the base, three fourths of that to the old policy, each k3."""
+    options = of.KlConvexOptions(coef=0.1, base_share=0.25)
+    new, old, base = torch.tensor(-1.0), torch.tensor(-1.2), torch.tensor(-2.0)
+    expected = 0.25 * (math.exp(-1.0) + 1.0 - 1) + 0.75 * (math.exp(-0.2) + 0.2 - 1)
+    assert regularisers.kl_convex(new, old, base, options).item() == pytest.approx(expected, abs=1e-6)
+    whole = replace(options, base_share=1.0)
+    assert regularisers.kl_convex(new, old, base, whole).equal(regularisers.kl(new, base, "k3"))
+
+
 def test_distill() -> None:
     new, teacher = torch.tensor([-1.0, -2.0], requires_grad=True), torch.tensor([-1.5, -0.5])
     found = regularisers.distill(new, teacher)
@@ -397,12 +482,13 @@ numbers = st.floats(-2.0, 2.0, allow_nan=False)
 def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     kind: Any, advantage: list[float], logprob: list[float]
 ) -> None:
-    """Property (f): where pi_theta = pi_old every gate is open and the gradient is that of -A logp."""
+    """Property (f): where pi_theta = pi_old every gate is open and the gradient is that of -A logp; OPMD halves it."""
     leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
     given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
     loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts())
-    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0], -batch.advantage)
+    scale = 1 + of.OpmdOptions().tau if kind == "opmd" else 1
+    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0] * scale, -batch.advantage)
     assert not was_gated.any()
 
 

@@ -98,6 +98,7 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
         *([credit.estimator] if credit.estimator in WHOLE_STEP else []),
         *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
         *(part.name for part, _ in loss.parts() if _reads_whole_update(part)),
+        *(["self_distill"] if loss.regulariser("self_distill") else []),
         *([f"denominator='kept' of {', '.join(shrink)}"] if shrink else []),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
         *(["loss.minibatch=rows"] if loss.minibatch == "rows" else []),

@@ -240,6 +240,7 @@ class TrainConfig:
         self.context.check_room(self.model.max_context_tokens, self.sampling.max_completion_tokens)
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         self._check_strategy()
+        self._check_help()
         check_columns(self.credit, branches=self.strategy.branches)
         rules.refuse_errors(self.findings())
         if self.engine.sleep and self.pipeline.mode != "sync":
@@ -341,6 +342,23 @@ class TrainConfig:
                 "loss.corrections, or set loss.mode=bypass"
             )
 
+    def _check_help(self) -> None:
+        looks = self.judge.is_on and self.judge.grades == "faults"
+        if self.strategy.asks_judge and not looks:
+            raise ConfigError("strategy.branching.pivot=judge asks the judge for wrong turns: set judge.grades=faults")
+        if "is_faulty" in self.credit.columns() and not looks:
+            raise ConfigError("credit by right_prefix changes nothing without wrong turns: set judge.grades=faults")
+        if self.strategy.demonstrates and self.loss.mode == "bypass":
+            raise ConfigError(
+                "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
+                "log-probabilities to compare with: set loss.mode=decoupled"
+            )
+        if self.loss.kind == "rl_plus" and not self.strategy.demonstrates:
+            raise ConfigError(
+                "loss.kind=rl_plus differs from ppo_clip on demonstrated tokens alone, and there are none: set "
+                'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
+            )
+
     def _check_pruning(self) -> None:
         if not self.strategy.prunes:
             return
@@ -405,7 +423,7 @@ class TrainConfig:
         check_context(self.context)
         if self.cluster.address:
             raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
-        if self.strategy.branches or self.strategy.needs_oracle:
+        if self.strategy.branches or self.strategy.needs_oracle or self.strategy.teaches:
             raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
         if self.strategy.prunes:
             raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
@@ -426,6 +444,11 @@ class TrainConfig:
         if self.engine.kind not in ("torch", "vllm"):
             raise ConfigError(
                 f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {self.engine.kind!r}"
+            )
+        if self.strategy.teaches:
+            raise ConfigError(
+                "strategy.guidance=teacher asks its endpoint in the trainer's process, where a Ray cluster plays no "
+                "episodes: leave cluster.address empty"
             )
         if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
             raise ConfigError(
@@ -452,7 +475,12 @@ class TrainConfig:
     def _check_teacher(self) -> None:
         if self.loss.regulariser("distill") and not self.loss.teacher:
             raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
-        if self.loss.teacher and not self.loss.weight and self.zero_variance_filter != "off":
+        alone = self.loss.regulariser("self_distill")
+        if alone is not None and self.context.policy != "full":
+            raise ConfigError(
+                "loss.regularisers: self_distill puts a demonstration before the whole history: set context.policy=full"
+            )
+        if (self.loss.teacher or alone) and not self.loss.weight and self.zero_variance_filter != "off":
             raise ConfigError(
                 "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
                 "set zero_variance_filter=off"

@@ -52,6 +52,10 @@ class TrainBatch:
     """Index of each row's sample in the argument of :func:`build_batches`."""
     trajectories: tuple[int, ...] = ()
     """Number of each row's trajectory."""
+    demonstrated: Tensor | None = None
+    """``[N]`` True for tokens of demonstrations, whose ``rollout_logprob`` is unknown; None if there are none."""
+    teacher_logprob: Tensor | None = None
+    """``[N]`` log-probability under the policy that sees a demonstration, NaN if unknown; None if all are."""
     first: int = 0
     """Number of the update's sampled tokens in the micro-batches before this one."""
 
@@ -59,6 +63,15 @@ class TrainBatch:
     def num_tokens(self) -> int:
         """Number of sampled tokens."""
         return int(self.row.numel())
+
+    def anchored(self, logprob_old: Tensor) -> TrainBatch:
+        """Return the micro-batch with the old policy in place of a sampling policy for demonstrated tokens.
+
+        Corrections, KL estimates and gaps between the two are then neutral for them.
+        """
+        if self.demonstrated is None:
+            return self
+        return replace(self, rollout_logprob=torch.where(self.demonstrated, logprob_old, self.rollout_logprob))
 
     @property
     def num_forwarded(self) -> int:
@@ -276,6 +289,12 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
     real = (joined("advantages"), joined("rollout_logprobs"), np.concatenate([row.weights for row in rows]))
     row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
     advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
+    shown = torch.tensor([row.sample.is_demonstration for row in rows])
+    taught = [row.sample.teacher_logprobs for row in rows]
+    of_teacher = [
+        np.full(len(row.positions), np.nan) if known is None else known[row.positions]
+        for row, known in zip(rows, taught, strict=True)
+    ]
     return TrainBatch(
         layout=laid_out,
         row=row_N.to(device),
@@ -291,6 +310,10 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
         unit=unit_N.to(device),
         siblings=_siblings(rows, device),
         first=first,
+        demonstrated=shown[row_N].to(device) if shown.any() else None,
+        teacher_logprob=None
+        if all(known is None for known in taught)
+        else torch.from_numpy(np.concatenate(of_teacher)).float().to(device),
     )
 
 

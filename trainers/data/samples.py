@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.rollout.record import GroupRecord
-from agentgym.types import Trajectory, TrajectoryGroup
+from agentgym.types import Segment, Trajectory, TrajectoryGroup
 
 ZERO = 1e-8
 
@@ -44,6 +44,11 @@ class TrainingSample:
     """Number of the trajectory in the batch that the row is a segment of."""
     ordinal: int
     """Ordinal of the task that the row belongs to."""
+    is_demonstration: bool = False
+    """True for a row of an episode that the oracle played; its ``rollout_logprobs`` mean nothing."""
+    teacher_logprobs: Floats | None = None
+    """Log-probabilities under the policy that sees a demonstration, NaN for tokens that were not sampled; None if
+    nobody scored the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +101,17 @@ def _teaches(credit: CreditColumns) -> bool:
     return bool((np.abs(advantage) >= ZERO).any())
 
 
-def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
+def build_samples(
+    verdicts: Iterable[GroupVerdict], taught: Mapping[tuple[int, int], Floats] | None = None
+) -> list[TrainingSample]:
     """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
     All tokens of a turn have the turn's advantage, unless the estimator works per token.
+
+    Args:
+        taught: log-probabilities of a teacher (:data:`agentgym.trainers.scoring.demonstrated.Taught`).
     """
+    known = taught or {}
     samples: list[TrainingSample] = []
     num_trajectories = num_states = 0
     for verdict in verdicts:
@@ -111,11 +122,19 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
         siblings, num_states = sibling_turns(group, num_states)
         if siblings is not None:
             columns["siblings"] = _at_sampled(columns["turns"] >= 0, np.repeat(siblings, _sampled(group)), -1)
-        for trajectory in group.valid:
-            for segment in trajectory.segments:
+        for member, trajectory in enumerate(group.valid):
+            for number, segment in enumerate(trajectory.segments):
                 ids = segment.token_ids
                 row = {name: column[start : start + len(ids)] for name, column in columns.items()}
-                samples.append(TrainingSample(token_ids=ids, trajectory=num_trajectories, ordinal=group.ordinal, **row))
+                sample = TrainingSample(
+                    token_ids=ids,
+                    trajectory=num_trajectories,
+                    ordinal=group.ordinal,
+                    is_demonstration=trajectory.is_demonstration,
+                    teacher_logprobs=None if number else _over_tokens(segment, known.get((group.ordinal, member))),
+                    **row,
+                )
+                samples.append(sample)
                 start += len(ids)
             num_trajectories += 1
     return samples
@@ -167,6 +186,15 @@ def _at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDA
     everywhere = np.full(len(is_sampled), fill, of_sampled.dtype)
     everywhere[is_sampled] = of_sampled
     return everywhere
+
+
+def _over_tokens(segment: Segment, of_sampled: Floats | None) -> Floats | None:
+    """Return values of a segment's sampled tokens over all its tokens, NaN for the others."""
+    if of_sampled is None:
+        return None
+    column = np.full(len(segment.token_ids), np.nan)
+    column[np.asarray(segment.loss_mask, dtype=np.bool_)] = of_sampled
+    return column
 
 
 def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:

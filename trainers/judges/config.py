@@ -18,6 +18,14 @@ RUBRIC = (
 )
 
 
+FAULTS = (
+    "Score 1 for a turn that is right: the agent could take it, and it brings the goal nearer or finds out what it "
+    "needs. Score 0 for a turn that is wrong: it contradicts what the agent was told, guesses, rests on an earlier "
+    "mistake, or undoes progress. A final result that is right does not make a wrong turn right."
+)
+"""Rubric of ``faults``, if no other is given."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
     """A model that grades episodes by a rubric. Its scores, from 0 to 1, become parts of the reward.
@@ -30,15 +38,19 @@ class JudgeConfig:
     model: str = ""
     """An OpenAI-compatible endpoint, ``openai:URL?model=NAME``; ``agentgym serve-model MODEL`` starts one with a local
     model. Empty for no judge."""
-    grades: Literal["episodes", "groups", "turns"] = "episodes"
+    grades: Literal["episodes", "groups", "turns", "faults"] = "episodes"
     """``episodes``: grade each episode separately. ``groups``: grade all episodes of a group in comparison, without a
-    reference (ART's RULER). ``turns``: grade every turn of an episode, as process rewards."""
+    reference (ART's RULER). ``turns``: grade every turn of an episode, as process rewards. ``faults``: look for the
+    first wrong turn; a success with one loses ``weight`` (FAPO's flawed positives), and credit may split failures at it
+    (SCOPE)."""
     rubric: str = RUBRIC
     """The criteria of the judge, in words."""
     weight: float = 1.0
-    """Reward of a score of 1."""
+    """Reward of a score of 1; with ``faults`` what a flawed success loses, FAPO's lambda."""
     role: Literal["outcome", "process"] = "outcome"
     """Role of the reward part of an episode; those of turns are process rewards."""
+    wrong_below: Annotated[float, Range(above=0, at_most=1)] = 0.5
+    """``faults``: a turn is wrong if the mean of its scores over the votes is below this."""
     votes: Count = 1
     """Number of verdicts that are averaged. Each sees the episodes of a group in another order."""
     temperature: NonNegative = 1.0
@@ -67,6 +79,11 @@ class JudgeConfig:
     def is_on(self) -> bool:
         """True if there is a judge."""
         return bool(self.model)
+
+    @property
+    def criteria(self) -> str:
+        """The rubric that the judge is told."""
+        return FAULTS if self.grades == "faults" and self.rubric == RUBRIC else self.rubric
 
     @property
     def endpoint(self) -> Endpoint:

@@ -23,6 +23,7 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
 from agentgym.plugins import Options
 from agentgym.rollout.record import append_json_line, read_json_lines
+from agentgym.rollout.reflection import Reflection
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.transcript import read_answer_object, transcript
 from agentgym.tool import cut_output
@@ -43,6 +44,8 @@ class JudgeError(EngineError):
 COUNTS = ("num_verdicts", "num_remembered", "num_unreadable", "num_failed", "tokens", "seconds")
 """Numbers of verdicts, of verdicts reused from an equal question, of invalid answers, of episodes without a reward
 because the judge failed, of tokens that the endpoint reports as read and written; and the summed seconds of waiting."""
+OF_FAULTS = ("num_faulty", "num_flawed")
+"""Numbers of episodes with a wrong turn, and of successes among them, with ``judge.grades=faults``."""
 
 
 class Judge:
@@ -85,14 +88,17 @@ class Judge:
         """Return the :data:`COUNTS` since the last call, and the mean score; NaN if there was none."""
         counts, self._counts = self._counts, defaultdict(float)
         score = counts["score"] / counts["num_scores"] if counts["num_scores"] else math.nan
-        return {"judge/score": score, **{f"judge/{name}": counts[name] for name in COUNTS}}
+        names = (*COUNTS, *(OF_FAULTS if self.config.grades == "faults" else ()))
+        return {"judge/score": score, **{f"judge/{name}": counts[name] for name in names}}
 
     async def _graded(self, trajectories: list[Trajectory]) -> list[Trajectory]:
         try:
-            if self.config.grades == "turns":
+            if self.config.grades in ("turns", "faults"):
                 (one,) = trajectories
-                question = ask_about_turns(one, self.config.rubric, self.config.max_chars)
-                return [self._with_turns(one, await self._mean([question] * self.config.votes))]
+                scores = await self._of_turns(one)
+                return [
+                    self._with_turns(one, scores) if self.config.grades == "turns" else self._with_fault(one, scores)
+                ]
             scores = await self._voted(trajectories)
         except EngineError as error:
             self._counts["num_failed"] += len(trajectories)
@@ -106,7 +112,7 @@ class Judge:
             seed = derive_seed(*(one.seed for one in trajectories), "judge's order", vote)
             orders.append(np.random.default_rng(seed).permutation(len(trajectories)))
         asked = [
-            ask_about_episodes([trajectories[at] for at in order], self.config.rubric, self.config.max_chars)
+            ask_about_episodes([trajectories[at] for at in order], self.config.criteria, self.config.max_chars)
             for order in orders
         ]
         votes = await asyncio.gather(*(self._verdict(question, vote) for vote, question in enumerate(asked)))
@@ -115,6 +121,23 @@ class Judge:
             fmean(scores[int(place[at])] for scores, place in zip(votes, places, strict=True))
             for at in range(len(trajectories))
         ]
+
+    async def reflect(self, trajectory: Trajectory, seed: int) -> Reflection:
+        """Name the first wrong turn of a failed episode, where a retry begins; none if the judge failed or found none.
+
+        It is a :data:`~agentgym.rollout.reflection.Reflect`. A retry repeats at least the first turn.
+        """
+        try:
+            scores = await self._of_turns(trajectory)
+        except EngineError:  # the episode itself is graded later, and its failure is counted there
+            return Reflection(0)
+        wrong = first_wrong(scores, self.config.wrong_below)
+        return Reflection(0) if wrong is None else Reflection(0, turn=max(1, wrong))
+
+    async def _of_turns(self, trajectory: Trajectory) -> list[float]:
+        """Return the mean score of each turn over the votes."""
+        question = ask_about_turns(trajectory, self.config.criteria, self.config.max_chars)
+        return await self._mean([question] * self.config.votes)
 
     async def _mean(self, questions: Sequence[Question]) -> list[float]:
         votes = await asyncio.gather(*(self._verdict(question, vote) for vote, question in enumerate(questions)))
@@ -162,7 +185,29 @@ class Judge:
     def _with_score(self, trajectory: Trajectory, score: float) -> Trajectory:
         """Add the reward of an episode to the last turn of its main agent."""
         self._count(score)
-        part = RewardPart(NAME, self.config.weight * score, RewardRole(self.config.role))
+        return self._paid(trajectory, self.config.weight * score)
+
+    def _with_fault(self, trajectory: Trajectory, scores: Sequence[float]) -> Trajectory:
+        """Mark the first wrong turn, and lower the reward of a success that has one."""
+        for score in scores:
+            self._count(score)
+        wrong = first_wrong(scores, self.config.wrong_below)
+        if wrong is None:
+            return trajectory
+        self._counts["num_faulty"] += 1
+        self._counts["num_flawed"] += bool(trajectory.success)
+        number = 0
+        segments: list[Segment] = []
+        for segment in trajectory.segments:
+            turns = [replace(turn, is_faulty=number + at == wrong) for at, turn in enumerate(segment.turns)]
+            segments.append(replace(segment, turns=tuple(turns)))
+            number += len(turns)
+        marked = replace(trajectory, segments=tuple(segments))
+        return self._paid(marked, -self.config.weight) if trajectory.success else marked
+
+    def _paid(self, trajectory: Trajectory, reward: float) -> Trajectory:
+        """Add a reward to the last turn of the main agent."""
+        part = RewardPart(NAME, reward, RewardRole(self.config.role))
         last = max(at for at, segment in enumerate(trajectory.segments) if not segment.agent)
         segments = list(trajectory.segments)
         *before, turn = segments[last].turns
@@ -187,6 +232,16 @@ class Judge:
     def _count(self, score: float) -> None:
         self._counts["score"] += score
         self._counts["num_scores"] += 1
+
+
+def first_wrong(scores: Sequence[float], below: float) -> int | None:
+    """Return the first turn whose score is below a bound, counted from 0; None if there is none.
+
+    Example:
+        >>> first_wrong([1.0, 0.5, 0.25, 0.0], 0.5), first_wrong([0.5], 0.5)
+        (2, None)
+    """
+    return next((at for at, score in enumerate(scores) if score < below), None)
 
 
 def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:

@@ -54,7 +54,7 @@ class LossComponent(Component):
     """Regularisers: name of its mean among the metrics; by default the component's name."""
 
 
-OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn")
+OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn", "demonstrated")
 CATALOGUE = "agentgym.trainers.losses.catalogue"
 POLICY_LOSSES = Registry[LossComponent](
     "policy loss", CATALOGUE, (*OF_TOKENS, "ratio", "low", "high", "dual", "ratio_bounds", "regression")
@@ -62,7 +62,9 @@ POLICY_LOSSES = Registry[LossComponent](
 CORRECTIONS = Registry[LossComponent](
     "correction", CATALOGUE, ("log_rho_N", "unit", "row", "turn", "is_in_m2po", "mean_weight")
 )
-REGULARISERS = Registry[LossComponent]("regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "historical", "phase"))
+REGULARISERS = Registry[LossComponent](
+    "regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "logprob_teacher", "turn_index", "historical", "phase")
+)
 TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
 """Only agentgym's own masks: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
 FAMILIES: Mapping[Family, Registry[LossComponent]] = {
@@ -78,8 +80,8 @@ def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
 
     The gate is the function that limits the importance ratio, such as a clip. A policy loss may take ``ratio`` (to the
     old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``, ``advantage``, ``entropy``, ``row``
-    and ``turn`` (indices of each token's row and turn), ``low``, ``high`` and ``dual`` (bounds of the ratio), and the
-    keys of its options.
+    and ``turn`` (indices of each token's row and turn), ``demonstrated`` (True for the oracle's tokens), ``low``,
+    ``high`` and ``dual`` (bounds of the ratio), and the keys of its options.
 
     Args:
         name: its name in ``loss.kind`` and in ``agentgym list --credit``.
@@ -101,8 +103,9 @@ def regulariser(name: str, **facts: object) -> Callable[[F], F]:
     """Register a regulariser: a function that returns a term per token ``[N]``.
 
     The loss adds the average of the term times ``coef`` of its options (1 without that key). A regulariser may take
-    the same values per token as a policy loss, and ``logprob_ref`` (of the policy before RL; computed only if a
-    regulariser takes it). For ``facts`` see :class:`LossComponent`.
+    the same values per token as a policy loss, ``turn_index`` (position of the token's turn in its episode), and
+    ``logprob_ref`` (of the policy before RL; only if ``kl``, ``kl_first`` or ``kl_convex`` is named too). For ``facts``
+    see :class:`LossComponent`.
     """
     return _decorator("regulariser", name, facts)
 
@@ -138,6 +141,6 @@ def loss_table() -> tuple[LossComponent, ...]:
 
     Example:
         >>> [component.name for component in loss_table() if component.status == "experimental"]
-        ['minpro', 'refuel']
+        ['minpro', 'refuel', 'kl_convex', 'self_distill']
     """
     return tuple(component for family in FAMILIES.values() for component in family.values())

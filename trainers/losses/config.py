@@ -120,7 +120,7 @@ class LossConfig:
         self._check_parts()
         if self.weight == 0 and not self.regularisers and not self.echo:
             raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
-        if self.teacher and self.regulariser("kl"):
+        if self.teacher and self.needs_reference:
             raise ConfigError("distill and kl each need a second model, and only one is scored: name one of them")
 
     def _check_compile(self) -> None:
@@ -185,7 +185,7 @@ class LossConfig:
         gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
         on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
-        chosen = self.kind not in ("ppo_clip", "reinforce") or (self.clip_low, self.clip_high) != (None, None)
+        chosen = self.kind not in ("ppo_clip", "reinforce", "opmd") or (self.clip_low, self.clip_high) != (None, None)
         is_regression = self.component.compares_siblings  # which has no gate, and takes no correction
         waiting = tuple(part.name for part, _ in self.parts() if part.needs_several_updates)
         return (
@@ -278,6 +278,11 @@ class LossConfig:
         """The source of the model that the policy is distilled from, empty if there is none."""
         distill = self.regulariser("distill")
         return distill.teacher if distill is not None else ""
+
+    @property
+    def needs_reference(self) -> bool:
+        """True if a regulariser compares with the policy before RL."""
+        return any(self.regulariser(kind) is not None for kind in ("kl", "kl_convex", "kl_first"))
 
     @property
     def has_opob(self) -> bool:

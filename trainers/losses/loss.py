@@ -132,6 +132,9 @@ def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
         "advantage": batch.advantage,
         "row": batch.row,
         "turn": batch.turn,
+        "demonstrated": torch.zeros_like(batch.row, dtype=torch.bool)
+        if batch.demonstrated is None
+        else batch.demonstrated,
     }
 
 
@@ -162,7 +165,14 @@ def _regularisers(
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
-        values: dict[str, object] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
+        values: dict[str, object] = {
+            **_of_tokens(scores, batch),
+            "logprob_ref": scores.logprob_ref,
+            "logprob_teacher": torch.full_like(scores.logprob, torch.nan)
+            if batch.teacher_logprob is None
+            else batch.teacher_logprob,
+            "turn_index": batch.turn_index,
+        }
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history includes the current step; steps count from 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from agentgym.plugins import Options
-from agentgym.settings import Fraction, Natural, Positive, PositiveFraction, Range
+from agentgym.settings import Count, Fraction, Natural, NonNegative, Positive, PositiveFraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,35 @@ class ReinforceOptions(Options):
     kind: Literal["reinforce"] = "reinforce"
     cap: float = 2.0
     """Upper limit of the detached ratio by which a token's gradient is multiplied; 0 leaves the ratio out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RlPlusOptions(Options):
+    """Keys of RL-PLUS."""
+
+    kind: Literal["rl_plus"] = "rl_plus"
+    gamma: NonNegative = 0.5
+    """Exponent of a demonstrated token's improbability; 0 weighs all such tokens alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpmdOptions(Options):
+    """Keys of OPMD without a ratio."""
+
+    kind: Literal["opmd"] = "opmd"
+    tau: NonNegative = 1.0
+    """Temperature: the gradient is divided by ``1 + tau``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpmdSquaredOptions(Options):
+    """Keys of OPMD with a squared log-ratio."""
+
+    kind: Literal["opmd_squared"] = "opmd_squared"
+    tau: Positive = 0.1
+    """Weight of the squared log-ratio of a sequence to the old policy. The value is ours."""
+    level: Literal["turn", "sequence"] = "sequence"
+    """A sequence: the sampled tokens of a turn, or those of a row (a context window)."""
 
 
 # --------------------------------------------------------------------------------------------------- corrections
@@ -211,6 +240,36 @@ class KlOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KlFirstOptions(Options):
+    """Keys of the KL penalty to the policy before RL on the first turns alone."""
+
+    kind: Literal["kl_first"] = "kl_first"
+    coef: float = 0.1
+    """SCoRe's beta_2."""
+    num_turns: Count = 1
+    """Turns of an episode, from the first on, that the penalty holds."""
+    estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
+
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlConvexOptions(Options):
+    """Keys of ReMix's KL penalty: to the policy before RL, and to the policy before the step."""
+
+    kind: Literal["kl_convex"] = "kl_convex"
+    coef: float = 0.01
+    base_share: Fraction = 0.5
+    """Weight of the KL to the policy before RL; the rest weighs the KL to the old policy of the ratio. Ours."""
+    estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
+    restart_at: Natural = 0
+    """Number of RL steps after which the policy so far takes the place of the one before RL, with a new optimizer; 0
+    for never (ReMix's policy reincarnation)."""
+
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistillOptions(Options):
     """Keys of on-policy distillation: a reverse KL to a teacher on tokens that the policy sampled."""
 
@@ -218,6 +277,18 @@ class DistillOptions(Options):
     teacher: str = ""
     """The teacher, in the form of ``model.path``; it must have the policy's tokenizer."""
     coef: float = 1.0
+
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfDistillOptions(Options):
+    """Keys of self-distillation: a reverse KL to the policy that sees a demonstration in its prompt."""
+
+    kind: Literal["self_distill"] = "self_distill"
+    coef: float = 0.5
+    max_chars: Annotated[int, Range(at_least=200)] = 4000
+    """Longest transcript of the demonstration in characters; longer ones lose turns in the middle."""
 
     off_at_0 = "coef"
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from agentgym.trainers.losses.options import EpoOptions, LldsOptions
+from agentgym.trainers.losses.options import EpoOptions, KlConvexOptions, KlFirstOptions, LldsOptions
 from agentgym.trainers.losses.ratios import clamped, sum_per_unit
 from agentgym.trainers.types import StateDict
 
@@ -41,6 +41,37 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
             # On samples of the policy, the expected gradient of k3 is not that of the KL; that of k2 is.
             k2 = kl(logprob, logprob_ref, "k2")
             return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
+
+
+def kl_first(logprob: Tensor, logprob_ref: Tensor, turn_index: Tensor, options: KlFirstOptions) -> Tensor:
+    """KL(policy || before RL) per token of the first ``num_turns`` turns of an episode, 0 on the others, ``[N]``.
+
+    Source: "Training Language Models to Self-Correct via Reinforcement Learning", equation 3.
+
+    Example:
+        >>> new, base, turn = torch.tensor([-1.0, -1.0]), torch.tensor([-2.0, -2.0]), torch.tensor([0, 1])
+        >>> kl_first(new, base, turn, KlFirstOptions(estimator="k1")).tolist()
+        [1.0, 0.0]
+    """
+    return torch.where(turn_index < options.num_turns, kl(logprob, logprob_ref, options.estimator), 0.0)
+
+
+def kl_convex(logprob: Tensor, logprob_old: Tensor, logprob_ref: Tensor, options: KlConvexOptions) -> Tensor:
+    """Experimental: ``b KL(policy || before RL) + (1 - b) KL(policy || old)`` per token, ``[N]``.
+
+    ``b`` is ``base_share``. The old policy is that of the ratio: the trainer's before the step, or with
+    ``loss.mode=bypass`` the one that sampled.
+
+    Source: "Squeeze the Soaked Sponge: Efficient Off-policy Reinforcement Finetuning for Large Language Model" (the
+    KL-convex policy constraint of ReMix).
+
+    Example:
+        >>> new, old, base = torch.tensor(-1.0), torch.tensor(-1.2), torch.tensor(-2.0)
+        >>> round(kl_convex(new, old, base, KlConvexOptions(base_share=0.25, estimator="k1")).item(), 6)
+        0.4
+    """
+    of_base, of_old = (kl(logprob, other, options.estimator) for other in (logprob_ref, logprob_old))
+    return options.base_share * of_base + (1 - options.base_share) * of_old
 
 
 def distill(logprob: Tensor, logprob_ref: Tensor) -> Tensor:
@@ -116,6 +147,23 @@ class EntropyHistory:
         """Return the history that :meth:`to_dict` wrote."""
         sums = {int(turn): (float(total), int(count)) for turn, (total, count) in tree.get("sums", {}).items()}
         return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)
+
+
+def self_distill(logprob: Tensor, logprob_teacher: Tensor) -> Tensor:
+    """Experimental: the reverse KL to the policy that sees a demonstration, as :func:`distill`; 0 without a teacher.
+
+    Args:
+        logprob: ``[N]``.
+        logprob_teacher: ``[N]``, NaN for tokens of episodes that had no demonstration.
+
+    Source: "Self-Distillation Enables Continual Learning".
+
+    Example:
+        >>> self_distill(torch.tensor([-1.0, -1.0]), torch.tensor([-0.5, float("nan")])).tolist()
+        [-0.5, 0.0]
+    """
+    known = ~logprob_teacher.isnan()
+    return torch.where(known, distill(logprob, torch.where(known, logprob_teacher, logprob.detach())), 0.0)
 
 
 def entropy_bonus(entropy: Tensor) -> Tensor:

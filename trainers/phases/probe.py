@@ -17,15 +17,14 @@ from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError
 from agentgym.evals.statistics import pass_at
 from agentgym.rollout.group import run_groups
-from agentgym.rollout.record import replace_text
+from agentgym.rollout.record import GroupRecord, probe_record_path, read_records, replace_text, write_records
+from agentgym.rollout.replay import BEFORE_RL, Place
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
 from agentgym.trainers.run_env import RunEnv, named
 
-BEFORE_RL = -1
-"""The step of a probe's visits."""
 Counts = Mapping[str, tuple[int, int]]
 """Numbers of valid episodes and of successes, by task id."""
 
@@ -49,7 +48,9 @@ async def probe_tasks(run: Run, log: Log) -> None:
                     "and not in others, so RL has nothing to compare: take easier or harder tasks (env.kwargs), or a "
                     "larger strategy.probe"
                 )
-            env.keep_tasks(kept, [Visit(BEFORE_RL, *counts[task.id]) for task in kept])
+            pool = await run.ranks.from_main(lambda env=env: _pool(run, env))  # type: ignore[misc]
+            places = {at: pool[task.id] for at, task in enumerate(kept) if task.id in pool}
+            env.keep_tasks(kept, [Visit(BEFORE_RL, *counts[task.id]) for task in kept], places)
 
 
 async def _counts(run: Run, env: RunEnv, log: Log) -> Counts:
@@ -66,11 +67,26 @@ async def _counts(run: Run, env: RunEnv, log: Log) -> Counts:
         seed=derive_seed(config.seed, "probe"),
         on_episode=lambda request, trajectory: log.add_episode("probe", trajectory),
     )
+    if config.strategy.keeps_probe:  # before the results, which say that the probe is done
+        write_records(probe_record_path(run.run_dir, env.name), (GroupRecord(group=group) for group in groups))
     counts = {
         group.task.id: (len(group.valid), sum(bool(member.success) for member in group.valid)) for group in groups
     }
     replace_text(path, json.dumps(counts, indent=1) + "\n")
     return counts
+
+
+async def _pool(run: Run, env: RunEnv) -> Mapping[str, Sequence[Place]]:
+    """Return the places of the probe's successes by task id; none if they are not replayed."""
+    if not env.config.strategy.keeps_probe:
+        return {}
+    groups = [record.group for record in read_records(probe_record_path(run.run_dir, env.name))]
+    return {
+        group.task.id: [
+            Place(BEFORE_RL, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success
+        ]
+        for group in groups
+    }
 
 
 def _read(path: Path) -> Counts:

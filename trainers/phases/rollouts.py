@@ -91,11 +91,13 @@ class Rollouts:
                 env.config.group.group_size,
                 seed,
                 env.probed,
+                pool=env.pool_of_successes,
                 at=partial(planning_at, env),
             )
             for env in run.envs
         ]
         self._judges = [run.judges.get(env.key) for env in run.envs]
+        self._teachers = [run.teachers.get(env.key) for env in run.envs]
         self._players = [
             GroupPlayer(
                 env.pool,
@@ -107,8 +109,11 @@ class Rollouts:
                 on_episode=self._pulse.count,
                 env_name=env.name,
                 reflect=run.make_reflect(env),
+                demonstrator=run.make_demonstrator(env),
+                write_hint=None if teacher is None or env.config.strategy.gives_feedback else teacher.write,
+                write_feedback=None if teacher is None or not env.config.strategy.gives_feedback else teacher.write,
             )
-            for env in run.envs
+            for env, teacher in zip(run.envs, self._teachers, strict=True)
         ]
         self._planner = GroupPlanner(
             lambda mixture: Mixture(
@@ -151,6 +156,7 @@ class Rollouts:
             max_turns=plan.max_turns,
             num_hinted=plan.num_hinted,
             num_hints=plan.num_hints,
+            num_demonstrated=plan.num_demonstrated,
             extend=env.extend(step),
             branch=env.branch(ordinal, step),
             prune=env.prune(plan.task, step),
@@ -177,12 +183,12 @@ class Rollouts:
         groups = await self._take(step, clock, period)
         if self._beats:
             self._pulse.beat("training")
-        swaps = self._planner.observe(step, groups)
+        again = self._planner.observe(step, groups)
         if not self._replays:
             return groups
 
         async def replayed() -> list[TrajectoryGroup]:
-            return swapped(groups, swaps, self._run_dir)
+            return swapped(groups, again, self._run_dir)
 
         return await self._ranks.from_main(replayed)
 
@@ -220,11 +226,20 @@ class Rollouts:
             **self._planner.metrics(),
             **{
                 f"{env.prefix}{name}": value
-                for env, judge in zip(self._envs, self._judges, strict=True)
-                if judge is not None
-                for name, value in judge.take_metrics().items()
+                for env, *asked in zip(self._envs, self._judges, self._teachers, strict=True)
+                for model in asked
+                if model is not None
+                for name, value in model.take_metrics().items()
             },
         }
+
+    @property
+    def teacher_fault(self) -> str:
+        """Return a sentence about turns without a hint because a teacher failed; empty if there are none."""
+        faults = [teacher.last_fault for teacher in self._teachers if teacher is not None and teacher.last_fault]
+        if not faults:
+            return ""
+        return f"the teacher failed, and turns go without its hints (teacher/num_failed); at last: {faults[-1]}"
 
     async def close(self) -> None:
         """Cancel the episodes in flight."""

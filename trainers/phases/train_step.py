@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentgym.credit.table import Floats
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import scores_path, write_scores
@@ -11,7 +12,7 @@ from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
-from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns
+from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
@@ -19,6 +20,7 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
 from agentgym.trainers.run import Run
+from agentgym.trainers.scoring.demonstrated import Taught, self_taught
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -78,10 +80,13 @@ def train_step(
         learnt |= {f"{part.of.env.prefix}{name}": value for name, value in numbers.items()}
     clock.lap("critic")
 
+    taught, of_teacher = _taught(run, state, groups)
+    clock.lap("columns")
+
     rate = set_rate(state.optimizer, config.optimizer, step, config.num_steps)
     added = _added_losses(run, state, groups, mix)
     add_gradient = add_all(added)
-    update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient)
+    update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient, taught)
     state.entropy_history = update.history
     clock.lap("train")
     if run.ranks.is_main:
@@ -96,6 +101,7 @@ def train_step(
     return (
         described
         | learnt
+        | of_teacher
         | update.metrics
         | {"lr": rate}
         | schedule_metrics(run.config, step)
@@ -114,8 +120,32 @@ def _added_losses(
     ]
 
 
+def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[Taught, Metrics]:
+    """Return what the policy with a demonstration in its prompt says about its episodes, for ``self_distill``."""
+    config = scheduled(run.config, state.step)
+    options = config.loss.regulariser("self_distill")
+    found: dict[tuple[int, int], Floats] = {}
+    numbers: Metrics = {}
+    for env, own in split_by_env(run.envs, groups) if options is not None else ():
+        taught, metrics = self_taught(
+            state.model,
+            own,
+            env.prompt_style(run.renderer),
+            options,
+            temperature=config.sampling.temperature,
+            tokens_per_microbatch=config.columns.tokens_per_microbatch,
+        )
+        found |= taught
+        numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}
+    return found, numbers
+
+
 def _update(
-    run: Run, state: TrainState, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None
+    run: Run,
+    state: TrainState,
+    verdicts: Sequence[GroupVerdict],
+    add_gradient: AddGradient | None,
+    taught: Taught | None = None,
 ) -> UpdateResult:
     config = scheduled(run.config, state.step)
     return update_policy(
@@ -129,4 +159,5 @@ def _update(
         history=state.entropy_history,
         seed=derive_seed(config.seed, "updates", state.step),
         add_gradient=add_gradient,
+        taught=taught,
     )

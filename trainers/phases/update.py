@@ -39,6 +39,7 @@ from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, 
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.token_scores import Place, TokenScores, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
+from agentgym.trainers.scoring.demonstrated import Taught
 from agentgym.trainers.types import CausalLM
 
 
@@ -66,6 +67,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history: EntropyHistory | None = None,
     seed: int = 0,
     add_gradient: AddGradient | None = None,
+    taught: Taught | None = None,
 ) -> UpdateResult:
     """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
 
@@ -79,6 +81,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     Args:
         seed: seed of the shuffles between epochs and of random token masks; equal on all ranks.
         add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
+        taught: log-probabilities under the policy that sees a demonstration, if ``self_distill`` needs them.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -86,13 +89,13 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history = EntropyHistory() if history is None else history
     ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    samples = build_samples(kept)
+    samples = build_samples(kept, taught)
     step = _Step(model, config, temperature, reference, history)
     totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
     minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
     for number, (rows, made, share, old) in enumerate(minibatches):
         frozen = step.frozen_tokens(made, share, old)
-        batches = step.credited(rows, made, frozen)
+        batches = step.credited(rows, anchored(made, share, old, frozen), frozen)
         facts, choices = step.prepare(batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
@@ -156,6 +159,23 @@ def _minibatches(
             batches = batches_for(step.model, again, step.config)
             share = ranks.share(len(batches))
             yield again, batches, share, [known.of(rows, batches[index]) for index, _ in share]
+
+
+def anchored(
+    batches: Sequence[TrainBatch],
+    share: Share,
+    old_logprobs: Sequence[Tensor | None],
+    frozen: Sequence[FrozenTokens],
+) -> list[TrainBatch]:
+    """Return the micro-batches with the old policy as sampler of demonstrations (:meth:`TrainBatch.anchored`).
+
+    Args:
+        old_logprobs: old log-probabilities of the rank's share.
+        frozen: scores of all micro-batches, if a component needs them; else those of other ranks stay as they are.
+    """
+    known = {index: logprob for (index, _), logprob in zip(share, old_logprobs, strict=True) if logprob is not None}
+    known |= {index: tokens.logprob_old for index, tokens in enumerate(frozen)}
+    return [batch.anchored(known[at]) if at in known else batch for at, batch in enumerate(batches)]
 
 
 def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
@@ -226,6 +246,7 @@ class PartialUpdate:
         averaged = num_averaged(samples, config.mean, config.unit)
         share = self._ranks.share(len(batches))
         logprobs = self._step.old_logprobs(batches, share, is_only=True)
+        batches = anchored(batches, share, logprobs, [])
         facts, _ = self._step.prepare(batches, [])
         for (index, scale), logprob_old in zip(share, logprobs, strict=True):
             batch, divisor = batches[index], 1 if averaged is None else averaged
@@ -292,8 +313,10 @@ class _Step:
             return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
         if self.config.mode == "bypass":
             return [batch.rollout_logprob for batch in mine]
-        if is_only and not self.config.needs_whole_update:
-            return [None] * len(mine)
+        if (
+            is_only and not self.config.needs_whole_update
+        ):  # demonstrations have no other log-probabilities to stand for
+            return [None if batch.demonstrated is None else self._frozen(self.model, batch)[0] for batch in mine]
         return [self._frozen(self.model, batch)[0] for batch in mine]
 
     def before_update(self, output: LossOutput, logprob_old: Tensor | None, *, is_first: bool) -> Tensor | None:

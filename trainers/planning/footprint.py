@@ -143,14 +143,14 @@ def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
     """
     num_kept = weights.all if config.model.lora.quantize == "none" else weights.trained
     of_reference = weights.trained if config.needs_no_second_model else num_kept
-    num_reference = of_reference if config.loss.regulariser("kl") else 0
+    num_reference = of_reference if config.loss.needs_reference else 0
     return FLOAT32 * (num_kept + num_reference + 2 * weights.trained)
 
 
 def _reference_bytes(config: TrainConfig, weights: Weights) -> int:
     if config.loss.teacher:
         return FLOAT32 * plan_model(ModelConfig(path=config.loss.teacher))[1].all
-    if not config.loss.regulariser("kl"):
+    if not config.loss.needs_reference:
         return 0
     return FLOAT32 * weights.trained if config.needs_no_second_model else weight_bytes(config, weights)
 

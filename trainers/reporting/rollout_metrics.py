@@ -34,13 +34,14 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     * ``num_patched``: turns per episode in which another action was played.
     * ``player/N/success``, ``player/N/return``: means over the episodes in which player N, counted from 0, had a turn;
       only if there are several players.
-    * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``: branches, turns with a hint, retries after
-      a reflection, and episodes that are trained again.
+    * ``num_branches``, ``num_hints``, ``num_reflections``, ``num_replayed``, ``num_demonstrations``: branches, turns
+      with a hint, retries after a reflection, episodes that are trained again, and episodes that the oracle played;
+      ``num_feedback``: turns that a teacher commented on.
     * ``num_continued``, ``num_corrected``: turns of branches that begin with a part of their parent's turn, and turns
       that were replaced by a correction.
 
-    Turns that a branch copied, and turns of episodes that are trained again, do not count in metrics about turns. A
-    mean over nothing is NaN.
+    Turns that a branch copied, and turns of episodes that are trained again or demonstrated, do not count in metrics
+    about turns. A mean over nothing is NaN.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -80,8 +81,10 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_hints": float(sum(bool(turn.hint) for turn in turns)),
         "num_continued": float(sum(turn.num_copied_tokens > 0 == turn.num_rescored_tokens for turn in turns)),
         "num_corrected": float(sum(turn.num_rescored_tokens > 0 for turn in turns)),
+        "num_feedback": float(sum(bool(turn.feedback) for turn in turns)),
         "num_reflections": float(sum(t.num_reflection_tokens > 0 for t in valid)),
         "num_replayed": float(sum(t.replayed_step is not None for t in valid)),
+        "num_demonstrations": float(sum(t.is_demonstration for t in valid)),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "void_alarm": float(len(suspicious_kinds(everyone))),
         "num_dropped_groups": float(sum(dropped.values())),
@@ -116,12 +119,18 @@ def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str,
         for name, acts, number in (
             (strategy.branching.kind, strategy.branches, "num_branches"),
             (strategy.pruning.kind, strategy.prunes, "cut/pruned"),
-            (strategy.guidance.kind, strategy.guides, "num_hints"),
+            (strategy.guidance.kind, strategy.guides, _number_of_help(strategy)),
             (f"{strategy.branching.kind}'s reflection", strategy.reflects, "num_hints"),
             (strategy.replay.kind, strategy.replays, "num_replayed"),
         )
         if acts
     }
+
+
+def _number_of_help(strategy: StrategyConfig) -> str:
+    if strategy.demonstrates:
+        return "num_demonstrations"
+    return "num_feedback" if strategy.gives_feedback else "num_hints"
 
 
 OF_EACH_ENV = ("success", "return", "num_turns", "invalid_share", "sampled_tokens", "num_dropped_groups")

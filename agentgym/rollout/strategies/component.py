@@ -29,7 +29,9 @@ BRANCHINGS = Registry[Component](
 PRUNINGS = Registry[Component]("pruning", "agentgym.rollout.strategies", ("ended", "running", "rate", "group_size"))
 GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size"))
 REPLAYS = Registry[Component](
-    "replay", "agentgym.rollout.strategies", ("successes", "num_stored", "ages", "baseline", "step", "rng")
+    "replay",
+    "agentgym.rollout.strategies",
+    ("successes", "num_stored", "ages", "baseline", "step", "rng", "group_ages", "num_fresh"),
 )
 FAMILIES = {
     "task source": TASK_SOURCES,
@@ -94,7 +96,7 @@ def pruning(name: str, **facts: object) -> Callable[[F], F]:
 
 
 def guidance(name: str, **facts: object) -> Callable[[F], F]:
-    """Register guidance, which returns ``(episodes with hints, turns with a hint in each)`` of a group.
+    """Register guidance, which returns ``(episodes with help, turns with a hint in each)`` of a group.
 
     It may take ``rate`` (success rate of the task without hints so far, None if unknown), ``group_size`` and options.
     """
@@ -108,6 +110,9 @@ def replay(name: str, **facts: object) -> Callable[[F], F]:
     successes of the task, the oldest first), ``ages`` (of each of these, in steps), ``step``, ``baseline`` (the median
     success rate of the groups of the last ``window`` steps, an option), ``rng`` and its options, whose ``keep`` limits
     what is stored of a task.
+
+    A replay that takes ``group_ages`` (in steps, of the stored groups of the last ``window`` steps, an option; the
+    oldest first) returns the indices of whole groups that a step trains beside its ``num_fresh`` own.
     """
     return _decorator("replay", name, facts)
 
@@ -132,6 +137,6 @@ def strategy_table() -> tuple[Component, ...]:
 
     Example:
         >>> [component.name for component in strategy_table() if component.family == "horizon"]
-        ['extending', 'fixed', 'scaling_inter']
+        ['extending', 'fixed', 'longest_success', 'scaling_inter']
     """
     return tuple(component for family in FAMILIES.values() for component in family.values())

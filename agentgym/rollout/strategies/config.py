@@ -25,6 +25,9 @@ from agentgym.rollout.strategies.defaults import (
     ToTheEndOptions,
     UnaidedOptions,
 )
+from agentgym.rollout.strategies.demonstration import DemonstrationOptions
+from agentgym.rollout.strategies.feedback import FeedbackOptions
+from agentgym.rollout.strategies.teacher import TeacherOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ class StrategyConfig:
     pruning: Annotated[Any, ByKind(PRUNINGS)] = ToTheEndOptions()
     """Cancellation of episodes while they are played."""
     guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
-    """Hints for episodes."""
+    """Help for episodes: hints, or demonstrations beside them."""
     replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
     """Replay of earlier episodes."""
 
@@ -64,9 +67,11 @@ class StrategyConfig:
         ):  # fmt: skip
             if why := options.idle():
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
+        if self.keeps_probe and not self.probe:
+            raise ConfigError("strategy.replay.probed stores what strategy.probe plays: set it to at least 2")
         if self.branches and self.guides:
             raise ConfigError(
-                "strategy.guidance gives hints only to episodes that begin at the start: remove strategy.branching"
+                "strategy.guidance helps only episodes that begin at the start: remove strategy.branching"
             )
         if self.branches and self.extends_groups:
             raise ConfigError(
@@ -126,8 +131,23 @@ class StrategyConfig:
 
     @property
     def guides(self) -> bool:
-        """True if the guidance gives hints."""
+        """True if the guidance helps some episodes."""
         return not isinstance(self.guidance, UnaidedOptions)
+
+    @property
+    def demonstrates(self) -> bool:
+        """True if the oracle plays some members of a group."""
+        return isinstance(self.guidance, DemonstrationOptions)
+
+    @property
+    def teaches(self) -> bool:
+        """True if a teacher writes hints or feedback."""
+        return isinstance(self.guidance, TeacherOptions)
+
+    @property
+    def gives_feedback(self) -> bool:
+        """True if a teacher comments on turns that earned nothing."""
+        return isinstance(self.guidance, FeedbackOptions)
 
     @property
     def replays(self) -> bool:
@@ -135,9 +155,19 @@ class StrategyConfig:
         return not isinstance(self.replay, FreshOptions)
 
     @property
+    def replays_groups(self) -> bool:
+        """True if whole groups are replayed beside the fresh ones."""
+        return self.replay_rule.reads("group_ages")
+
+    @property
+    def keeps_probe(self) -> bool:
+        """True if successes of the probe can be replayed."""
+        return bool(getattr(self.replay, "probed", False))
+
+    @property
     def needs_oracle(self) -> bool:
-        """True if episodes get hints from the environment's oracle."""
-        return self.guides or bool(getattr(self.branching, "num_hints", 0))
+        """True if episodes get hints or demonstrations from the environment's oracle."""
+        return (self.guides and not self.teaches) or bool(getattr(self.branching, "num_hints", 0))
 
     @property
     def reflects(self) -> bool:
@@ -150,9 +180,15 @@ class StrategyConfig:
         return bool(getattr(self.branching, "scores_copies", False))
 
     @property
+    def asks_judge(self) -> bool:
+        """True if a judge names the turns at which retries begin."""
+        return getattr(self.branching, "pivot", "") == "judge"
+
+    @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
-        helps = self.needs_oracle or self.reflects
+        hints = self.needs_oracle or self.reflects or self.teaches
+        helps = hints and not self.demonstrates and not self.gives_feedback
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property

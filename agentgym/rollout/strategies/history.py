@@ -18,6 +18,8 @@ class Visit:
     num_successes: int
     num_cut: int = 0
     """Episodes that the limit of turns ended although they were getting somewhere, where a horizon asks for them."""
+    longest: int = 0
+    """Turns of the longest success, where a horizon asks for them; 0 if there is none."""
 
 
 class TaskHistory:
@@ -83,4 +85,6 @@ class TaskHistory:
 
 def _plain(visit: Visit) -> tuple[int, ...]:
     known = (visit.step, visit.num_episodes, visit.num_successes)
+    if visit.longest:
+        return (*known, visit.num_cut, visit.longest)
     return (*known, visit.num_cut) if visit.num_cut else known

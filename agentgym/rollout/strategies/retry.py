@@ -29,10 +29,10 @@ class RetryOptions(Options):
     kind: str = "retry"
     initial: Annotated[float, Range(above=0, below=1)] = 0.5
     """Share of the group that begins at the start of the task."""
-    pivot: Literal["fault", "random", "reflect"] = "fault"
+    pivot: Literal["fault", "random", "reflect", "judge"] = "fault"
     """``fault``: the first turn that was invalid or void, or to whose state a later turn returned; the middle of an
     episode without such a turn. ``random``: any turn but the first. ``reflect``: the turn that the model names, or
-    ``fault`` if it names none."""
+    ``fault`` if it names none. ``judge``: the first wrong turn, as the judge finds it (SCOPE), or ``fault``."""
     num_hints: Natural = 0
     """Number of turns of a retry, from the pivot, with a hint from the environment's oracle."""
 
@@ -67,7 +67,7 @@ def retry(
             parent=at,
             turn=pivot_of(played[at], rng, options),
             num_hints=options.num_hints,
-            reflects=options.pivot == "reflect",
+            reflects=options.pivot in ("reflect", "judge"),
         )
         for at in failed[:num_left]
     ]

@@ -24,13 +24,15 @@ class SuccessOptions(Options):
     kind: str = "success"
     keep: Count = 8
     """Number of successes stored per task, the latest ones."""
+    probed: bool = False
+    """Begin with the successes of ``strategy.probe``: DART's pool of trajectories that is collected before training."""
 
 
 @replay(
     "success",
     paper="ARPO: End-to-End Policy Optimization for GUI Agents with Experience Replay",
     status="reproduced",
-    test="tests/trainers/test_replay.py",
+    test="tests/trainers/test_branch_training.py::test_a_stored_success_takes_the_place_of_a_failure_where_all_failed",
 )
 def success(
     successes: Sequence[bool | None], num_stored: int, rng: np.random.Generator, options: SuccessOptions

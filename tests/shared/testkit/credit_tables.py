@@ -77,6 +77,7 @@ def batch_table(batch: Batch, *, shift: float = 0.0, scale: float = 1.0) -> Turn
         num_errors=[min(a, 1) for _, _, a, _ in rows],
         is_void=[a == 2 for _, _, a, _ in rows],
         is_patched=[a == 1 for _, _, a, _ in rows],
+        is_faulty=[a == 3 for _, _, a, _ in rows],
         is_truncated=[len(turns) == 5 for _, turns in batch for _ in turns],
         group_keys=["x", "y", "z"],
         role=[t % 2 for _, turns in batch for t in range(len(turns))],

@@ -80,8 +80,8 @@ def scaled(promises: Sequence[float], rate: float) -> list[float]:
     """Return chances with the mean ``rate``, as far as none exceeds 1.
 
     Example:
-        >>> scaled([0.2, 0.6], 0.2)
-        [0.1, 0.3]
+        >>> scaled([0.25, 0.75], 0.25)
+        [0.125, 0.375]
     """
     mean = fmean(promises or (1.0,))
     return [min(1.0, one * rate / mean) if mean else rate for one in promises]

@@ -11,6 +11,7 @@ from testkit.credit_tables import assert_close, bandits, f1, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.asymre import AsymreOptions, asymre
+from agentgym.credit.estimators.capo import CapoOptions, capo
 from agentgym.credit.estimators.gae import PoadOptions, archer, bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.group_relative import (
@@ -63,6 +64,32 @@ def test_asymre() -> None:
     assert_close(asymre(table).advantage, [0.6, -0.4, -0.4, 0.6, 0.1])
     assert_close(asymre(table, delta=-0.25).advantage, [0.75, -0.25, -0.25, 0.75, 0.25])
     assert_close(asymre(bandits(1, 0, 2), delta=0.0).advantage, dr_grpo(bandits(1, 0, 2)).advantage)
+
+
+def test_capo() -> None:
+    """R is 1 (2 tokens) and 2 (1 token); 0 (1 token) and -1 (4 tokens); the second group has one constant R."""
+    table = table_of([[0, 1], [0, 0], [1, 0]], groups=[0, 0, 1]).with_columns(
+        is_faulty=[[True, False], [False, True], [False, False]], num_tokens=[[2, 1], [1, 4], [3, 3]]
+    )
+    assert_close(capo(table, norm="mean_norm").advantage, [1, 2, 0, -1, 0, 0])
+    std = math.sqrt((2 * 1 + 1 * 4 + 0 + 4 * 1) / 7)
+    assert_close(capo(table).advantage, [x / (std + 1e-6) for x in (1, 2, 0, -1)] + [0, 0])
+    heavy = capo(table, CapoOptions(outcome_weight=1.0, process_weight=3.0), norm="mean_norm").advantage
+    assert_close(heavy, np.array([-2, 1, 0, -3, 0, 0]) - np.array([-15 / 8] * 4 + [0, 0]))
+    config = CreditConfig(estimator="capo", norm="mean_norm")
+    assert_close(credit_turns(table, config).advantage, [1, 2, 0, -1, 0, 0])
+
+
+def test_capo_tells_right_turns_from_wrong_ones_where_all_fail() -> None:
+    table = table_of([[0, 0], [0, 0]]).with_columns(is_faulty=[[False, True], [False, False]], num_tokens=[[1, 1]] * 2)
+    assert_close(capo(table).advantage, np.array([0.25, -0.75, 0.25, 0.25]) / (0.5 + 1e-6))
+    without = table.with_columns(is_faulty=[[False] * 2] * 2)
+    assert_close(capo(without).advantage, [0] * 4)
+
+
+def test_capo_without_its_columns_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is_faulty"):
+        capo(bandits(1, 0))
 
 
 def test_asymre_trains_groups_of_equal_returns() -> None:

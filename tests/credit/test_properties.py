@@ -45,6 +45,7 @@ SHIFT_INVARIANT = (
     "mc_grpo",
     "supo",
     "flow_grpo",
+    "capo",
     "reinforce_pp_baseline",
     "gigpo",
     "hgpo",

@@ -21,7 +21,7 @@ from agentgym.rollout.record import read_json_lines, read_records, record_path, 
 from agentgym.rollout.reflection import Reflection
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.openai.http import OpenAIClient
-from agentgym.trainers.judges.config import FAULTS, JudgeConfig
+from agentgym.trainers.judges.config import ALL_FAULTS, FAULTS, JudgeConfig
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.loop import train
 from agentgym.types import Message, Status, Trajectory, TrajectoryGroup
@@ -59,7 +59,8 @@ def episode(*said: str, success: bool) -> Trajectory:
 
 def looked_at(server: FakeOpenAI, made: TrajectoryGroup, memory: Path, **settings: Any) -> Any:
     """Return the graded group, the metrics, and the reflection on each member."""
-    chosen = JudgeConfig(model=f"openai:{server.url}?model=m&num_tries=1", grades="faults", **settings)
+    settings = {"grades": "faults", **settings}
+    chosen = JudgeConfig(model=f"openai:{server.url}?model=m&num_tries=1", **settings)
 
     async def no_wait(seconds: float) -> None:
         pass
@@ -94,6 +95,42 @@ def test_flawed_successes_earn_less_and_first_wrong_turns_are_marked(serve: Any,
     assert FAULTS in server.requests[0]["messages"][0]["content"]
     table = turn_table([graded], ["is_faulty"])
     assert table.is_faulty is not None and table.is_faulty.tolist() == [flag for row in marked for flag in row]
+
+
+def test_all_wrong_turns_are_marked_and_pay_nothing(serve: Any, tmp_path: Path) -> None:
+    server = serve(finder)
+    made = group(episode("wrong", "take", "wrong", success=True), episode("look", "wrong", success=False))
+    graded, counts, thought = looked_at(server, made, tmp_path / "j.jsonl", grades="all_faults")
+    assert [[t.is_faulty for t in m.turns] for m in graded.trajectories] == [[True, False, True], [False, True]]
+    assert [m.reward for m in graded.trajectories] == [m.reward for m in made.trajectories]
+    assert not any(p.name == "judge" for m in graded.trajectories for t in m.turns for p in t.reward_parts)
+    assert thought == [Reflection(0, turn=1), Reflection(0, turn=1)], "the first wrong turn, and at least the second"
+    names = ("num_faulty", "num_flawed", "num_wrong_turns")
+    assert [counts[f"judge/{name}"] for name in names] == [2.0, 1.0, 3.0]
+    assert ALL_FAULTS in server.requests[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("agreement", "expected"),
+    [("majority", [True, True, False]), ("intersection", [True, False, False]), ("union", [True, True, False])],
+)
+def test_votes_agree_on_wrong_turns(serve: Any, tmp_path: Path, agreement: str, expected: list[bool]) -> None:
+    answers = [{"1": 0.0, "2": 0.0, "3": 1.0}, {"1": 0.4, "2": 0.6, "3": 0.5}]
+    server = serve(lambda request: completion(json.dumps({"reason": "", "scores": answers.pop()})))
+    made = group(episode("a", "b", "c", success=True))
+    graded, _, _ = looked_at(
+        server, made, tmp_path / "j.jsonl", grades="all_faults", agreement=agreement, votes=2, num_requests=1
+    )
+    assert [t.is_faulty for t in graded.trajectories[0].turns] == expected, "half of the votes are a majority"
+
+
+@pytest.mark.parametrize("grades", ["faults", "all_faults"])
+def test_a_judge_that_fails_gives_no_credit(serve: Any, tmp_path: Path, grades: str) -> None:
+    server = serve(lambda request: completion(json.dumps({"reason": "", "scores": {"1": 0.0}})))
+    graded, counts, _ = looked_at(server, group(episode("a", "b", success=True)), tmp_path / "j.jsonl", grades=grades)
+    (member,) = graded.trajectories
+    assert member.status is Status.ABORTED and not any(t.is_faulty for t in member.turns)
+    assert counts["judge/num_failed"] == 1 and counts["judge/num_faulty"] == 0
 
 
 def test_votes_are_averaged_before_a_turn_is_wrong(serve: Any, tmp_path: Path) -> None:
@@ -159,3 +196,44 @@ def test_a_run_splits_failures_retries_from_the_fault_and_resumes(serve: Any, tm
 def test_parts_that_need_wrong_turns_are_refused_without_them(overrides: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"set judge\.grades=faults"):
         apply_overrides(config(), overrides)
+
+
+JUDGED = "judge.model=openai:http://x/v1"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["credit.estimator=capo"], r"capo needs a judge .* judge\.grades=all_faults"),
+        (["credit.estimator=capo", JUDGED, FAULTY], r"capo needs a judge .* judge\.grades=all_faults"),
+        ([JUDGED, "judge.grades=all_faults"], "which nothing reads: set credit.estimator=capo"),
+        ([JUDGED, "judge.grades=all_faults", "judge.weight=0.5"], "all_faults pays nothing"),
+        ([JUDGED, FAULTY, "judge.agreement=union"], r"judge\.agreement is about"),
+        (
+            [JUDGED, "judge.grades=all_faults", "credit.estimator=capo", 'credit.options={"process_weight": 0}'],
+            "process_weight is 0",
+        ),
+    ],
+)
+def test_what_capo_cannot_go_with_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        apply_overrides(config(), overrides)
+
+
+@pytest.mark.slow
+def test_a_run_by_capo_resumes(serve: Any, tmp_path: Path) -> None:
+    server = serve(random_finder)
+    overrides = [
+        f"judge.model=openai:{server.url}?model=m&num_tries=1",
+        "judge.grades=all_faults",
+        "credit.estimator=capo",
+    ]
+    made = apply_overrides(config(num_steps=2, checkpoint_every=1), overrides)
+    train(made, tmp_path / "run")
+    steps = recorded_steps(tmp_path / "run")
+    groups = [r.group for s in steps for r in read_records(record_path(tmp_path / "run", s))]
+    assert any(turn.is_faulty for made in groups for m in made.trajectories for turn in m.turns)
+    expected, num_asked = weights(tmp_path / "run"), len(server.requests)
+    drop_checkpoint(tmp_path / "run", 2)
+    train(made, tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == expected and len(server.requests) == num_asked

@@ -343,11 +343,22 @@ class TrainConfig:
             )
 
     def _check_help(self) -> None:
-        looks = self.judge.is_on and self.judge.grades == "faults"
+        looks = self.judge.looks_for_faults
         if self.strategy.asks_judge and not looks:
             raise ConfigError("strategy.branching.pivot=judge asks the judge for wrong turns: set judge.grades=faults")
-        if "is_faulty" in self.credit.columns() and not looks:
+        reads = "is_faulty" in self.credit.columns()
+        if self.credit.estimator == "capo" and not (looks and self.judge.grades == "all_faults"):
+            raise ConfigError(
+                "credit.estimator=capo needs a judge that marks every wrong turn: set judge.model and "
+                "judge.grades=all_faults"
+            )
+        if reads and not looks:
             raise ConfigError("credit by right_prefix changes nothing without wrong turns: set judge.grades=faults")
+        if looks and self.judge.grades == "all_faults" and not (reads or self.strategy.asks_judge):
+            raise ConfigError(
+                "judge.grades=all_faults marks wrong turns, which nothing reads: set credit.estimator=capo, or add the "
+                "modulator right_prefix"
+            )
         if self.strategy.demonstrates and self.loss.mode == "bypass":
             raise ConfigError(
                 "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "

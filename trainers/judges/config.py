@@ -24,6 +24,14 @@ FAULTS = (
     "mistake, or undoes progress. A final result that is right does not make a wrong turn right."
 )
 """Rubric of ``faults``, if no other is given."""
+ALL_FAULTS = (
+    "Judge every turn by itself. Score 1 for a turn that is right: the agent could take it with what it knew then. "
+    "Score 0 for a turn that is wrong in itself: it contradicts what the agent was told, guesses, calculates falsely, "
+    "or undoes progress. A turn is not wrong because an earlier one was, or because the episode failed. A final result "
+    "that is right does not make a wrong turn right."
+)
+"""Rubric of ``all_faults``, if no other is given."""
+OF_FAULTS = {"faults": FAULTS, "all_faults": ALL_FAULTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +46,11 @@ class JudgeConfig:
     model: str = ""
     """An OpenAI-compatible endpoint, ``openai:URL?model=NAME``; ``agentgym serve-model MODEL`` starts one with a local
     model. Empty for no judge."""
-    grades: Literal["episodes", "groups", "turns", "faults"] = "episodes"
+    grades: Literal["episodes", "groups", "turns", "faults", "all_faults"] = "episodes"
     """``episodes``: grade each episode separately. ``groups``: grade all episodes of a group in comparison, without a
     reference (ART's RULER). ``turns``: grade every turn of an episode, as process rewards. ``faults``: look for the
     first wrong turn; a success with one loses ``weight`` (FAPO's flawed positives), and credit may split failures at it
-    (SCOPE)."""
+    (SCOPE). ``all_faults``: mark every wrong turn, and pay nothing; credit reads the marks (CAPO)."""
     rubric: str = RUBRIC
     """The criteria of the judge, in words."""
     weight: float = 1.0
@@ -50,9 +58,12 @@ class JudgeConfig:
     role: Literal["outcome", "process"] = "outcome"
     """Role of the reward part of an episode; those of turns are process rewards."""
     wrong_below: Annotated[float, Range(above=0, at_most=1)] = 0.5
-    """``faults``: a turn is wrong if the mean of its scores over the votes is below this."""
+    """``faults``: a turn is wrong if the mean of its scores over the votes is below this; ``all_faults``: each vote."""
     votes: Count = 1
     """Number of verdicts that are averaged. Each sees the episodes of a group in another order."""
+    agreement: Literal["majority", "intersection", "union"] = "majority"
+    """``all_faults``: votes that make a turn wrong: at least half, all, or one. A vote finds a turn wrong if its score
+    is below ``wrong_below``."""
     temperature: NonNegative = 1.0
     max_new_tokens: Count = 1024
     num_tries: Count = 3
@@ -72,6 +83,13 @@ class JudgeConfig:
         if self.weight == 0 or not self.rubric.strip():
             raise ConfigError("judge.weight must not be 0, and judge.rubric must say something")
         check_ranges(self, "judge.")
+        if self.grades == "all_faults" and (self.weight, self.role) != (1.0, "outcome"):
+            raise ConfigError(
+                "judge.grades=all_faults pays nothing, so judge.weight and judge.role change nothing: leave them out, "
+                "and set the weights of credit.estimator=capo"
+            )
+        if self.grades != "all_faults" and self.agreement != "majority":
+            raise ConfigError("judge.agreement is about votes on wrong turns: set judge.grades=all_faults")
         if self.endpoint.tools != "server":
             raise ConfigError("judge.model: a judge takes no tools; leave tools= out of its address")
 
@@ -81,9 +99,14 @@ class JudgeConfig:
         return bool(self.model)
 
     @property
+    def looks_for_faults(self) -> bool:
+        """True if the judge marks wrong turns: the first of an episode, or all."""
+        return self.is_on and self.grades in OF_FAULTS
+
+    @property
     def criteria(self) -> str:
         """The rubric that the judge is told."""
-        return FAULTS if self.grades == "faults" and self.rubric == RUBRIC else self.rubric
+        return OF_FAULTS.get(self.grades, RUBRIC) if self.rubric == RUBRIC else self.rubric
 
     @property
     def endpoint(self) -> Endpoint:

@@ -45,7 +45,10 @@ COUNTS = ("num_verdicts", "num_remembered", "num_unreadable", "num_failed", "tok
 """Numbers of verdicts, of verdicts reused from an equal question, of invalid answers, of episodes without a reward
 because the judge failed, of tokens that the endpoint reports as read and written; and the summed seconds of waiting."""
 OF_FAULTS = ("num_faulty", "num_flawed")
-"""Numbers of episodes with a wrong turn, and of successes among them, with ``judge.grades=faults``."""
+"""Numbers of episodes with a wrong turn, and of successes among them, if the judge looks for wrong turns."""
+OF_ALL_FAULTS = (*OF_FAULTS, "num_wrong_turns")
+"""The same, and the number of wrong turns, with ``judge.grades=all_faults``."""
+OF_GRADES = {"faults": OF_FAULTS, "all_faults": OF_ALL_FAULTS}
 
 
 class Judge:
@@ -88,17 +91,18 @@ class Judge:
         """Return the :data:`COUNTS` since the last call, and the mean score; NaN if there was none."""
         counts, self._counts = self._counts, defaultdict(float)
         score = counts["score"] / counts["num_scores"] if counts["num_scores"] else math.nan
-        names = (*COUNTS, *(OF_FAULTS if self.config.grades == "faults" else ()))
+        names = (*COUNTS, *OF_GRADES.get(self.config.grades, ()))
         return {"judge/score": score, **{f"judge/{name}": counts[name] for name in names}}
 
     async def _graded(self, trajectories: list[Trajectory]) -> list[Trajectory]:
         try:
-            if self.config.grades in ("turns", "faults"):
+            if self.config.grades == "turns" or self.config.looks_for_faults:
                 (one,) = trajectories
-                scores = await self._of_turns(one)
-                return [
-                    self._with_turns(one, scores) if self.config.grades == "turns" else self._with_fault(one, scores)
-                ]
+                votes = await self._of_turns(one)
+                means = [fmean(scores) for scores in votes]
+                if self.config.grades == "turns":
+                    return [self._with_turns(one, means)]
+                return [self._with_faults(one, means, self._wrong(votes))]
             scores = await self._voted(trajectories)
         except EngineError as error:
             self._counts["num_failed"] += len(trajectories)
@@ -128,20 +132,24 @@ class Judge:
         It is a :data:`~agentgym.rollout.reflection.Reflect`. A retry repeats at least the first turn.
         """
         try:
-            scores = await self._of_turns(trajectory)
+            votes = await self._of_turns(trajectory)
         except EngineError:  # the episode itself is graded later, and its failure is counted there
             return Reflection(0)
-        wrong = first_wrong(scores, self.config.wrong_below)
-        return Reflection(0) if wrong is None else Reflection(0, turn=max(1, wrong))
+        wrong = self._wrong(votes)
+        return Reflection(0, turn=max(1, wrong[0])) if wrong else Reflection(0)
 
-    async def _of_turns(self, trajectory: Trajectory) -> list[float]:
-        """Return the mean score of each turn over the votes."""
+    async def _of_turns(self, trajectory: Trajectory) -> list[tuple[float, ...]]:
+        """Return the scores of each turn, one per vote."""
         question = ask_about_turns(trajectory, self.config.criteria, self.config.max_chars)
-        return await self._mean([question] * self.config.votes)
+        votes = await asyncio.gather(*(self._verdict(question, vote) for vote in range(self.config.votes)))
+        return list(zip(*votes, strict=True))
 
-    async def _mean(self, questions: Sequence[Question]) -> list[float]:
-        votes = await asyncio.gather(*(self._verdict(question, vote) for vote, question in enumerate(questions)))
-        return [fmean(scores) for scores in zip(*votes, strict=True)]
+    def _wrong(self, votes: Sequence[Sequence[float]]) -> list[int]:
+        """Return the wrong turns in order; with ``faults`` the first alone."""
+        if self.config.grades == "all_faults":
+            return all_wrong(votes, self.config.wrong_below, self.config.agreement)
+        first = first_wrong([fmean(scores) for scores in votes], self.config.wrong_below)
+        return [] if first is None else [first]
 
     async def _verdict(self, question: Question, vote: int) -> tuple[float, ...]:
         """Return a verdict: the stored one for an equal question, else the first valid answer.
@@ -187,23 +195,24 @@ class Judge:
         self._count(score)
         return self._paid(trajectory, self.config.weight * score)
 
-    def _with_fault(self, trajectory: Trajectory, scores: Sequence[float]) -> Trajectory:
-        """Mark the first wrong turn, and lower the reward of a success that has one."""
+    def _with_faults(self, trajectory: Trajectory, scores: Sequence[float], wrong: Sequence[int]) -> Trajectory:
+        """Mark wrong turns, and with ``faults`` lower the reward of a success that has one."""
         for score in scores:
             self._count(score)
-        wrong = first_wrong(scores, self.config.wrong_below)
-        if wrong is None:
+        if not wrong:
             return trajectory
         self._counts["num_faulty"] += 1
+        self._counts["num_wrong_turns"] += len(wrong)
         self._counts["num_flawed"] += bool(trajectory.success)
         number = 0
         segments: list[Segment] = []
         for segment in trajectory.segments:
-            turns = [replace(turn, is_faulty=number + at == wrong) for at, turn in enumerate(segment.turns)]
+            turns = [replace(turn, is_faulty=number + at in wrong) for at, turn in enumerate(segment.turns)]
             segments.append(replace(segment, turns=tuple(turns)))
             number += len(turns)
         marked = replace(trajectory, segments=tuple(segments))
-        return self._paid(marked, -self.config.weight) if trajectory.success else marked
+        pays = self.config.grades == "faults" and trajectory.success
+        return self._paid(marked, -self.config.weight) if pays else marked
 
     def _paid(self, trajectory: Trajectory, reward: float) -> Trajectory:
         """Add a reward to the last turn of the main agent."""
@@ -242,6 +251,24 @@ def first_wrong(scores: Sequence[float], below: float) -> int | None:
         (2, None)
     """
     return next((at for at, score in enumerate(scores) if score < below), None)
+
+
+def all_wrong(votes: Sequence[Sequence[float]], below: float, agreement: str) -> list[int]:
+    """Return the turns that enough votes score below a bound, counted from 0.
+
+    Args:
+        votes: the scores of each turn, one per vote.
+        below: a vote finds a turn wrong if its score is below this.
+        agreement: ``majority`` (at least half of the votes, as in CAPO), ``intersection`` (all) or ``union`` (one).
+
+    Example:
+        >>> votes = [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]
+        >>> [all_wrong(votes, 0.5, rule) for rule in ("majority", "intersection", "union")]
+        [[0, 1], [0], [0, 1]]
+    """
+    needed = {"majority": 0.5, "intersection": 1.0, "union": 0.0}[agreement]
+    shares = [fmean(score < below for score in scores) for scores in votes]
+    return [at for at, share in enumerate(shares) if share > 0 and share >= needed]
 
 
 def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:

@@ -171,7 +171,7 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
     if strategy.prunes and has_several:
         raise ConfigError(f"strategy.pruning: {env.env_id} has several players or agents; episodes of one can pause")
-    if (strategy.demonstrates or strategy.teaches) and has_several:
+    if (strategy.demonstrates or strategy.teaches or strategy.shows_rubric) and has_several:
         raise ConfigError(
             f"strategy.guidance: {env.env_id} has several players or agents, and {strategy.guidance.kind} helps one: "
             "remove it"

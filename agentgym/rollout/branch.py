@@ -31,6 +31,8 @@ class Start:
     """First turn that is not copied."""
     num_hints: int = 0
     """Number of turns from there whose prompts end with the oracle's next action."""
+    hint: str = ""
+    """Text of these hints, the same for every turn; empty for the oracle's or the teacher's."""
     reflects: bool = False
     """True if the policy reads the parent's episode first. If it names a turn and gives advice, the episode begins at
     this turn, and the advice ends the first prompt."""

@@ -93,13 +93,11 @@ class GroupPlayer:
         write_hint: WriteHint | None = None,
         write_feedback: WriteHint | None = None,
     ) -> None:
-        self._reflect, self._demonstrator = reflect, demonstrator
-        self._write_hint, self._write_feedback = write_hint, write_feedback
-        self._opponent, self._env_name = opponent, env_name
+        self._reflect, self._demonstrator, self._env_name = reflect, demonstrator, env_name
+        self._write_hint, self._write_feedback, self._opponent = write_hint, write_feedback, opponent
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
-        self._in_flight = in_flight or InFlight(config.num_envs)
-        self._on_episode = on_episode
+        self._in_flight, self._on_episode = in_flight or InFlight(config.num_envs), on_episode
 
     async def play(  # noqa: PLR0913  (the names at the call are the documentation)
         self,
@@ -112,6 +110,7 @@ class GroupPlayer:
         num_hinted: int = 0,
         num_hints: int = 0,
         num_demonstrated: int = 0,
+        hints: Sequence[str] = (),
         extend: Callable[[float], int] | None = None,
         branch: ChooseStarts | None = None,
         prune: Prune | None = None,
@@ -126,6 +125,7 @@ class GroupPlayer:
             num_hinted: episodes, the last of the group, that get hints.
             num_hints: turns of these with a hint, from the first on.
             num_demonstrated: episodes, the last of the group, that the oracle plays; not together with hints.
+            hints: texts of the hints, one for each episode that gets some; by default they are written as it is played.
             extend: called with the success rate of the complete group; returns how many episodes more are played.
             branch: called with the episodes so far and how many are left to play; returns the starts of some of them,
                 and is called again when these are done. By default all begin at the start of the task, at once.
@@ -148,7 +148,8 @@ class GroupPlayer:
         quorum = self._quorum
         if num_episodes is not None:
             quorum = quorum.resized(num_episodes - self._config.group_size, self._config.group_size)
-        helped = [Start(num_hints=num_hints)] * num_hinted + [Start(demonstrates=True)] * num_demonstrated
+        hinted = [Start(num_hints=num_hints, hint=text) for text in hints or [""] * num_hinted]
+        helped = hinted + [Start(demonstrates=True)] * num_demonstrated
         starts = [START] * (quorum.num_started - len(helped)) + helped
         members = self._members(request, 0, starts)
         group = await self._play_members(request, members, quorum)
@@ -219,17 +220,14 @@ class GroupPlayer:
         return replace(start, turn=found.turn, advice=found.advice), found.num_tokens
 
     def _members(
-        self,
-        request: RolloutRequest,
-        first: int,
-        starts: Sequence[Start],
-        copied: Sequence[Branch | None] = (),
+        self, request: RolloutRequest, first: int, starts: Sequence[Start], copied: Sequence[Branch | None] = ()
     ) -> list[_Member]:
         """Return the members from index ``first``. Members with known branches can be branched from."""
         members = []
         for at, start in enumerate(starts):
             seed = derive_seed(self._seed, request.ordinal, first + at)
-            own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints, advice=start.advice)
+            own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints)
+            own = replace(own, hint=start.hint, advice=start.advice)
             if start.demonstrates:
                 assert self._demonstrator is not None, "a player of groups with demonstrations needs a demonstrator"
                 own = replace(own, make_agent=self._demonstrator)

@@ -221,6 +221,8 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
         agent.show(Message("assistant", request.advice))
     elif num_turns - request.num_copied >= request.num_hints or request.write_feedback is not None:
         return
+    elif request.hint:
+        agent.show(Message("assistant", request.hint))
     elif request.write_hint is not None:
         if hint := await request.write_hint(env.tools, so_far.observation, [turn for turn, _ in so_far.turns]):
             agent.show(Message("assistant", hint))

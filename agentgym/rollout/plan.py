@@ -24,6 +24,7 @@ from agentgym.rollout.replay import Place, Replayed, SuccessStore, Swap, choose_
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
+from agentgym.rollout.strategies.rubric import RubricOptions, checklists
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 
@@ -81,6 +82,7 @@ class EnvPlanner:
         seed: random numbers of a step derive from (seed, step).
         probed: a visit of each task from before the run, none if there were no such visits.
         pool: successes from before the run by task, which can be replayed.
+        criteria: lines of the checklist that guidance shows.
         at: returns the strategies and the group size of a step, which differ in scheduled numbers alone; by default
             they are the same at every step.
     """
@@ -94,9 +96,10 @@ class EnvPlanner:
         probed: Sequence[Visit] = (),
         *,
         pool: Mapping[int, Sequence[Place]] | None = None,
+        criteria: Sequence[str] = (),
         at: Callable[[int], tuple[StrategyConfig, int]] | None = None,
     ) -> None:
-        self._config, self._seed = config, seed
+        self._config, self._seed, self._criteria = config, seed, criteria
         self._at = at or (lambda step: (config, group_size))
         self._baseline = (-1, 0.0)
         """A step, and the median success of groups before it."""
@@ -128,7 +131,7 @@ class EnvPlanner:
         source = config.task_source
         tasks: list[int] = source.call(**source.arguments(values, config.tasks))
         return [
-            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size))
+            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size, step))
             for task, size in zip(tasks, self._sizes(config, tasks, group_size), strict=True)
         ]
 
@@ -243,10 +246,18 @@ class EnvPlanner:
         most: int | None = rule.call(**rule.arguments(values, config.horizon))
         return most
 
-    def _help(self, config: StrategyConfig, task: int, size: int) -> tuple[int, int, int]:
+    def checklists(self, ordinal: int, num_episodes: int, step: int) -> list[str]:
+        """Return the checklists of a group, one for each episode that sees one."""
+        options, rng = self._at(step)[0].guidance, np.random.default_rng([self._seed, ordinal])
+        if not isinstance(options, RubricOptions):
+            return []
+        return checklists(self._criteria, num_episodes, step, options, rng)
+
+    def _help(self, config: StrategyConfig, task: int, size: int, step: int) -> tuple[int, int, int]:
         """Return the numbers of episodes with hints, of their turns with a hint, and of demonstrations."""
         rule = config.guidance_rule
-        values = {"rate": self.history.rate(task), "group_size": size}
+        rate = self.history.rate(task)
+        values = {"rate": rate, "group_size": size, "step": step, "criteria": self._criteria}
         num_helped, num_hints = rule.call(**rule.arguments(values, config.guidance))
         return (0, 0, int(num_helped)) if config.demonstrates else (int(num_helped), int(num_hints), 0)
 

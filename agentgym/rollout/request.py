@@ -77,6 +77,8 @@ class RolloutRequest:
     """Number of turns, from the first own one, whose prompts end with a hint."""
     write_hint: WriteHint | None = None
     """Writer of hints; None for the oracle's next action. Its failures must not raise: the turn goes without a hint."""
+    hint: str = ""
+    """Text of the hints, the same for every turn; empty to ask ``write_hint`` or the oracle."""
     write_feedback: WriteHint | None = None
     """Writer of comments on turns that earned nothing, in place of hints: on the first ``num_hints`` of them."""
     advice: str = ""

@@ -29,7 +29,7 @@ from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.config.schedules import check_schedules
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.judges.config import JudgeConfig
+from agentgym.trainers.judges.config import RUBRIC, JudgeConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.ray.config import ClusterConfig
 
@@ -359,6 +359,11 @@ class TrainConfig:
                 "judge.grades=all_faults marks wrong turns, which nothing reads: set credit.estimator=capo, or add the "
                 "modulator right_prefix"
             )
+        if self.strategy.shows_rubric and not self.criteria:
+            raise ConfigError(
+                "strategy.guidance=rubric has no criteria to show: set its text, one criterion per line, or a judge's "
+                "judge.rubric"
+            )
         if self.strategy.demonstrates and self.loss.mode == "bypass":
             raise ConfigError(
                 "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
@@ -434,7 +439,7 @@ class TrainConfig:
         check_context(self.context)
         if self.cluster.address:
             raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
-        if self.strategy.branches or self.strategy.needs_oracle or self.strategy.teaches:
+        if self.strategy.branches or self.strategy.needs_oracle or self.strategy.teaches or self.strategy.shows_rubric:
             raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
         if self.strategy.prunes:
             raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
@@ -496,6 +501,13 @@ class TrainConfig:
                 "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
                 "set zero_variance_filter=off"
             )
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """Lines of the checklist that ``strategy.guidance=rubric`` shows: its own, or those of the judge's rubric."""
+        given = self.judge.rubric if self.judge.is_on and self.judge.rubric != RUBRIC else ""
+        text = getattr(self.strategy.guidance, "text", "") or given
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
 
     @property
     def needs_no_second_model(self) -> bool:

@@ -92,6 +92,7 @@ class Rollouts:
                 seed,
                 env.probed,
                 pool=env.pool_of_successes,
+                criteria=env.config.criteria,
                 at=partial(planning_at, env),
             )
             for env in run.envs
@@ -157,6 +158,7 @@ class Rollouts:
             num_hinted=plan.num_hinted,
             num_hints=plan.num_hints,
             num_demonstrated=plan.num_demonstrated,
+            hints=env.checklists(ordinal, plan.num_episodes, step),
             extend=env.extend(step),
             branch=env.branch(ordinal, step),
             prune=env.prune(plan.task, step),

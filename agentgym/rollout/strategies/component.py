@@ -27,7 +27,7 @@ BRANCHINGS = Registry[Component](
     "branching", "agentgym.rollout.strategies", ("played", "num_seen", "num_left", "group_size", "rng")
 )
 PRUNINGS = Registry[Component]("pruning", "agentgym.rollout.strategies", ("ended", "running", "rate", "group_size"))
-GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size"))
+GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size", "step", "criteria"))
 REPLAYS = Registry[Component](
     "replay",
     "agentgym.rollout.strategies",
@@ -98,7 +98,8 @@ def pruning(name: str, **facts: object) -> Callable[[F], F]:
 def guidance(name: str, **facts: object) -> Callable[[F], F]:
     """Register guidance, which returns ``(episodes with help, turns with a hint in each)`` of a group.
 
-    It may take ``rate`` (success rate of the task without hints so far, None if unknown), ``group_size`` and options.
+    It may take ``rate`` (success rate of the task without hints so far, None if unknown), ``group_size``, ``step``,
+    ``criteria`` (lines of the checklist, see ``rubric``) and options.
     """
     return _decorator("guidance", name, facts)
 

@@ -27,6 +27,7 @@ from agentgym.rollout.strategies.defaults import (
 )
 from agentgym.rollout.strategies.demonstration import DemonstrationOptions
 from agentgym.rollout.strategies.feedback import FeedbackOptions
+from agentgym.rollout.strategies.rubric import RubricOptions
 from agentgym.rollout.strategies.teacher import TeacherOptions
 
 
@@ -145,6 +146,11 @@ class StrategyConfig:
         return isinstance(self.guidance, TeacherOptions)
 
     @property
+    def shows_rubric(self) -> bool:
+        """True if members of a group see a checklist."""
+        return isinstance(self.guidance, RubricOptions)
+
+    @property
     def gives_feedback(self) -> bool:
         """True if a teacher comments on turns that earned nothing."""
         return isinstance(self.guidance, FeedbackOptions)
@@ -167,7 +173,8 @@ class StrategyConfig:
     @property
     def needs_oracle(self) -> bool:
         """True if episodes get hints or demonstrations from the environment's oracle."""
-        return (self.guides and not self.teaches) or bool(getattr(self.branching, "num_hints", 0))
+        of_oracle = self.guides and not (self.teaches or self.shows_rubric)
+        return of_oracle or bool(getattr(self.branching, "num_hints", 0))
 
     @property
     def reflects(self) -> bool:
@@ -187,7 +194,7 @@ class StrategyConfig:
     @property
     def off_policy(self) -> str:
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
-        hints = self.needs_oracle or self.reflects or self.teaches
+        hints = self.needs_oracle or self.reflects or self.teaches or self.shows_rubric
         helps = hints and not self.demonstrates and not self.gives_feedback
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 

@@ -48,9 +48,9 @@ def test_commands_without_a_model_import_no_torch(arguments: tuple[str, ...]) ->
 
 
 def test_a_dry_run_imports_little() -> None:
-    """A module takes about 1.2 ms of a processor: with 730 of them all is said within a second."""
+    """A module takes about 1.2 ms of a processor: with 760 of them all is said within a second."""
     modules = imported("train", "household-smoke", "--dry-run")
-    assert len(modules) < 730
+    assert len(modules) < 760
     assert "agentgym.trainers.planning.dry_run" in modules
     for unused in ("agentgym.render.chat", "agentgym.trainers.run", "agentgym.trainers.models.gguf", "unittest"):
         assert unused not in modules

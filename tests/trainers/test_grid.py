@@ -29,6 +29,10 @@ from agentgym.trainers.recipes import load_recipe
 ENV_FILE = TESTKIT / "clue_env.py"
 NUM_STEPS = 5
 NEEDS = {"igpo": ['credit.shapers=[{"kind": "information_gain"}]']}
+OF_LOSS = {
+    "rl_plus": ['strategy.guidance={"kind": "demonstration"}'],
+    "refuel": ['strategy.branching={"kind": "pairs"}', "loss.corrections=[]"],
+}
 PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae", "poad")
 """Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""
 
@@ -63,8 +67,7 @@ def why_refused(estimator: str, loss: str) -> str | None:
 
 def needs(estimator: str, loss: str) -> list[str]:
     """Return what a pair reads beside its names."""
-    shown = ['strategy.guidance={"kind": "demonstration"}'] if loss == "rl_plus" else []
-    return [*NEEDS.get(estimator, []), *shown]
+    return [*NEEDS.get(estimator, []), *OF_LOSS.get(loss, [])]
 
 
 def trained_pairs() -> list[tuple[str, str]]:

@@ -196,7 +196,8 @@ class TrainConfig:
     """Shares of the environments of ``envs`` in a step's groups."""
     seed: int = 0
     num_threads: Count = 1
-    """Number of threads that torch computes with. On busy cores two threads are many times slower than one."""
+    """Number of threads that torch computes with. Set as many as there are idle cores. The command line makes waiting
+    threads sleep (``OMP_WAIT_POLICY=passive``); where they spin, two on busy cores are many times slower than one."""
     model: ModelConfig = ModelConfig()
     sft: SftConfig = SftConfig()
     num_steps: Natural = 100

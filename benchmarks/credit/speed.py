@@ -68,6 +68,7 @@ def full_table(num_turns: int, num_trajectories: int) -> TurnTable:
         is_void=np.zeros(len(table), dtype=bool),
         is_patched=rng.random(len(table)) < 0.1,
         action=rng.integers(30, size=len(table)),
+        is_faulty=rng.random(len(table)) < 0.1,
         num_calls=np.ones(len(table), dtype=np.int64),
         group_keys=keys,
         answer_logprobs=logprobs,

@@ -383,6 +383,7 @@ def test_arguments_of_trl_that_cannot_be_served_are_refused(
     [
         (CreditConfig(estimator="turn_gae"), "does not make: value"),
         (CreditConfig(estimator="token_gae", options=TokenGaeOptions()), "token_value"),
+        (CreditConfig(estimator="capo"), "needs a judge that marks wrong turns"),
     ],
 )
 def test_credit_without_its_data_is_refused(credit: CreditConfig, message: str, tmp_path: Path) -> None:

@@ -88,6 +88,11 @@ def check_args(args: GrpoArguments, settings: CreditSettings) -> None:
             f"advantage that is constant on its sequence (composition rule 5), and {settings.credit.estimator} gives "
             f"one per {settings.credit.granularity}"
         )
+    if "is_faulty" in settings.credit.columns():
+        raise ConfigError(
+            "credit by capo and right_prefix needs a judge that marks wrong turns, and TRL's trainer has none; "
+            "agentgym's own trainer has one (judge.grades)"
+        )
     if args.world_size > 1:
         raise ConfigError(
             f"CreditGRPOTrainer runs in one process, and {args.world_size} were started; agentgym's own trainer is the "

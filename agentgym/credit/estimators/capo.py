@@ -46,7 +46,7 @@ def capo(table: TurnTable, options: CapoOptions = CapoOptions(), *, norm: str = 
 
     ``S_i`` is the trajectory's undiscounted return. Mean and standard deviation are those of ``R_t`` over all sampled
     tokens of the group. A turn without tokens counts as one. In a group of failures wrong turns get a negative
-    advantage and right ones a positive one.
+    advantage and right ones a positive one. Where no turn is marked, this is GRPO with statistics of tokens.
 
     Args:
         table: the turns of the batch.

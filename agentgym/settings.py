@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError
@@ -79,7 +80,13 @@ def _ranges(kind: Callable[..., object]) -> dict[str, Range]:
         hints = get_type_hints(kind, include_extras=True)
     except NameError:  # annotations that name types imported under TYPE_CHECKING only
         return {}
-    marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
+    # of "Count | None", too
+    marks = (
+        (name, mark)
+        for name, hint in hints.items()
+        for part in (hint, *(get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else ()))
+        for mark in getattr(part, "__metadata__", ())
+    )
     return {name: mark for name, mark in marks if isinstance(mark, Range)}
 
 

@@ -311,6 +311,7 @@ def test_an_unreachable_judge_is_refused_before_work_begins(serve: Any, tmp_path
         ({"weight": 0.0}, "must not be 0"),
         ({"max_chars": 10}, "max_chars"),
         ({"model": "openai:http://x/v1?tools=text"}, "takes no tools"),
+        ({"model": "", "grades": "turns"}, "judge.grades=turns does nothing without a judge"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], match: str) -> None:

@@ -77,6 +77,10 @@ class JudgeConfig:
 
     def __post_init__(self) -> None:
         if not self.model:
+            if self.grades != "episodes":
+                raise ConfigError(
+                    f"judge.grades={self.grades} does nothing without a judge: set judge.model=openai:URL?model=NAME"
+                )
             return
         if not self.model.startswith(ENDPOINT):
             raise ConfigError(f"judge.model must be an endpoint, openai:URL?model=NAME, got {self.model!r}")

@@ -264,13 +264,16 @@ def test_what_ranks_on_a_cluster_cannot_do_is_said(
 
 def test_a_job_on_two_machines_is_killed_and_resumed(without_ray: Path, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp_cors", reason="jobs need Ray's dashboard: pip install 'ray[default]'")
+    from ray._private.utils import write_ray_address
+
     run_dir, port = tmp_path / "run", free_port()
     ranks = {"num_trainer_ranks": 2, "rank_placement": "spread", "num_env_workers": 1, "start_timeout_s": 600}
     cluster = [f"cluster.{name}={value}" for name, value in {"address": "auto", **ranks}.items()]
     settings = [*SMALL, f"env.kwargs.orders={tmp_path}", "checkpoint_every=1", *cluster]
     give(tmp_path, "wait-killed", 1)
     give(tmp_path, "wait-stopped", 2)
-    with two_nodes(ROOM, include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=port):
+    with two_nodes(ROOM, include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=port) as (nodes, _):
+        write_ray_address(nodes.address)  # or else a job joins any cluster of which it finds a process
         jobs = Jobs(f"http://127.0.0.1:{port}")
         jobs.submit("first", "tiny", *settings, "--run-dir", str(run_dir))
         until((tmp_path / "done-wait-killed").exists)
@@ -283,6 +286,7 @@ def test_a_job_on_two_machines_is_killed_and_resumed(without_ray: Path, tmp_path
         assert "restart 1 of 3 from the last checkpoint" in said
         assert f"interrupted; to go on: agentgym train --resume {run_dir}" in said
         (tmp_path / "stopped").touch()
+        write_ray_address(nodes.address)
         jobs.submit("second", "--resume", str(run_dir))
         until(lambda: jobs.status("second") == "SUCCEEDED")
         assert "resumed after rl step 2" in jobs.ask("logs", "second")

@@ -1,11 +1,13 @@
-"""Small models for the trainer's tests."""
+"""Small models and fake servers for the trainer's tests."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from testkit.fake_openai import FakeOpenAI, Play
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 
@@ -25,3 +27,17 @@ def small_model() -> Any:
         initializer_range=0.2,
     )
     return Qwen3ForCausalLM(config)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Play], FakeOpenAI]]:
+    """A function that starts a fake server of an OpenAI-compatible endpoint; all end with the test."""
+    servers: list[FakeOpenAI] = []
+
+    def start(play: Play) -> FakeOpenAI:
+        servers.append(FakeOpenAI(play))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()

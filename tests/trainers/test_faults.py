@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,21 +25,7 @@ from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.loop import train
 from agentgym.types import Message, Status, Trajectory, TrajectoryGroup
 
-Play = Callable[[dict[str, Any]], Any]
 FAULTY = "judge.grades=faults"
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Play], FakeOpenAI]]:
-    servers: list[FakeOpenAI] = []
-
-    def start(play: Play) -> FakeOpenAI:
-        servers.append(FakeOpenAI(play))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def finder(request: dict[str, Any]) -> Any:

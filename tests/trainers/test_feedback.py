@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,6 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.judges.teacher import question, read_hint
 from agentgym.trainers.loop import train
 from agentgym.types import Message, Trajectory, Turn
-
-Play = Callable[[dict[str, Any]], Any]
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Play], FakeOpenAI]]:
-    servers: list[FakeOpenAI] = []
-
-    def start(play: Play) -> FakeOpenAI:
-        servers.append(FakeOpenAI(play))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def settings(server: FakeOpenAI, *more: str) -> TrainConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from testkit.checkpoints import drop_checkpoint
 from testkit.counting_runs import config, weights
-from testkit.fake_openai import FakeOpenAI, completion
+from testkit.fake_openai import FakeOpenAI, Play, completion
 from testkit.made_groups import group, trajectory, turn
 
 from agentgym.credit.columns import outcome_of
@@ -27,21 +27,6 @@ from agentgym.trainers.judges.config import JudgeConfig
 from agentgym.trainers.judges.judge import Judge, ask_about_episodes, ask_about_turns, read_verdict
 from agentgym.trainers.loop import train
 from agentgym.types import Message, RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup
-
-Play = Callable[[dict[str, Any]], Any]
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Play], FakeOpenAI]]:
-    servers: list[FakeOpenAI] = []
-
-    def start(play: Play) -> FakeOpenAI:
-        servers.append(FakeOpenAI(play))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def verdict(scores: dict[str, float], reason: str = "so") -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from testkit.checkpoints import drop_checkpoint
 from testkit.counting_runs import config, weights
-from testkit.fake_openai import FakeOpenAI, completion
+from testkit.fake_openai import FakeOpenAI, Play, completion
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
@@ -24,21 +24,7 @@ from agentgym.trainers.judges.teacher import HintTeacher, question, read_hint
 from agentgym.trainers.loop import train
 from agentgym.types import Message, ToolSpec, Trajectory, Turn
 
-Play = Callable[[dict[str, Any]], Any]
 TOOL = ToolSpec("add", "Add a number.", {"type": "object", "properties": {}})
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Play], FakeOpenAI]]:
-    servers: list[FakeOpenAI] = []
-
-    def start(play: Play) -> FakeOpenAI:
-        servers.append(FakeOpenAI(play))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def hint(text: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from testkit.local_servers import QuietServer
 
 Reply = Any
 """The body of an answer, a status, or a pair of both; None: no answer until the server is closed."""
+Play = Callable[[dict[str, Any]], Reply]
+"""A function that answers a request."""
 
 
 class FakeOpenAI:
@@ -21,7 +23,7 @@ class FakeOpenAI:
     recorded.
     """
 
-    def __init__(self, play: Callable[[dict[str, Any]], Reply]) -> None:
+    def __init__(self, play: Play) -> None:
         self.play = play
         self.num_plain_tokens = 1
         """Number of prompt tokens that the server reports without tools."""

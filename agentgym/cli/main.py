@@ -99,7 +99,7 @@ def _root(
 def main() -> None:
     """Run the command line."""
     # Threads of torch that wait for each other sleep. By default they spin, and on busy cores keep away the one that is
-    # waited for: two threads were more than ten times slower than one. OpenMP reads this when torch is loaded.
+    # waited for: two threads were many times slower than one. OpenMP reads this when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     interrupt_on_ending_signals()
     app()

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from agentgym.credit.statistics import group_statistics, trajectories
+from agentgym.credit.statistics import group_sizes, trajectories
 from agentgym.credit.table import Ints, TurnTable
 
 
@@ -69,7 +69,7 @@ def shared_share(table: TurnTable) -> float:
     """
     if not len(table):
         return 0.0
-    return float((group_statistics(table.reward, table.anchor).count > 1).mean())
+    return float((group_sizes(table.anchor) > 1).mean())
 
 
 def start_states_agree(table: TurnTable) -> bool:
@@ -78,8 +78,8 @@ def start_states_agree(table: TurnTable) -> bool:
     Members of a group share their start state by construction, so False means that the state key is wrong.
     """
     first = trajectories(table).first
-    groups = group_statistics(table.reward[first], table.group[first]).count
-    anchors = group_statistics(table.reward[first], table.anchor[first]).count
+    groups = group_sizes(table.group[first])
+    anchors = group_sizes(table.anchor[first])
     in_company = groups > 1
     meets = np.zeros(int(table.group.max(initial=-1)) + 1, dtype=np.bool_)
     np.logical_or.at(meets, table.group[first], anchors > 1)

@@ -78,7 +78,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     advantage = _put(credited.advantage, kept)
     weight = _put(np.ones(len(batch)) if credited.loss_weight is None else credited.loss_weight, kept) * mask
     diagnostics |= _shares(table, advantage, weight)
-    tokens = None if table.num_tokens is None else np.repeat(kept, table.num_tokens)
+    tokens = None if table.num_tokens is None or kept.all() else np.repeat(kept, table.num_tokens)
     sizes = np.zeros(len(batch), dtype=np.int64) if credited.anchor_size is None else credited.anchor_size
     groups = np.full(len(batch), -1, dtype=np.int64) if credited.anchor_group is None else credited.anchor_group
     return CreditResult(
@@ -113,7 +113,7 @@ def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, fl
     if not len(table):
         return {}
     view = trajectories(table)
-    returns = group_statistics(per_trajectory(table, table.reward), view.group)
+    returns = group_statistics(per_trajectory(table, table.reward, view), view.group)
     group = dense(view.group)
     num_won = np.bincount(group, weights=outcomes(table) > 0)[group][view.of_row]
     has_advantage = np.abs(advantage) >= ZERO

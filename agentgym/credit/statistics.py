@@ -9,7 +9,6 @@ Shapes: N turns (rows of the table), I trajectories, M sampled tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -69,25 +68,48 @@ def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStati
     if peak > LARGE:  # mean and std scale with the values, so they can be computed on smaller ones
         of = group_statistics(value / peak, group, ddof=ddof)
         return GroupStatistics(of.mean * peak, of.std * peak, of.count)
-    codes = dense(group)
+    codes = lookup_codes(group)
     count = np.bincount(codes)
-    mean = np.bincount(codes, weights=value) / count
-    squared = np.bincount(codes, weights=(value - mean[codes]) ** 2)
+    mean = np.bincount(codes, weights=value) / np.maximum(count, 1)
+    of_row = mean[codes]
+    squared = np.bincount(codes, weights=(value - of_row) ** 2)
     std = np.sqrt(np.where(count > ddof, squared / np.maximum(count - ddof, 1), 0.0))
-    return GroupStatistics(mean[codes], std[codes], count[codes].astype(np.int64))
+    return GroupStatistics(of_row, std[codes], count[codes])
 
 
-def dense(group: Ints) -> Ints:
-    """Renumber groups as ``0 .. G - 1`` without gaps, in the order of their numbers, shape ``[N]``."""
+def group_sizes(group: Ints) -> Ints:
+    """Return the number of rows in each row's group, shape ``[N]``.
+
+    Example:
+        >>> group_sizes(np.array([7, 7, 2])).tolist()
+        [2, 2, 1]
+    """
+    codes = lookup_codes(group)
+    return np.bincount(codes)[codes] if len(codes) else codes
+
+
+def lookup_codes(group: Ints) -> Ints:
+    """Renumber groups from 0 in the order of their numbers, with gaps where that is cheaper, shape ``[N]``.
+
+    The largest number is at most about four times the number of rows, so a table by group is small.
+    """
     if not len(group):
         return group
     low, high = int(group.min()), int(group.max())
     # A lookup table is linear in the range of the numbers, sorting is O(N log N): take the table if the range is small.
     if high - low > 4 * len(group) + 1024:
-        return np.unique(group, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    is_there = np.zeros(high - low + 1, dtype=np.int64)
-    is_there[group - low] = 1
-    return (np.cumsum(is_there) - 1)[group - low]
+        return np.unique(group, return_inverse=True)[1].reshape(-1)
+    return group - low if low else group
+
+
+def dense(group: Ints) -> Ints:
+    """Renumber groups as ``0 .. G - 1`` without gaps, in the order of their numbers, shape ``[N]``."""
+    codes = lookup_codes(group)
+    if not len(codes):
+        return codes
+    is_there = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+    is_there[codes] = 1
+    return (np.cumsum(is_there) - 1)[codes]
 
 
 def zscore(value: Floats, group: Ints, *, ddof: int = 1, eps: float = 1e-6) -> Floats:
@@ -180,9 +202,12 @@ def trajectories(table: TurnTable) -> Trajectories:
     return Trajectories(first, first + num_turns - 1, np.cumsum(starts) - 1, table.group[first], num_turns)
 
 
-def per_trajectory(table: TurnTable, value: Floats | Ints) -> Floats:
-    """Sum a turn column ``[N]`` over each trajectory, shape ``[I]``, in the order of :func:`trajectories`."""
-    view = trajectories(table)
+def per_trajectory(table: TurnTable, value: Floats | Ints, view: Trajectories | None = None) -> Floats:
+    """Sum a turn column ``[N]`` over each trajectory, shape ``[I]``, in the order of :func:`trajectories`.
+
+    A caller that has the ``view`` of the table's trajectories may pass it.
+    """
+    view = trajectories(table) if view is None else view
     return np.bincount(view.of_row, weights=value, minlength=len(view.first)).astype(np.float64)
 
 
@@ -204,16 +229,17 @@ def suffix_sums(value: Floats, decay: Floats | float, is_last: np.ndarray) -> Fl
     if not len(result):
         return result
     ends = np.flatnonzero(is_last)
-    lengths = np.diff(np.concatenate([[-1], ends]))
-    distance = np.repeat(ends, lengths) - np.arange(len(result))
+    lengths = np.diff(ends, prepend=-1)
     # The recursion is sequential within a run but independent between runs. All rows at the same distance from the end
-    # of their runs are therefore computed at once, and the loop is as long as the longest run.
-    order = np.argsort(distance, kind="stable")
-    bounds = np.searchsorted(distance[order], np.arange(1, int(distance.max()) + 2))
-    factor = np.broadcast_to(np.asarray(decay, dtype=np.float64), result.shape)
-    for begin, end in pairwise(bounds.tolist()):
-        rows = order[begin:end]
-        result[rows] += factor[rows] * result[rows + 1]
+    # of their runs are therefore computed at once, and the loop is as long as the longest run. With the longest runs
+    # first, those that reach a distance are the first ones.
+    ends = ends[np.argsort(-lengths, kind="stable")]
+    num_reaching = len(ends) - np.cumsum(np.bincount(lengths))
+    is_constant = np.ndim(decay) == 0
+    for distance in range(1, int(lengths.max())):
+        rows = ends[: num_reaching[distance]] - distance
+        factor = decay if is_constant else decay[rows]  # type: ignore[index]
+        result[rows] += factor * result[rows + 1]
     return result
 
 
@@ -229,7 +255,8 @@ def returns_to_go(table: TurnTable, gamma: float) -> Floats:
 
 def trajectory_returns(table: TurnTable) -> Floats:
     """Return the undiscounted return of each turn's trajectory, shape ``[N]``."""
-    return per_trajectory(table, table.reward)[trajectories(table).of_row]
+    view = trajectories(table)
+    return per_trajectory(table, table.reward, view)[view.of_row]
 
 
 def token_rows(table: TurnTable) -> Ints:

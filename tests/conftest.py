@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from testkit import TESTKIT
+
+ROOT = Path(__file__).parents[1]
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
@@ -47,3 +49,18 @@ def warm_commands(warm_python: str, tmp_path_factory: pytest.TempPathFactory) ->
         (folder / name).write_text(f"#!/bin/sh\n{client} {arguments}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm_run(warm_commands: Path) -> Callable[..., str]:
+    """Runs a script with arguments in :func:`warm_python`, and the scripts that it starts; returns what it prints."""
+    python = str(warm_commands / "python")
+
+    def run(script: Path | str, *arguments: object, cwd: Path = ROOT) -> str:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "WARM_PYTHON": python}
+        command = [python, str(ROOT / script), *map(str, arguments)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=cwd)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+    return run

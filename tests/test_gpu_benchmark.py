@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -18,12 +17,12 @@ SCRIPT = FOLDER / "engine.py"
 
 
 @pytest.mark.slow
-def test_it_measures_all_its_parts(tmp_path: Path) -> None:
+def test_it_measures_all_its_parts(warm_run: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "engine.json"
     small = ["--device", "cpu", "--shapes", "tiny", "--batch", "1", "3", "--new-tokens", "8", "--copy-mb", "8"]
     overrides = ["num_steps=2", "engine.decode=fixed", "engine.dtype=bfloat16"]
     run = ["--recipe", "household-smoke", "--out", str(out), "--overrides", *overrides]
-    subprocess.run([sys.executable, str(SCRIPT), *small, *run], check=True, cwd=SCRIPT.parents[2])
+    warm_run(SCRIPT, *small, *run)
     result = json.loads(out.read_text())
     assert [(row["shape"], row["batch"]) for row in result["engine"]] == [("tiny", 1), ("tiny", 3)]
     assert all(row[name] > 0 for row in result["engine"] for name in ("fixed", "ragged", "bandwidth_limit"))
@@ -33,10 +32,9 @@ def test_it_measures_all_its_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_training_is_measured_in_all_its_ways(tmp_path: Path) -> None:
+def test_training_is_measured_in_all_its_ways(warm_run: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "train.json"
-    command = [sys.executable, str(FOLDER / "train.py"), "--smoke", "--out", str(out)]
-    subprocess.run(command, check=True, cwd=FOLDER.parents[1])
+    warm_run(FOLDER / "train.py", "--smoke", "--out", out)
     result = json.loads(out.read_text())
     arms = {(row["weights"], row["layout"], row["precision"]) for row in result["steps"]}
     assert len(arms) == len(result["steps"]) == 8
@@ -68,13 +66,11 @@ def test_its_count_of_operations_is_that_of_torch(training: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_every_check_passes_on_a_cpu(tmp_path: Path) -> None:
+def test_every_check_passes_on_a_cpu(warm_run: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "check.json"
-    command = [sys.executable, str(FOLDER / "check.py"), "--device", "cpu", "--out", str(out)]
-    done = subprocess.run(command, check=False, cwd=FOLDER.parents[1], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = warm_run(FOLDER / "check.py", "--device", "cpu", "--out", out)
     rows = json.loads(out.read_text())["rows"]
     assert len(rows) == 8 + 3 + 2 + 1 + 1 + 3 + 2 + 1 + 6 + 3 + 1 + 1 and all(row["passed"] for row in rows)
     without = [row["name"] for row in rows if row["is_skipped"]]
     assert without == ["weights by IPC and NCCL", "SmolLM2, ten steps: success before less after"]
-    assert done.stdout.count("PASS") == len(rows) - 2 and done.stdout.count("SKIP") == 2
+    assert said.count("PASS") == len(rows) - 2 and said.count("SKIP") == 2

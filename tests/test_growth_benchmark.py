@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -31,20 +31,9 @@ def test_the_exponent_is_that_of_the_upper_half(power: float) -> None:
 
 
 @pytest.mark.slow
-def test_all_curves_are_measured_at_a_tiny_size(tmp_path: Path) -> None:
+def test_all_curves_are_measured_at_a_tiny_size(warm_run: Callable[..., str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    command = [
-        sys.executable,
-        str(SCRIPT),
-        "--tiny",
-        "--rounds",
-        "1",
-        "--steps",
-        "1",
-        "--output",
-        str(tmp_path / "out"),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    warm_run(SCRIPT, "--tiny", "--rounds", "1", "--steps", "1", "--output", tmp_path / "out")
     curves = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["curves"]
     assert len(curves) == 9
     # of ranks a difference of two runs is measured, which a busy machine may make negative

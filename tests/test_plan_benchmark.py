@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -58,10 +58,9 @@ def test_what_a_rank_holds_is_what_the_plan_says() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_of_more_holds_less_and_sends_what_arithmetic_says(tmp_path: Path) -> None:
+def test_a_rank_of_more_holds_less_and_sends_what_arithmetic_says(warm_run: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "ranks.json"
-    command = [sys.executable, str(FOLDER / "ranks.py"), "--ranks", "1", "2", "8", "--shape", "tiny"]
-    subprocess.run([*command, "--out", str(out)], check=True, cwd=FOLDER.parents[1])
+    warm_run(FOLDER / "ranks.py", "--ranks", "1", "2", "8", "--shape", "tiny", "--out", out)
     alone, *others = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert alone["travelled_bytes"] == 0
     held = [alone["peak_bytes"], *(row["peak_bytes"] for row in others)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.slow
-def test_the_load_is_measured(tmp_path: Path) -> None:
-    script = [sys.executable, "benchmarks/server/load.py", "--output", str(tmp_path / "load")]
-    command = [*script, "--sessions", "6", "--steps", "3", "--abandoned", "5"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_the_load_is_measured(warm_run: Callable[..., str], tmp_path: Path) -> None:
+    small = ["--sessions", "6", "--steps", "3", "--abandoned", "5"]
+    warm_run("benchmarks/server/load.py", "--output", tmp_path / "load", *small)
     found = json.loads((tmp_path / "load.json").read_text(encoding="utf-8"))
     assert found["steps"] == 18 and found["steps_per_s"] > 0 and found["reaped_within_s"] > 0
     assert "| steps_per_s |" in (tmp_path / "load.md").read_text(encoding="utf-8")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,10 @@ CHANGES = ["num_steps=1", "sft.num_demos=16", "eval.num_episodes=2", "groups_per
 
 
 @pytest.mark.slow
-def test_runs_are_measured_once_and_tabulated(tmp_path: Path) -> None:
+def test_runs_are_measured_once_and_tabulated(warm_run: Callable[..., str], tmp_path: Path) -> None:
     def measure(*seeds: str) -> list[dict[str, object]]:
-        script = [sys.executable, "benchmarks/smollm2/learning.py", "--recipe", "household-smoke", "--arms", "gigpo"]
-        command = [*script, "--output", str(tmp_path / "learning"), "--seeds", *seeds, "--", *CHANGES]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        arms = ["--recipe", "household-smoke", "--arms", "gigpo", "--seeds", *seeds]
+        warm_run("benchmarks/smollm2/learning.py", *arms, "--output", tmp_path / "learning", "--", *CHANGES)
         rows: list[dict[str, object]] = json.loads((tmp_path / "learning.json").read_text(encoding="utf-8"))
         return rows
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,8 @@ import pytest
 from agentgym.trainers.models.sources import cached_model
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "table"
+OF_PROCESSES = ("start", "household")
+"""Scripts that measure the processor time of processes that they start, so these must be new ones."""
 NEEDS = {
     "docker": pytest.mark.docker,
     "browser": pytest.mark.gui,
@@ -42,9 +45,12 @@ TABLE = SPEED_TABLE.read_table()
         for name, script in TABLE["script"].items()
     ],
 )
-def test_a_script_gives_the_figures_of_its_rows(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(FOLDER / "measure.py"), "--tiny", "--scripts", name]
-    subprocess.run([*command, "--output", str(tmp_path / "table")], check=True)
+def test_a_script_gives_the_figures_of_its_rows(name: str, tmp_path: Path, warm_run: Callable[..., str]) -> None:
+    words = [FOLDER / "measure.py", "--tiny", "--scripts", name, "--output", tmp_path / "table"]
+    if name in OF_PROCESSES:
+        subprocess.run([sys.executable, *map(str, words)], check=True)
+    else:
+        warm_run(*words)
     figures = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
     assert set(figures) == {row["job"] for row in TABLE["row"] if row["script"] == name}
     # a policy that has hardly been trained may have no success

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,10 @@ TINY = (
 
 
 @pytest.mark.slow
-def test_two_arms_are_compared_at_equal_tokens(tmp_path: Path) -> None:
+def test_two_arms_are_compared_at_equal_tokens(warm_run: Callable[..., str], tmp_path: Path) -> None:
     def compare(*arms: str) -> list[dict[str, object]]:
-        command = [
-            sys.executable, "benchmarks/strategies/compare.py", "--arms", *arms, "--seeds", "0", "--steps", "2",
-            "--every", "1", "--episodes", "4", "--output", str(tmp_path / "out"), "--", *TINY,
-        ]  # fmt: skip
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
+        sizes = ["--seeds", "0", "--steps", "2", "--every", "1", "--episodes", "4", "--output", tmp_path / "out"]
+        warm_run("benchmarks/strategies/compare.py", "--arms", *arms, *sizes, "--", *TINY)
         runs: list[dict[str, object]] = json.loads((tmp_path / "out.json").read_text())
         return runs
 

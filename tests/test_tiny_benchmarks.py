@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.loop import train
+from agentgym.trainers.recipes import load_recipe
+
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 
 
-def run(script: str, *words: object) -> str:
-    """Run a benchmark on one thread and return what it prints."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(BENCHMARKS / script), *map(str, words)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+Run = Callable[..., str]
+"""Runs a script under benchmarks/ (the fixture ``run``)."""
+
+
+@pytest.fixture
+def run(warm_run: Run) -> Run:
+    return lambda script, *words: warm_run(BENCHMARKS / script, *words)
 
 
 def read(path: Path) -> Any:
@@ -29,7 +31,7 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_scoring_of_answers(tmp_path: Path) -> None:
+def test_scoring_of_answers(run: Run, tmp_path: Path) -> None:
     run("credit/scoring.py", "--rounds", "1", "--turns", "2", "--output", tmp_path / "out.json")
     for sizes in read(tmp_path / "out.json")["results"].values():
         (measured,) = sizes.values()
@@ -37,7 +39,7 @@ def test_scoring_of_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_speed_of_the_household(tmp_path: Path) -> None:
+def test_speed_of_the_household(run: Run, tmp_path: Path) -> None:
     run("household_speed/bench.py", "--tasks", "4", "--rounds", "1", "--output", tmp_path / "out.json")
     found = read(tmp_path / "out.json")
     assert found["household"]["steps_per_s"] > found["household_large"]["steps_per_s"] / 100 > 0
@@ -45,7 +47,7 @@ def test_speed_of_the_household(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_speed_of_the_shop(tmp_path: Path) -> None:
+def test_speed_of_the_shop(run: Run, tmp_path: Path) -> None:
     run("webshop_speed/bench.py", "--num-products", "100", "--tasks", "4", "--output", tmp_path / "out.json")
     found = read(tmp_path / "out.json")
     assert found["making"][0]["memory_mb"] >= 0
@@ -53,7 +55,7 @@ def test_speed_of_the_shop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_table_of_environments(tmp_path: Path) -> None:
+def test_table_of_environments(run: Run, tmp_path: Path) -> None:
     sizes = ["--tasks", "2", "--group-size", "2", "--min-cpu-s", "0.01"]
     outputs = ["--out", tmp_path / "out.json", "--markdown", tmp_path / "out.md"]
     run("environments/table.py", "--suites", "household-valid", *sizes, *outputs)
@@ -61,7 +63,7 @@ def test_table_of_environments(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_estimators_side_by_side(tmp_path: Path) -> None:
+def test_estimators_side_by_side(run: Run, tmp_path: Path) -> None:
     small = ["--recipe", "household-smoke", "--seeds", "0", "--estimators", "grpo", "gigpo"]
     folders = ["--runs", tmp_path / "runs", "--out", tmp_path]
     run("household/compare.py", *small, *folders, "num_steps=1", "sft.num_demos=32", "eval.num_episodes=4")
@@ -70,7 +72,7 @@ def test_estimators_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kuhn_poker_by_self_play(tmp_path: Path) -> None:
+def test_kuhn_poker_by_self_play(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     folders = ["--seeds", "0", "--every", "1", "--average-from", "1", "--runs", tmp_path / "runs", "--out", tmp_path]
     run(
@@ -87,9 +89,8 @@ def test_kuhn_poker_by_self_play(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_schedules_beside_each_other_and_simulated(tmp_path: Path) -> None:
-    start = [sys.executable, "-m", "agentgym", "train", "household-smoke", "num_steps=0", "sft.num_demos=32"]
-    subprocess.run([*start, "--run-dir", str(tmp_path / "start")], check=True, capture_output=True, cwd=ROOT)
+def test_schedules_beside_each_other_and_simulated(run: Run, tmp_path: Path) -> None:
+    train(apply_overrides(load_recipe("household-smoke"), ["num_steps=0", "sft.num_demos=32"]), tmp_path / "start")
     shared = ["--seeds", "0", "--runs", tmp_path / "runs", "--out", tmp_path]
     sizes = ["--steps", "2", "--lock-step-steps", "2", "--groups-per-step", "1", "--group-size", "2"]
     model = ["--start", tmp_path / "start" / "model", "--eval-episodes", "0", "--median-s", "0.001"]
@@ -100,7 +101,7 @@ def test_schedules_beside_each_other_and_simulated(tmp_path: Path) -> None:
     assert read(tmp_path / "simulated.json")
 
 
-def test_recall_of_retrievers(tmp_path: Path) -> None:
+def test_recall_of_retrievers(run: Run, tmp_path: Path) -> None:
     titles = [f"Title {number}" for number in range(8)]
     texts = ["the capital of a country", "a river in the north", "an old bridge", "a painter of ships"]
     pages = {title: [f"{title} is about {texts[number % 4]}."] for number, title in enumerate(titles)}
@@ -114,15 +115,53 @@ def test_recall_of_retrievers(tmp_path: Path) -> None:
     assert '"recall_at_5": 1.0' in (tmp_path / "recall.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+def test_credit_side_by_side(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    worlds = ["--worlds", "maze", "--arms", "grpo", "gigpo", "--seeds", "0", "--runs", tmp_path / "runs"]
+    tiny = ["sft.num_demos=32", "groups_per_step=1", "group.group_size=2", "eval.num_episodes=2"]
+    run("credit/compare.py", "run", *worlds, "--steps", "1", "--change", *tiny)
+    run("credit/compare.py", "report", *worlds, "--out", tmp_path, "--name", "tiny")
+    found = read(tmp_path / "tiny.json")["rows"]
+    assert [row["arm"] for row in found] == ["grpo", "gigpo"]
+    assert "| gigpo |" in (tmp_path / "tiny.md").read_text(encoding="utf-8")
+    assert "</svg>" in (tmp_path / "tiny-maze.svg").read_text(encoding="utf-8")
+
+
+def test_the_playing_process_of_the_plan(run: Run, tmp_path: Path) -> None:
+    run("plan/plan.py", "--measure", "--out", tmp_path)
+    found = read(tmp_path / "measured.json")
+    assert found["playing_cpu_s"] > 0 and found["num_turns"] > 12
+
+
+@pytest.mark.slow
+def test_compiled_layers(run: Run, tmp_path: Path) -> None:
+    tiny = ["--models", "0.7M", "--rounds", "1", "--backend", "aot_eager"]  # inductor's compiler takes half a minute
+    run("train_step/options.py", "compile", *tiny, "--output", tmp_path / "out.json")
+    (row,) = read(tmp_path / "out.json")["rows"]
+    assert row["eager_cpu_s"] > 0 and row["compiling_cpu_s"] > 0
+
+
 @pytest.mark.gui
-def test_speed_of_miniwob(tmp_path: Path) -> None:
+def test_learning_on_miniwob(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folders = ["--seeds", "0", "--runs", tmp_path / "runs", "--out", tmp_path]
+    tiny = ["num_steps=1", "sft.num_demos=16", "groups_per_step=1", "group.group_size=2", "eval.num_episodes=2"]
+    run("gui/miniwob_learning.py", "run", *tiny, *folders)
+    run("gui/miniwob_learning.py", "report", *folders)
+    assert read(tmp_path / "miniwob-learning.json")
+    assert "</svg>" in (tmp_path / "miniwob-learning.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.gui
+def test_speed_of_miniwob(run: Run, tmp_path: Path) -> None:
     sizes = ["--episodes", "6", "--relaunches", "6", "--parallel", "2", "--rounds", "1"]
     run("gui/miniwob_speed.py", *sizes, "--out", tmp_path / "speed.json")
     assert read(tmp_path / "speed.json")
 
 
 @pytest.mark.gui
-def test_policies_of_miniwob_and_their_replay(tmp_path: Path) -> None:
+def test_policies_of_miniwob_and_their_replay(run: Run, tmp_path: Path) -> None:
     run("gui/miniwob_solvers.py", "--tasks", "click-test", "--seeds", "2", "--out", tmp_path / "solvers.json")
     assert "click-test" in (tmp_path / "solvers.json").read_text(encoding="utf-8")
     run("gui/miniwob_replay.py", "--episodes", "2", "--envs", "1", "--out", tmp_path / "replay.json")

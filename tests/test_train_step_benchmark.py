@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ WAYS = ["pieces", "whole", "torch", "torch chunked", "torch chunked, sum"]
 
 
 @pytest.mark.slow
-def test_all_heads_are_measured_and_give_the_same_gradient(tmp_path: Path) -> None:
+def test_all_heads_are_measured_and_give_the_same_gradient(warm_run: Callable[..., str], tmp_path: Path) -> None:
     out = tmp_path / "head.json"
-    command = [sys.executable, str(FOLDER / "options.py"), "head", "--size", "tiny", "--rounds", "1"]
-    subprocess.run([*command, "--output", str(out)], check=True, cwd=FOLDER.parents[1])
+    warm_run(FOLDER / "options.py", "head", "--size", "tiny", "--rounds", "1", "--output", out)
     rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert [row["way"] for row in rows] == WAYS
     assert len({round(row["gradient_norm"], 2) for row in rows[:4]}) == 1, "the last weighs all tokens alike"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,18 +79,11 @@ def test_both_take_the_same_tasks_in_the_same_order(parts: Any) -> None:
 
 
 @pytest.mark.slow
-def test_all_arms_run(tmp_path: Path) -> None:
+def test_all_arms_run(warm_run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "results.json"
     small = ["--seeds", "1", "--steps", "2", "--groups", "1", "--demos", "24", "--eval-episodes", "4"]
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "bench.py"), *small, "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=FOLDER.parents[1],
-        env={**os.environ, "TRL_EXPERIMENTAL_SILENCE": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    warm_run(FOLDER / "bench.py", *small, "--out", out)
     rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert [row["arm"] for row in rows] == ["TRL, environment_factory", "ours, grpo", "ours", "TRL, plain", "ours"]
     assert all(row["step_s_p50"] > 0 and row["sampled_tokens_per_s"] > 0 for row in rows)

@@ -136,21 +136,21 @@ def run_once(config: TrainConfig, run_dir: Path) -> None:
         train(config, run_dir, resume=(run_dir / "config.json").exists())
 
 
-def start_config(world: str, seed: int) -> TrainConfig:
+def start_config(world: str, seed: int, changes: Sequence[str]) -> TrainConfig:
     """Return the configuration of the warm start alone."""
-    return apply_overrides(load_recipe(RECIPE), [*WORLDS[world], f"seed={seed}", "num_steps=0"])
+    return apply_overrides(load_recipe(RECIPE), [*WORLDS[world], f"seed={seed}", "num_steps=0", *changes])
 
 
-def arm_config(world: str, arm: str, seed: int, num_steps: int, start: Path) -> TrainConfig:
+def arm_config(world: str, arm: str, seed: int, start: Path, changes: Sequence[str]) -> TrainConfig:
     """Return the configuration of RL alone, from the warm start's weights."""
     overrides = [
         *WORLDS[world],
         f"seed={seed}",
-        f"num_steps={num_steps}",
         f"env.num_train_tasks={NUM_TRAIN_TASKS}",
+        *ARMS[arm],
+        *changes,
         "sft.num_demos=0",
         f"model.path={json.dumps(str(start / 'model'))}",
-        *ARMS[arm],
     ]
     return apply_overrides(load_recipe(RECIPE), overrides)
 
@@ -160,9 +160,9 @@ def run(options: argparse.Namespace) -> None:
     for world in options.worlds:
         for seed in options.seeds:
             start = options.runs / world / f"start-{seed}"
-            run_once(start_config(world, seed), start)
+            run_once(start_config(world, seed, options.change), start)
             for arm in options.arms:
-                config = arm_config(world, arm, seed, options.steps, start)
+                config = arm_config(world, arm, seed, start, [f"num_steps={options.steps}", *options.change])
                 run_once(config, options.runs / world / f"{arm}-{seed}")
 
 
@@ -338,6 +338,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=[arm for arm in ARMS if arm != "igpo"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=80, help="RL steps of every arm")
+    parser.add_argument("--change", nargs="*", default=[], metavar="KEY=VALUE", help="of the recipe, in every run")
     parser.add_argument("--bin-steps", type=int, default=10, help="steps averaged into a point of the curve")
     parser.add_argument("--runs", type=Path, default=Path("runs/credit"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")

@@ -226,14 +226,18 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     """Measure, or plan."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true")
-    if parser.parse_args().measure:
-        (HERE / "measured.json").write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    parser.add_argument("--measure", action="store_true", help="measure the playing process instead")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the results")
+    options = parser.parse_args()
+    if options.measure:
+        (options.out / "measured.json").write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
         return
     rows = plan()
     inputs = {"measured": measured(), "device": asdict(Device()), "workload": asdict(Workload())}
-    (HERE / "plan.json").write_text(json.dumps({"inputs": inputs, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    (HERE / "plan.md").write_text(table(rows) + "\n", encoding="utf-8")
+    (options.out / "plan.json").write_text(
+        json.dumps({"inputs": inputs, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+    )
+    (options.out / "plan.md").write_text(table(rows) + "\n", encoding="utf-8")
     print(table(rows))
 
 

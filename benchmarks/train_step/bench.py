@@ -218,6 +218,7 @@ def main() -> None:
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="for speed")
+    parser.add_argument("--turns", nargs="+", type=int, default=[5, 10, 20], help="of an episode, for speed")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -230,9 +231,8 @@ def main() -> None:
         print(vocabulary_step(int(vocab_size), recompute == "recompute"))
         return
     if options.what == "speed":
-        rows = [
-            row for name, turns in MEASURED if name in options.models for row in measure(name, turns, options.rounds)
-        ]
+        wanted = [(name, turns) for name, turns in MEASURED if name in options.models and turns in options.turns]
+        rows = [row for name, turns in wanted for row in measure(name, turns, options.rounds)]
     else:
         rows = [
             {

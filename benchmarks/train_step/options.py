@@ -38,6 +38,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.losses import config as loss_config
 from agentgym.trainers.losses.vocabulary import head_logprobs
+from agentgym.trainers.models import compiled as compiled_layers
 from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.precision import use_fused_attention
 
@@ -148,16 +149,18 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="smollm2")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--backend", default=compiled_layers.BACKEND, help="of torch.compile")
     parser.add_argument("--only", default="", help="measure one way or model in this process")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    compiled_layers.BACKEND = options.backend
     if options.only:
         is_head = options.what == "head"
         made = head_row(options.only, options.size, options.rounds) if is_head else None
         print(json.dumps(made or compile_row(options.only, options.rounds)))
         return
-    common = ("--size", options.size, "--rounds", str(options.rounds))
+    common = ("--size", options.size, "--rounds", str(options.rounds), "--backend", options.backend)
     rows = []
     for name in HEADS if options.what == "head" else options.models:
         rows.append(in_a_process(options.what, "--only", name, *common))

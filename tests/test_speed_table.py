@@ -43,6 +43,7 @@ TABLE = SPEED_TABLE.read_table()
     [
         pytest.param(name, marks=[NEEDS[script["needs"]]] if "needs" in script else [])
         for name, script in TABLE["script"].items()
+        if name != "vs_trl"  # takes a minute; tests/test_vs_trl_benchmark.py reads its rows
     ],
 )
 def test_a_script_gives_the_figures_of_its_rows(name: str, tmp_path: Path, warm_run: Callable[..., str]) -> None:
@@ -70,6 +71,12 @@ def test_an_item_is_found_by_what_it_says() -> None:
     assert SPEED_TABLE.figure(result, ["rows", {"turns": 10}, "s"]) == 2.0
     with pytest.raises(LookupError, match="0 rows say"):
         SPEED_TABLE.figure(result, ["rows", {"turns": 7}, "s"])
+
+
+def test_a_row_may_be_the_quotient_of_two_figures() -> None:
+    row = {"job": "quotient", "read": ["slow"], "per": ["fast"]}
+    found = SPEED_TABLE.measured([row], [{"slow": 6.0, "fast": 2.0}, {"slow": 5.0, "fast": 2.0}], load=0.5)
+    assert (found["quotient"]["lowest"], found["quotient"]["highest"]) == (2.5, 3.0)
 
 
 def test_an_aim_is_reached_from_its_own_side() -> None:

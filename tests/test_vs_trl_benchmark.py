@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +79,12 @@ def test_both_take_the_same_tasks_in_the_same_order(parts: Any) -> None:
     assert all((tasks[row["task_index"]].id, row["task_split"]) == (row["task_id"], "train") for row in rows)
 
 
+def matching(result: Any, path: list[Any]) -> list[Any]:
+    """The figures of a result at a path of the speed table: a list, a description of its items, a name."""
+    rows, said, name = path
+    return [row[name] for row in result[rows] if all(row[key] == value for key, value in said.items())]
+
+
 @pytest.mark.slow
 def test_all_arms_run(warm_run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "results.json"
@@ -87,6 +94,10 @@ def test_all_arms_run(warm_run: Callable[..., str], tmp_path: Path, monkeypatch:
     rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert [row["arm"] for row in rows] == ["TRL, environment_factory", "ours, grpo", "ours", "TRL, plain", "ours"]
     assert all(row["step_s_p50"] > 0 and row["sampled_tokens_per_s"] > 0 for row in rows)
+    result = json.loads(out.read_text(encoding="utf-8"))
+    for row in tomllib.loads((FOLDER.parent / "table" / "rows.toml").read_text(encoding="utf-8"))["row"]:
+        if row["script"] == "vs_trl":
+            assert [len(matching(result, row[name])) for name in ("read", "per")] == [1, 1]
     assert all(row["steps"] == 2 and row["episodes"] == 16 for row in rows)
 
 

@@ -107,7 +107,12 @@ def main() -> None:
         "commit": commit.stdout.strip() or "unknown",
     }
     chosen.output.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine, "wall_s": walls, "files": [asdict(one) for one in files]}
+    result = {
+        "machine": machine,
+        "wall_s": walls,
+        "total_s": sum(walls.values()),
+        "files": [asdict(one) for one in files],
+    }
     chosen.output.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     chosen.output.with_suffix(".md").write_text(page(files, walls, machine), encoding="utf-8")
     print(f"wrote {chosen.output}.json and .md")

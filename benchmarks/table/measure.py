@@ -113,6 +113,8 @@ def measured(rows: list[Table], results: list[Any], load: float) -> dict[str, Ta
     found = {}
     for row in rows:
         values = [figure(result, row["read"]) for result in results]
+        if "per" in row:
+            values = [value / figure(result, row["per"]) for value, result in zip(values, results, strict=True)]
         about = {"lowest": min(values), "highest": max(values), "repeats": len(values), "load": round(load, 2)}
         found[row["job"]] = {"now": statistics.median(values), **about, **origin()}
     return found

@@ -125,6 +125,7 @@ def _work(request: dict[str, object], files: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["environment"])  # type: ignore[call-overload]
     sys.executable = os.environ.get("WARM_PYTHON", sys.executable)
+    sys.path += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in sys.path]
     try:
         _execute(list(request["arguments"]))  # type: ignore[call-overload]
         code = 0

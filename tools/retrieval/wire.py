@@ -43,6 +43,11 @@ def hits_from_json(body: Any) -> tuple[Hit, ...]:
     )
 
 
+def json_of(hit: Hit) -> dict[str, str | float]:
+    """Return what :func:`hits_from_json` reads."""
+    return {"doc_id": hit.doc_id, "title": hit.title, "snippet": hit.snippet, "score": hit.score}
+
+
 def document_from_json(body: Any) -> Document:
     """Parse ``{"document": {...}}``.
 

@@ -17,7 +17,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.errors import CorruptDataError
-from agentgym.trainers.config.train import ModelConfig, Splits
+from agentgym.trainers.config.stages import Splits
+from agentgym.trainers.config.train import ModelConfig
 
 WORD = r"[A-Za-z]+|\d|\n+"
 PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"

@@ -36,7 +36,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import check_run_dir
+from agentgym.trainers.run_folder import check_run_dir
 from agentgym.trainers.types import Metrics
 from agentgym.types import Completion, FinishReason, Message
 

@@ -21,7 +21,7 @@ from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
-from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error
+from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error, checked_ids
 from agentgym.trainers.engines.torch.runner import Forward, make_runner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
@@ -223,17 +223,7 @@ class TorchEngine:
             raise ClosedError("the engine was used after close")
 
     def _checked(self, token_ids: Sequence[int], what: str) -> list[int]:
-        ids = list(token_ids)
-        if not ids:
-            raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
-        if len(ids) > self._max_context_tokens:
-            raise EngineError(
-                f"the {what} has {len(ids)} tokens, more than the context of {self._max_context_tokens} tokens"
-            )
-        vocab_size = self._runner.vocab_size
-        if min(ids) < 0 or max(ids) >= vocab_size:
-            raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
-        return ids
+        return checked_ids(token_ids, what, self._max_context_tokens, self._runner.vocab_size)
 
     def _forget_cached(self) -> None:
         self._slots.forget_cached()

@@ -18,7 +18,7 @@ from agentgym.envs.household.commands import Command, format_command, parse_comm
 from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import CorruptDataError, MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, MissingExtraError, ResetNeededError, UsageError, require_known
 from agentgym.types import Message, Task
 
 DATA_VARIABLE = "ALFWORLD_DATA"
@@ -142,8 +142,7 @@ class ALFWorldEnv(CommandEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the solvable games of a split, sorted by path. The ids are the games' folders."""
-        if split not in _FOLDERS:
-            raise unknown_name("split", split, _FOLDERS)
+        require_known("split", split, _FOLDERS)
         if self._listed is None:
             return _tasks(self._data_dir, split)
         return self._listed if split == "test" else ()

@@ -15,7 +15,7 @@ from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
 from agentgym.env.env import Env
 from agentgym.envs.adapters.bfcl_data import CATEGORIES, INSTALL, Problem, begin, call_of, functions_of, problems
-from agentgym.errors import MissingExtraError, ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.errors import MissingExtraError, ResetNeededError, ToolError, UsageError, require_known
 from agentgym.tool import error_result, result_of, unknown_tool
 from agentgym.types import Call, MalformedCall, Message, Observation, Task, ToolCall, ToolSpec
 
@@ -67,8 +67,7 @@ class BFCLEnv(Env):
     ) -> None:
         if any(importlib.util.find_spec(name) is None for name in ("bfcl_eval", "mpmath")):
             raise MissingExtraError("agentgym/BFCL-v0", "bfcl", INSTALL)
-        if category not in CATEGORIES:
-            raise unknown_name("category of BFCL", category, CATEGORIES)
+        require_known("category of BFCL", category, CATEGORIES)
         self._problems = problems(category)
         if not 0 <= num_train <= len(self._problems):
             raise UsageError(f"num_train must be from 0 to {len(self._problems)}, got {num_train}")
@@ -147,8 +146,7 @@ class BFCLEnv(Env):
         return tuple(self._offered(at_start=True).values())
 
     def tasks(self, split: str) -> Sequence[Task]:
-        if split not in ("train", "test"):
-            raise unknown_name("split of BFCL", split, ("train", "test"))
+        require_known("split of BFCL", split, ("train", "test"))
         names = list(self._problems)
         chosen = names[: self._num_train] if split == "train" else names[self._num_train :]
         return [Task(id=name, split=split, seed=0, data={"problem": name}) for name in chosen]

@@ -16,7 +16,7 @@ from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
 from agentgym.env.env import Env
 from agentgym.envs.adapters.bfcl_data import INSTALL, read_data, schema_of
-from agentgym.errors import MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.errors import MissingExtraError, ResetNeededError, UsageError, require_known
 from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 
 CATEGORIES = (
@@ -78,8 +78,7 @@ class BFCLSingleEnv(Env):
             raise MissingExtraError("agentgym/BFCLSingle-v0", "bfcl", INSTALL)
         names = (category,) if isinstance(category, str) else tuple(category)
         for name in names:
-            if name not in CATEGORIES:
-                raise unknown_name("category of BFCL", name, CATEGORIES)
+            require_known("category of BFCL", name, CATEGORIES)
         if not names or num_train < 0:
             raise UsageError("category must name at least one, and num_train be at least 0")
         self._problems = {one.id: one for name in names for one in single_problems(name)}
@@ -121,8 +120,7 @@ class BFCLSingleEnv(Env):
         return self._current().category
 
     def tasks(self, split: str) -> Sequence[Task]:
-        if split not in ("train", "test"):
-            raise unknown_name("split of BFCL", split, ("train", "test"))
+        require_known("split of BFCL", split, ("train", "test"))
         chosen: list[str] = []
         for category in self._categories:
             names = [one.id for one in self._problems.values() if one.category == category]

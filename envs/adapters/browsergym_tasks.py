@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from agentgym.envs.gui.site import Folder, Site, Upstream
-from agentgym.errors import EnvError, UsageError, unknown_name
+from agentgym.errors import EnvError, UsageError, require_known
 
 
 def registered_task(task: str) -> Callable[..., Any]:
@@ -25,8 +25,7 @@ def registered_task(task: str) -> Callable[..., Any]:
     if importlib.util.find_spec(f"browsergym.{family}") is not None:
         importlib.import_module(f"browsergym.{family}")
     known = [name.removeprefix("browsergym/") for name in gymnasium.registry if name.startswith("browsergym/")]
-    if task not in known:
-        raise unknown_name("task of BrowserGym", task, known)
+    require_known("task of BrowserGym", task, known)
     made: Any = gymnasium.make(f"browsergym/{task}", disable_env_checker=True).unwrapped
     found: Callable[..., Any] = made.task_entrypoint
     return found

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from agentgym.envs.adapters.engine_env import EngineEnv
 from agentgym.envs.adapters.worker_process import WorkerProcess
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import MissingExtraError, UsageError, require_known
 from agentgym.types import Task
 
 _WORKER = "agentgym.envs.adapters.scienceworld_worker"
@@ -65,12 +65,10 @@ class ScienceWorldEnv(EngineEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the variations of a split, grouped by experiment."""
-        if split not in _SPLITS:
-            raise unknown_name("split", split, _SPLITS)
+        require_known("split", split, _SPLITS)
         known = _variations()
         for name in self._experiments:
-            if name not in known:
-                raise unknown_name("experiment of ScienceWorld", name, known)
+            require_known("experiment of ScienceWorld", name, known)
         return _tasks(self._experiments or tuple(known), split)
 
     def request_of(self, task: Task) -> Mapping[str, Any]:

@@ -26,8 +26,18 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.engine import Engine
-from agentgym.envs.games.exploitability import Policy, best_response_return, expected_return, exploitability
-from agentgym.envs.games.kuhn import BET, DEALS, GAME_VALUE, INFORMATION_SETS, PASS, KuhnState
+from agentgym.envs.games.kuhn import (
+    BET,
+    DEALS,
+    GAME_VALUE,
+    INFORMATION_SETS,
+    PASS,
+    KuhnState,
+    Policy,
+    best_response_return,
+    expected_return,
+    exploitability,
+)
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.rollout.session import Session

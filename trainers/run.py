@@ -13,7 +13,6 @@ import torch
 from rich.console import Console
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.endpoint.harness import need_extra
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
@@ -278,7 +277,7 @@ class Run:
 
     def _harness_agents(self, engine: Engine, sampling: SamplingParams, context: ContextConfig) -> MakeAgent:
         """Return the agents that run episodes with the configured harness; all share one endpoint."""
-        need_extra("harness.name", "serve", "fastapi", "uvicorn")
+        require_extra("harness.name", "serve", "fastapi", "uvicorn")
         from agentgym.endpoint.gateway import Gateway
         from agentgym.endpoint.play import HarnessAgents
 

@@ -117,14 +117,14 @@ def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
 
 
 def _check_harness(policy: str, plan: SamplingPlan) -> None:
-    from agentgym.endpoint.harness import HarnessConfig, need_extra
-    from agentgym.errors import UsageError
+    from agentgym.endpoint.harness import HarnessConfig
+    from agentgym.errors import UsageError, require_extra
 
     if not HarnessConfig.of(plan.harness).name:
         if "name" not in plan.harness:
             raise UsageError("harness.KEY=VALUE needs --harness NAME")
         return  # an empty name turns off the harness of a training run
-    need_extra("--harness", "serve", "fastapi", "uvicorn")
+    require_extra("--harness", "serve", "fastapi", "uvicorn")
     if is_scripted(policy) or policy.startswith(ENDPOINT):
         raise UsageError(
             f"--harness needs a model whose tokens agentgym samples and records (a folder, pypi:PACKAGE, "

@@ -38,12 +38,9 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Serve environments to trainers and agents on other machines, until Ctrl-C or SIGTERM."""
-    import importlib.util
+    from agentgym.errors import require_extra
 
-    from agentgym.errors import MissingExtraError
-
-    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn", "websockets")):
-        raise MissingExtraError("serve", "serve")
+    require_extra("serve", "serve", "fastapi", "uvicorn", "websockets")
     from agentgym.server.limits import Limits
     from agentgym.server.run import serve as run
     from agentgym.server.sessions import Sessions
@@ -105,14 +102,11 @@ def _serve_openenv(  # one parameter per option
     envs: list[str], protocol: str, host: str, port: int, max_sessions: int, as_json: bool
 ) -> None:
     """Serve one environment with OpenEnv's protocol, on loopback only, since the protocol has no tokens."""
-    import importlib.util
-
-    from agentgym.errors import MissingExtraError, UsageError, unknown_name
+    from agentgym.errors import UsageError, require_extra, unknown_name
 
     if protocol != "openenv":
         raise unknown_name("protocol", protocol, ("agentgym", "openenv"))
-    if importlib.util.find_spec("openenv") is None:
-        raise MissingExtraError("serve --protocol openenv", "openenv")
+    require_extra("serve --protocol openenv", "openenv", "openenv")
     if len(envs) != 1 or host not in ("127.0.0.1", "localhost"):
         raise UsageError(
             "OpenEnv's protocol has no tokens and serves a single environment; name one, and use --host 127.0.0.1"

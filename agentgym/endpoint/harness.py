@@ -9,12 +9,11 @@ A harness is an async function of ``episode`` (:class:`AgentEpisode`) and of the
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
-from agentgym.errors import ConfigError, MissingExtraError
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, read_options
 from agentgym.rollout.context import ContextConfig
 from agentgym.types import JsonObject, Observation, ToolSpec
@@ -213,13 +212,3 @@ def check_context(context: ContextConfig) -> None:
         raise ConfigError(
             "a harness writes its own prompts: remove context.policy, context.turns_left and context.example_turns"
         )
-
-
-def need_extra(what: str, extra: str, *modules: str) -> None:
-    """Raise an error if packages that a harness needs are not installed.
-
-    Raises:
-        MissingExtraError: a package is missing; the message names the extra.
-    """
-    if any(importlib.util.find_spec(module) is None for module in modules):
-        raise MissingExtraError(what, extra)

@@ -15,7 +15,8 @@ from agentgym.canonical import canonical, digest
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.registry import make
 from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall, ToolSpec
@@ -149,6 +150,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
     """
 
     agents = ("executor", "verifier", "generator")
+    _question = SinceReset[str]()
 
     def __init__(
         self,
@@ -167,7 +169,6 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
             raise UsageError(f"{env} has no tool {answer_tool!r} to answer with; it has {', '.join(names)}")
         self._answer_tool = answer_tool or next((name for name in _ANSWER_TOOLS if name in names), "")
         self.memory: tuple[Note, ...] = ()
-        self._question = ""
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
@@ -299,8 +300,6 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
 
     def _briefing(self, order: str) -> str:
         """Return a sub-agent's prompt: the question, the memory and its order."""
-        if not self._question:
-            raise ResetNeededError(f"{self.env_id}: no question before reset()")
         known = "\n".join(f"{note.command}\n{note.result}" for note in self.memory) or "Nothing is known yet."
         return f"{self._question}\n{known}\n{order}"
 

@@ -15,7 +15,6 @@ from agentgym.cli.view import print_episodes
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
-    from agentgym.trainers.planning.dry_run import DryRun
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
 _KEPT = (
@@ -156,7 +155,9 @@ def _plan_on_paper(
         if size:
             table.add_row(f"[bold]{_PARTS.get(name, name)}, GiB{rank}[/]", _gib(size))
     other, value = (
-        ("kept", found.activations_kept) if _recomputes(found) else ("recomputed", found.activations_recomputed)
+        ("kept", found.activations_kept)
+        if found.memory.activations == found.activations_recomputed
+        else ("recomputed", found.activations_recomputed)
     )
     table.add_row(f"[bold]activations if {other}[/]", f"{_gib(value)} GiB")
     parts = f", of which each rank writes {_gib(found.checkpoint_per_rank)}" if found.num_ranks > 1 else ""
@@ -175,10 +176,6 @@ _PARTS = {
     "without_engine": "total without the engine",
 }
 """Names of the parts of the memory footprint in the output, where they differ from the field names."""
-
-
-def _recomputes(found: DryRun) -> bool:
-    return found.memory.activations == found.activations_recomputed
 
 
 def _gib(num_bytes: int) -> str:

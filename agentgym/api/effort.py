@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentgym.errors import UsageError
+
 if TYPE_CHECKING:
     from agentgym.evals.budget import Budget
     from agentgym.evals.prices import Prices
@@ -41,7 +43,6 @@ class Effort:
             CorruptDataError: the saved prices cannot be read.
         """
         from agentgym.api.policies import is_scripted
-        from agentgym.errors import UsageError
         from agentgym.evals.prices import saved_prices
 
         prices = saved_prices(folder) if self.prices is None else self.prices

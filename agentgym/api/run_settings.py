@@ -11,6 +11,7 @@ from agentgym.api.policies import ENDPOINT
 from agentgym.api.trust import require_trust
 from agentgym.canonical import read_json
 from agentgym.errors import UsageError
+from agentgym.registry import find
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -196,8 +197,6 @@ def _same_env(one: str, other: str) -> bool:
     """Return True if two references name the same environment; the path to its file may be written in two ways."""
     if one == other:
         return True
-    from agentgym.registry import find
-
     try:
         return find(one).id == find(other).id
     except (UsageError, OSError):  # the file that the run used may have been deleted

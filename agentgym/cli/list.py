@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.text import Text
 
+from agentgym.cli.exits import mapped_errors
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, output
-from agentgym.plugins import Component
+from agentgym.errors import UsageError
+from agentgym.plugins import Component, import_source
+from agentgym.registry import entries
 
 _TRAINS = "in the loop"
 
@@ -49,10 +55,6 @@ def list_(
 
 def _load(files: list[str], *, is_wanted: bool) -> None:
     """Run users' files or modules so that they register their components; ignore a name after a colon."""
-    from agentgym.cli.exits import mapped_errors
-    from agentgym.errors import UsageError
-    from agentgym.plugins import import_source
-
     with mapped_errors():
         if not is_wanted:
             raise UsageError("your own files can be listed only with --credit, --strategies, --scorers or --recipes")
@@ -115,8 +117,6 @@ def _list_strategies(as_json: bool) -> None:
 
 
 def _list_scorers(as_json: bool) -> None:
-    from dataclasses import fields
-
     from agentgym.scoring.component import SCORERS
 
     with output(as_json) as out:
@@ -143,9 +143,6 @@ def _component_row(component: Component) -> tuple[str, ...]:
 
 
 def _list_suites(as_json: bool) -> None:
-    from rich.markup import escape
-    from rich.text import Text
-
     from agentgym.evals.suites import load_suite, suite_facts, suite_names
 
     with output(as_json) as out:
@@ -162,10 +159,6 @@ def _list_suites(as_json: bool) -> None:
 
 
 def _list_envs(as_json: bool) -> None:
-    from rich.text import Text
-
-    from agentgym.registry import entries
-
     with output(as_json) as out:
         found = entries()
         out.result(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
+from agentgym.cli.exits import resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.progress import loading
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.cli.view import print_episodes
+from agentgym.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -50,11 +54,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Train an agent with a recipe: warm start, reinforcement learning, evaluation before and after."""
-    from dataclasses import asdict
-
     from agentgym.api.run_dirs import need_train_extra
-    from agentgym.cli.exits import resumable_by
-    from agentgym.errors import UsageError
 
     is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes, only this one writes the folder and prints
     with output(as_json and is_first) as out:
@@ -105,8 +105,6 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
 
 def _refuse_options(words: list[str]) -> None:
     """Raise an error for an unknown option and suggest ``key=value``, the form of a run's settings."""
-    from agentgym.errors import UsageError, unknown_name
-
     wrong = next((word for word in words if word.startswith("-")), None)
     if wrong is None:
         return
@@ -119,8 +117,6 @@ def _refuse_options(words: list[str]) -> None:
 
 
 def _keys() -> set[str]:
-    from dataclasses import fields
-
     from agentgym.trainers.config.train import TrainConfig
 
     return {part.name for part in fields(TrainConfig)}
@@ -130,8 +126,6 @@ def _plan_on_paper(
     recipe: str | None, overrides: list[str], resume: Path | None, ranks: int | None, device_gib: float, out: Output
 ) -> None:
     """Print the size of the run and the memory that it needs."""
-    from rich.table import Table
-
     with loading(out.status, "planning"):  # counting the parameters of a model that must be built takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
 
@@ -188,7 +182,6 @@ def _plan(
     recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None
 ) -> tuple[TrainConfig, Path]:
     from agentgym.api.run_dirs import new_run_dir
-    from agentgym.errors import UsageError
     from agentgym.trainers.models.sources import check_source
 
     if resume is not None and run_dir is not None:
@@ -201,7 +194,6 @@ def _plan(
 
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
-    from agentgym.errors import UsageError
     from agentgym.trainers.config.overrides import apply_overrides, load_config
     from agentgym.trainers.recipes import load_recipe, recipe_names
 

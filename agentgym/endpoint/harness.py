@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, read_options
 from agentgym.rollout.context import ContextConfig
+from agentgym.settings import checked
 from agentgym.types import JsonObject, Observation, ToolSpec
 
 
@@ -161,8 +162,6 @@ class HarnessConfig:
         """
         own = {one.name for one in fields(cls)} - {"options"}
         options = {**given.get("options", {}), **{k: v for k, v in given.items() if k not in own | {"options"}}}
-        from agentgym.settings import checked
-
         made = checked(cls, {**{k: v for k, v in given.items() if k in own}, "options": options}, "harness")
         made.check()
         return made

@@ -45,17 +45,12 @@ class PoadOptions(Options):
     """Keys of POAD: discounts inside and between actions, lambda, normalisation over tokens."""
 
     kind: Literal["poad"] = "poad"
-    gamma_action: float = 0.95
+    gamma_action: Fraction = 0.95
     """Between the last token of an action and the first of the next."""
-    gamma_token: float = 1.0
+    gamma_token: Fraction = 1.0
     """Between the tokens of an action. Below 1, the optimal policy depends on how an action is split into tokens."""
-    lam: float = 0.95
+    lam: Fraction = 0.95
     whitened: bool = True
-
-    def check_together(self) -> None:
-        discounts = (self.gamma_action, self.gamma_token, self.lam)
-        message = f"gamma_action, gamma_token and lam must be between 0 and 1, got {discounts}"
-        self.check(is_ok=all(0 <= value <= 1 for value in discounts), message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

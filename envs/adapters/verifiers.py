@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
-import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
-
-import uv
-import verifiers.v1 as vf
 
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
@@ -22,7 +15,6 @@ from agentgym.types import MalformedCall, Message, Observation, Task, ToolSpec
 
 if TYPE_CHECKING:
     import verifiers.v1 as vf
-
 
 Result = TypeVar("Result")
 _CLOSE_S: Final = 60.0
@@ -71,8 +63,8 @@ class VerifiersEnv(Env):
         max_turns: int = 30,
         render_mode: str | None = None,
     ) -> None:
-        from agentgym.envs.adapters.verifiers import load, path_with_uv
         from agentgym.envs.adapters.verifiers_episodes import Episodes
+        from agentgym.envs.adapters.verifiers_load import load, path_with_uv
 
         self.success_outcome = success_reward  # type: ignore[misc]
         self.longest_step_s = timeout_s
@@ -173,49 +165,3 @@ def _run(work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> R
 
 async def _arun(work: Coroutine[Any, Any, Result]) -> Result:
     return await asyncio.wrap_future(loop_thread("agentgym verifiers").submit(work))
-
-
-# ---------------- loading of environments of verifiers by id or file, with the harness and the runtime of their agents
-
-
-def load(taskset: str, env: str, config: Mapping[str, Any], seat: Mapping[str, Any]) -> vf.Env:
-    """Return an environment of verifiers. ``seat`` gives settings that neither its agents nor ``config`` set.
-
-    Raises:
-        UsageError: there is no such taskset or environment, or verifiers rejects the settings.
-    """
-    try:
-        given = {**config, "id": env, "taskset": {**config.get("taskset", {}), "id": _importable(taskset)}}
-        for name, spec in vf.env_config_type(given["taskset"]["id"], env).model_fields.items():
-            if isinstance(spec.default, vf.AgentConfig):
-                declared = spec.default.model_dump(exclude_unset=True)
-                given[name] = {**{key: seat[key] for key in seat if key not in declared}, **given.get(name, {})}
-        made = vf.load_environment(vf.resolve_env_config(given))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"verifiers cannot load {taskset!r}: {' '.join(str(error).split()):.500}") from error
-    for _, spec in made.config:
-        if isinstance(spec, vf.AgentConfig) and isinstance(spec.runtime, vf.SubprocessConfig):
-            harness = spec.harness or vf.default_agent_harness(made.config.taskset.id)
-            if vf.load_harness(harness).EXECUTES_CODE:
-                raise UsageError(f"the harness {harness.id!r} runs the model's code; give the agent a runtime: docker")
-    return made
-
-
-def path_with_uv() -> str:
-    """Return a PATH that contains uv, which verifiers uses to start its programs."""
-    return os.pathsep.join((os.path.dirname(uv.find_uv_bin()), os.environ.get("PATH", "")))
-
-
-def _importable(taskset: str) -> str:
-    """Return the import name of a taskset. A file's folder is added to the import path, also for child processes."""
-    if not taskset.endswith(".py"):
-        return taskset
-    path = Path(taskset).resolve()
-    if not path.is_file():
-        raise UsageError(f"no file {taskset!r}")
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-        os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), folder) if part)
-        importlib.invalidate_caches()
-    return path.stem

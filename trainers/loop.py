@@ -25,12 +25,7 @@ from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import (
-    CheckpointWriter,
-    TrainState,
-    load_latest_checkpoint,
-    restore_state,
-)
+from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks, num_restarts
 from agentgym.trainers.models.model import save_model

@@ -17,14 +17,7 @@ from agentgym.endpoint.wire.openai_chat import as_wire, read_said
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.errors import (
-    EnvError,
-    EnvTimeoutError,
-    InfrastructureError,
-    PolicyFaultError,
-    UsageError,
-    boundary,
-)
+from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, PolicyFaultError, UsageError, boundary
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent
 from agentgym.rollout.context import FULL, ContextConfig

@@ -17,13 +17,7 @@ from agentgym.envs.household.commands import Command, format_command, parse_comm
 from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import (
-    CorruptDataError,
-    ResetNeededError,
-    UsageError,
-    require_extra,
-    require_known,
-)
+from agentgym.errors import CorruptDataError, ResetNeededError, UsageError, require_extra, require_known
 from agentgym.types import Message, Task
 
 DATA_VARIABLE = "ALFWORLD_DATA"

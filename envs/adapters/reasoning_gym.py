@@ -15,13 +15,7 @@ from agentgym.env.tasks import SeededTasks
 from agentgym.envs.adapters.worker_process import SharedWorker
 from agentgym.envs.interfaces import Interface, InterfaceEnv
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import (
-    EnvError,
-    EnvTimeoutError,
-    UsageError,
-    require_extra,
-    unknown_name,
-)
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError, require_extra, unknown_name
 from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall
 

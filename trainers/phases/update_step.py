@@ -19,13 +19,7 @@ from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
-from agentgym.trainers.losses.loss import (
-    BatchLogprobs,
-    LossOutput,
-    gated_loss,
-    policy_loss,
-    token_logprobs,
-)
+from agentgym.trainers.losses.loss import BatchLogprobs, LossOutput, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens

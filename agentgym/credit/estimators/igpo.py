@@ -13,13 +13,7 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.parts import on_last_turn
-from agentgym.credit.statistics import (
-    ends_of_trajectories,
-    group_statistics,
-    per_trajectory,
-    suffix_sums,
-    trajectories,
-)
+from agentgym.credit.statistics import ends_of_trajectories, group_statistics, per_trajectory, suffix_sums, trajectories
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 from agentgym.settings import Fraction, Natural

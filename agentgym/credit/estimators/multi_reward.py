@@ -10,14 +10,7 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.parts import outcomes, role_reward
-from agentgym.credit.statistics import (
-    ends_of_trajectories,
-    per_trajectory,
-    returns_to_go,
-    trajectories,
-    whiten,
-    zscore,
-)
+from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, returns_to_go, trajectories, whiten, zscore
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.plugins import Options

@@ -20,7 +20,7 @@ from typing import Any
 
 from agentgym.canonical import read_json, require_writable
 from agentgym.tool import resolved
-from agentgym.types import Call, Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
+from agentgym.types import Call, Json, JsonSchema, MalformedCall, Message, ToolCall, ToolSpec
 
 _MAX_VALUES = 100
 """Most values without names that a call of an unknown tool may have."""
@@ -47,6 +47,12 @@ def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
             calls.append(_parse_line(line, start, by_name, len(calls)))
         start += len(line) + 1
     return tuple(calls)
+
+
+def parse_words(text: str, tools: Sequence[ToolSpec]) -> Message:
+    """Parse a person's input: lines of calls if the first word is a tool's name, else a message without calls."""
+    name = text.strip().partition(":")[0].strip()
+    return Message("assistant", text, parse_calls(text, tools) if name in {tool.name for tool in tools} else ())
 
 
 def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:

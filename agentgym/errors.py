@@ -199,14 +199,15 @@ _MOST_LISTED = 20
 """Most names that a message lists in full; of a longer list it gives the five nearest."""
 
 
-def require_extra(what: str, extra: str, *modules: str) -> None:
+def require_extra(what: str, extra: str, *modules: str, command: str = "") -> None:
     """Raise an error if a module that a feature needs is not installed.
 
     Raises:
-        MissingExtraError: a module is missing; the message names ``what`` and the command that installs the extra.
+        MissingExtraError: a module is missing; the message names ``what`` and the command that installs the extra,
+            by default ``pip install 'agentgym[EXTRA]'``.
     """
     if not all(map(_is_installed, modules)):
-        raise MissingExtraError(what, extra)
+        raise MissingExtraError(what, extra, command)
 
 
 def _is_installed(module: str) -> bool:

@@ -20,7 +20,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from agentgym.env.env import Env
-from agentgym.errors import MissingExtraError, UsageError, require_known, unknown_name
+from agentgym.errors import MissingExtraError, UsageError, require_extra, require_known, unknown_name
 from agentgym.plugins import import_module, run_file
 
 ENTRY_POINT_GROUP = "agentgym.envs"
@@ -135,8 +135,7 @@ def is_remote(kwargs: Mapping[str, object]) -> bool:
 
 
 def _make_remote(reference: str, kwargs: Mapping[str, Any]) -> Env:
-    if importlib.util.find_spec("websockets") is None:
-        raise MissingExtraError(f"{reference} at {kwargs['url']}", "serve")
+    require_extra(f"{reference} at {kwargs['url']}", "serve", "websockets")
     from agentgym.remote.env import RemoteEnv
 
     return RemoteEnv(reference, **kwargs)

@@ -66,7 +66,7 @@ class DockerSandbox(WorkerSandbox):
         super().__init__(next_sandbox_id(), limits or Limits(), ("agent", "grader"))
         self.image, self._mounts = image, tuple(mounts)
         self._container: Container | None = None
-        self._capabilities = docker_capabilities(self._limits.has_network)
+        self._capabilities = docker_capabilities(self.limits.has_network)
         self._capabilities.require(require)
         reap_docker_once()
         with docker_errors(f"open a sandbox of {image}", image):
@@ -91,7 +91,7 @@ class DockerSandbox(WorkerSandbox):
         return self._capabilities
 
     def _settings(self, volumes: tuple[str, ...]) -> Mapping[str, object]:
-        limits = self._limits
+        limits = self.limits
         sizes = {WORKSPACE: limits.workspace_mb, "/tmp": limits.tmp_mb}
         # a volume declared by the image would be writable space on the host's disk without a limit
         sizes |= {place.rstrip("/"): limits.tmp_mb for place in volumes if place.rstrip("/") not in sizes}
@@ -109,8 +109,8 @@ class DockerSandbox(WorkerSandbox):
         return {
             "entrypoint": worker_command("python3", inside, limits),
             "command": [],
-            "name": self._id,
-            "labels": {**current_owner().labels(), "agentgym.sandbox": self._id},
+            "name": self.id,
+            "labels": {**current_owner().labels(), "agentgym.sandbox": self.id},
             "environment": inside.environment(),
             "user": "0:0",
             "working_dir": "/",

@@ -29,7 +29,7 @@ class HostSandbox(WorkerSandbox):
         self._is_root = os.getuid() == 0
         super().__init__(next_sandbox_id(), limits, ("agent", "grader") if self._is_root else ("agent",))
         reap_host_once()
-        self._folder = make_sandbox_folder(self._id, folders)
+        self._folder = make_sandbox_folder(self.id, folders)
         self._numbers = UserNumbers() if self._is_root else None
         self._cgroup: cgroups.Cgroup | None = None
         self._num_oom_kills = 0
@@ -57,12 +57,12 @@ class HostSandbox(WorkerSandbox):
         """
         try:
             if in_cgroup:
-                self._cgroup = cgroups.Cgroup(self._id, self._limits if is_limited else None)
+                self._cgroup = cgroups.Cgroup(self.id, self.limits if is_limited else None)
             worker = self._worker = _started(self._command(inside), inside)
             uids = (self._numbers.agent, self._numbers.grader) if self._numbers and inside.sweep == "user" else ()
             groups = self._cgroup.paths if self._cgroup else ()
             note(
-                self._id,
+                self.id,
                 SandboxRecord(pid=worker.pid, start_ticks=start_ticks(worker.pid), uids=uids, cgroups=groups),
             )
             self._start(_stream_of(worker))
@@ -86,7 +86,7 @@ class HostSandbox(WorkerSandbox):
                 self._worker.stderr.close()
         if self._cgroup is not None:
             cgroups.remove(self._cgroup.paths)
-        forget(self._id)
+        forget(self.id)
         if self._numbers is not None:
             self._numbers.give_back()
 

@@ -81,14 +81,14 @@ class NamespaceSandbox(HostSandbox):
 
     def capabilities(self) -> Capabilities:
         """Return the guarantees on this machine."""
-        return namespace_capabilities(self._limits.has_network)
+        return namespace_capabilities(self.limits.has_network)
 
     def _command(self, inside: Inside) -> list[str]:
-        command = [*self._bubblewrap(), "--", *worker_command(_python(), inside, self._limits)]
+        command = [*self._bubblewrap(), "--", *worker_command(_python(), inside, self.limits)]
         return command if self._cgroup is None else self._cgroup.entering(command)
 
     def _bubblewrap(self) -> list[str]:
-        limits = self._limits
+        limits = self.limits
         sizes = {WORKSPACE: limits.workspace_mb, "/tmp": limits.tmp_mb, "/dev/shm": limits.tmp_mb}
         command = ["bwrap", "--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         command += ["--hostname", "sandbox", "--new-session", "--chdir", "/"]
@@ -129,7 +129,7 @@ class NamespaceSandbox(HostSandbox):
             path.write_text(text)
             path.chmod(0o644)
             command += ["--ro-bind", str(path), f"/etc/{name}"]
-        if self._limits.has_network:
+        if self.limits.has_network:
             command += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
         return command
 

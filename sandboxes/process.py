@@ -83,7 +83,7 @@ class ProcessSandbox(HostSandbox):
         return process_capabilities()
 
     def _command(self, inside: Inside) -> list[str]:
-        command = worker_command(self._python, inside, self._limits)
+        command = worker_command(self._python, inside, self.limits)
         return command if self._cgroup is None else self._cgroup.entering(command)
 
 

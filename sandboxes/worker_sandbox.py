@@ -60,7 +60,7 @@ class WorkerSandbox:
     backend = ""
 
     def __init__(self, sandbox_id: str, limits: Limits, users: Sequence[str]) -> None:
-        self._id, self._limits, self._users = sandbox_id, limits, tuple(users)
+        self.id, self.limits, self._users = sandbox_id, limits, tuple(users)
         self._lock = threading.Lock()  # one request at a time
         self._ending = threading.Lock()
         self._stream: Stream | None = None
@@ -96,16 +96,6 @@ class WorkerSandbox:
 
     # -------------------------------------------------------------------------------------------------- the contract
 
-    @property
-    def id(self) -> str:
-        """Unique name of the sandbox."""
-        return self._id
-
-    @property
-    def limits(self) -> Limits:
-        """The limits in use."""
-        return self._limits
-
     def exec(self, command: str | Sequence[str], **options: Unpack[RunOptions]) -> ExecResult:
         """Run a program; see :meth:`agentgym.sandbox.Sandbox.exec`."""
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
@@ -119,7 +109,7 @@ class WorkerSandbox:
 
     def read(self, path: str) -> bytes:
         """Return a file's content; see :meth:`agentgym.sandbox.Sandbox.read`."""
-        return bytes(self._file("read", path, self._limits.file_mb * _MIB).stdout)
+        return bytes(self._file("read", path, self.limits.file_mb * _MIB).stdout)
 
     def write(self, path: str, data: str | bytes) -> None:
         """Write a file; see :meth:`agentgym.sandbox.Sandbox.write`."""
@@ -136,7 +126,7 @@ class WorkerSandbox:
 
     def snapshot(self) -> Snapshot:
         """Return the files of the workspace; see :meth:`agentgym.sandbox.Sandbox.snapshot`."""
-        most = self._limits.workspace_mb * _MIB
+        most = self.limits.workspace_mb * _MIB
         return Snapshot(bytes(self._file("snapshot", "", 2 * most, max_bytes=most).stdout))
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -148,7 +138,7 @@ class WorkerSandbox:
         with self._lock:
             problem = self._ask({"op": "reset"}, _GRACE_S + _PROBE_S).reply["problem"]
             if problem:
-                raise SandboxError(f"sandbox {self._id} cannot be reset: {problem}; close it and open another")
+                raise SandboxError(f"sandbox {self.id} cannot be reset: {problem}; close it and open another")
             self._receive(_START_S)  # the worker has restarted
 
     def alive(self) -> bool:
@@ -196,7 +186,7 @@ class WorkerSandbox:
         cwd: str = ".",
         user: str = "agent",
     ) -> ExecResult:
-        longest_s = self._limits.wall_s
+        longest_s = self.limits.wall_s
         timeout_s = longest_s if timeout_s is None else timeout_s
         if not 0 < timeout_s <= longest_s:
             raise ConfigError(f"timeout_s must be above 0 and at most the limit wall_s {longest_s}, got {timeout_s}")
@@ -204,7 +194,7 @@ class WorkerSandbox:
             raise SandboxRefusedError(
                 f"no user {user!r} in sandbox {self.backend!r}; there is: {', '.join(self._users)}"
             )
-        request |= {"env": dict(env or {}), "cwd": cwd, "user": user, "output_bytes": self._limits.output_bytes}
+        request |= {"env": dict(env or {}), "cwd": cwd, "user": user, "output_bytes": self.limits.output_bytes}
         answer = self._job(request, _as_bytes(stdin), timeout_s)
         reply = answer.reply
         if reply["refused"]:
@@ -225,7 +215,7 @@ class WorkerSandbox:
         if "\0" in path:
             raise SandboxFileError(f"{path!r}: a path has no NUL", "not_found")
         request = {"op": op, "path": path, "user": "agent", "output_bytes": output_bytes, **more}
-        answer = self._job(request, payload, self._limits.wall_s)
+        answer = self._job(request, payload, self.limits.wall_s)
         reply = answer.reply
         if reply["refused"]:
             kind, words = reply["refused"]
@@ -270,11 +260,11 @@ class WorkerSandbox:
 
     def _usable(self) -> Stream:
         if self._is_closed:
-            raise ClosedError(f"sandbox {self._id} is closed")
+            raise ClosedError(f"sandbox {self.id} is closed")
         if self._death is not None:
             raise type(self._death)(str(self._death))
         if self._stream is None:
-            raise SandboxError(f"sandbox {self._id} has not been started")
+            raise SandboxError(f"sandbox {self.id} has not been started")
         return self._stream
 
     def _die(self, reason: str, blame: str = "") -> NoReturn:
@@ -284,12 +274,12 @@ class WorkerSandbox:
         could void its episode.
         """
         if self._is_closed:
-            raise ClosedError(f"sandbox {self._id} was closed during a call")
+            raise ClosedError(f"sandbox {self.id} was closed during a call")
         blame = blame or self._blame()
         if blame:
             self._death = SandboxSpentError(f"the sandbox was ended by what ran in it: {blame}")
         else:
-            self._death = SandboxDeadError(f"sandbox {self._id} ({self.backend}) died: {reason}")
+            self._death = SandboxDeadError(f"sandbox {self.id} ({self.backend}) died: {reason}")
         with suppress(SandboxError):
             self._end_once()
         raise self._death

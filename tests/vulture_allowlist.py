@@ -25,6 +25,7 @@ _.__path__  # Python's import system, of a package that is made up
 # --- run by name
 _.variations  # ScienceWorld asks its worker process for it
 _.print_digests  # agentgym.check.determinism starts it in another process
+_.player_outcome  # credit reads columns by their names
 _.opmd_squared  # losses/catalogue.toml names these
 _.kl_first
 _.kl_convex

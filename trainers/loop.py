@@ -25,17 +25,13 @@ from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import (
-    CheckpointWriter,
-    TrainState,
-    load_latest_checkpoint,
-    restore_state,
-)
+from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
+from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.probe import probe_tasks
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.phases.sft import warm_start
@@ -44,7 +40,8 @@ from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.reporting.outcome import outcome
-from agentgym.trainers.run import Run, TrainResult, check_run_dir, extend_run, forget_failed_start
+from agentgym.trainers.run import Run
+from agentgym.trainers.run_folder import TrainResult, check_run_dir, extend_run, forget_failed_start
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.sft.sources import Given, collect_rows, read_given
@@ -151,7 +148,7 @@ class TrainingLoop:
         self.state = TrainState(
             phase=phase,
             model=self.run.model,
-            optimizer=self.run.make_optimizer(config.sft.optimizer if phase == "sft" else config.optimizer),
+            optimizer=make_optimizer(self.run.model, config.sft.optimizer if phase == "sft" else config.optimizer),
             columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
             credit={env.key: CreditState() for env in self.run.envs},
             activity=Activity(config.loss, has_demos=config.sft.has_phase),
@@ -236,7 +233,7 @@ class TrainingLoop:
         """Prepare RL from the current policy (KL reference, critic, engine), and evaluate that policy."""
         config, run, state = self.config, self.run, self.state
         state.phase, state.step = "rl", 0
-        state.optimizer = run.make_optimizer(config.optimizer)
+        state.optimizer = make_optimizer(run.model, config.optimizer)
         state.reference = run.make_reference() if config.loss.needs_reference else None
         for columns in state.columns.values():
             columns.begin()
@@ -271,7 +268,7 @@ class TrainingLoop:
         convex = self.config.loss.regulariser("kl_convex")
         if convex is not None and convex.restart_at and self.state.step == convex.restart_at:
             self.state.reference = self.run.make_reference()
-            self.state.optimizer = self.run.make_optimizer(self.config.optimizer)
+            self.state.optimizer = make_optimizer(self.run.model, self.config.optimizer)
             self.log.say(f"kl_convex: the policy after step {self.state.step} is the reference from here on")
 
     def save(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from rich.console import Console
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.endpoint.harness import need_extra
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
@@ -26,8 +24,6 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.rank_limits import do_all_play
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
@@ -40,24 +36,20 @@ from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
-from agentgym.trainers.models.muon import Muon
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized, kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.run_env import RunEnv, named
+from agentgym.trainers.run_folder import TOKENIZER_NAME
 from agentgym.trainers.types import CausalLM, Tokenizer
-from agentgym.trust import SIGNATURE_NAME
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from agentgym.endpoint.gateway import Gateway
     from agentgym.trainers.ray.cluster import Cluster
-
-TOKENIZER_NAME = "tokenizer"
-"""Subfolder of a run's folder for a tokenizer that was trained for the run."""
 
 _OWN = "own_files."
 
@@ -285,7 +277,7 @@ class Run:
 
     def _harness_agents(self, engine: Engine, sampling: SamplingParams, context: ContextConfig) -> MakeAgent:
         """Return the agents that run episodes with the configured harness; all share one endpoint."""
-        need_extra("harness.name", "serve", "fastapi", "uvicorn")
+        require_extra("harness.name", "serve", "fastapi", "uvicorn")
         from agentgym.endpoint.gateway import Gateway
         from agentgym.endpoint.play import HarnessAgents
 
@@ -315,21 +307,6 @@ class Run:
             return DemonstrationAgent(lambda observation: env.oracle(), renderer, room, most, context, env.max_turns)
 
         return make
-
-    def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
-        """Return the AdamW or Muon optimizer over the trained parameters."""
-        if config.kind == "muon":
-            return Muon(self.model, config)
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        is_gpu = self.model.device.type == "cuda"  # where one kernel updates all tensors
-        return torch.optim.AdamW(
-            parameters,
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            fused=is_gpu or None,
-        )
 
     def _model(self) -> tuple[CausalLM | None, Tokenizer]:
         """Return the model and its tokenizer; None for the model on a rank that receives its shard from the first."""
@@ -408,69 +385,3 @@ def open_cluster(config: TrainConfig) -> Cluster:
     from agentgym.trainers.ray.cluster import Cluster
 
     return Cluster(config)
-
-
-def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
-    """Check that a folder is free for a new run, or that it holds the run to resume.
-
-    Raises:
-        UsageError: a new run would overwrite an old one.
-        ConfigError: the configuration differs from that of the run to resume, or has fewer steps.
-    """
-    path = run_dir / "config.json"
-    if not resume:
-        if path.exists():
-            raise UsageError(
-                f"{run_dir} holds a run already; resume it with --resume {run_dir}, or choose another folder"
-            )
-        if (run_dir / TOKENIZER_NAME).exists():  # it would be taken for the run's own, and removed if the start fails
-            raise UsageError(f"{run_dir} holds {TOKENIZER_NAME!r}, which a run writes; choose another folder")
-        return
-    saved = to_dict(load_config(path))
-    changed = [name for name, value in to_dict(config).items() if saved[name] != value and name != "num_steps"]
-    if changed:
-        raise ConfigError(f"{run_dir} was begun with other values of {', '.join(changed)}; a resumed run keeps its own")
-    if config.num_steps < saved["num_steps"]:
-        raise ConfigError(f"{run_dir} has num_steps={saved['num_steps']}, which can only grow, got {config.num_steps}")
-
-
-def extend_run(config: TrainConfig, run_dir: Path) -> None:
-    """Save the greater number of steps of a resumed run; its final evaluation becomes an intermediate one."""
-    path = run_dir / "config.json"
-    before = load_config(path).num_steps
-    if config.num_steps == before:
-        return
-    save_config(config, path)
-    for name in load_config(path).by_env:
-        last = run_dir / "eval" / named("after", name)
-        if last.is_dir():
-            last.replace(last.with_name(named(f"step-{before:06d}", name)))
-
-
-def forget_failed_start(run_dir: Path) -> None:
-    """Empty the folder of a run that failed before its first step, so that a new run can use the folder."""
-    if any((run_dir / name).exists() for name in ("checkpoints", "rollouts", "eval", "demos")):
-        return
-    metrics = run_dir / "metrics.jsonl"
-    if metrics.is_file() and metrics.stat().st_size:
-        return
-    for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME, run_dir / journal.JOURNAL):
-        path.unlink(missing_ok=True)
-    for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
-        shutil.rmtree(run_dir / name, ignore_errors=True)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TrainResult:
-    """The result of a finished run."""
-
-    run_dir: str
-    steps: int
-    steps_trained: int
-    """Number of steps that trained at least one token."""
-    num_trajectories: int
-    success_base: float | None
-    """Success rate of the model before any training, if ``eval.base`` is set."""
-    success_before: float | None
-    success_after: float | None
-    wall_s: float

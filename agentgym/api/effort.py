@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from agentgym.evals.budget import Budget
-    from agentgym.evals.prices import Prices
+from agentgym.api.policies import is_scripted
+from agentgym.errors import UsageError
+from agentgym.evals.budget import Budget
+from agentgym.evals.prices import Prices, saved_prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,6 @@ class Effort:
 
     def budget(self, folder: Path) -> Budget:
         """Return an unspent budget for the evaluation in a folder."""
-        from agentgym.evals.budget import Budget
-
         return Budget(self.max_minutes, self.max_tokens, f"agentgym eval --resume {folder}", self.max_cost)
 
     def prices_in(self, folder: Path, policies: Sequence[str]) -> Prices:
@@ -40,10 +38,6 @@ class Effort:
             UsageError: the cost is limited, and a policy that samples tokens has no price.
             CorruptDataError: the saved prices cannot be read.
         """
-        from agentgym.api.policies import is_scripted
-        from agentgym.errors import UsageError
-        from agentgym.evals.prices import saved_prices
-
         prices = saved_prices(folder) if self.prices is None else self.prices
         if self.max_cost:
             for policy in policies:

@@ -8,6 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym.endpoint.harness import HarnessConfig
+from agentgym.engine import SamplingParams
+from agentgym.errors import UsageError, require_extra, unknown_name
+from agentgym.evals.attempts import Attempts, inner_policy, open_attempts, read_verifier
+from agentgym.evals.policies import POLICIES, named_policy
+from agentgym.rollout.context import FULL
+from agentgym.rollout.journal import file_digest, model_facts
+from agentgym.trainers.models.sources import NAMED, check_source, is_source, local_model
+
 if TYPE_CHECKING:
     from agentgym.rollout.agent import MakeAgent
 
@@ -40,9 +49,6 @@ def note_on_stderr(text: str) -> None:
 
 def is_scripted(policy: str) -> bool:
     """Return True for a policy without a model: a registered name, ``file.py:name`` or ``module:name``."""
-    from agentgym.evals.attempts import inner_policy
-    from agentgym.evals.policies import POLICIES
-
     policy = inner_policy(policy)
 
     source, colon, name = policy.rpartition(":")
@@ -60,16 +66,12 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
         MissingExtraError: the extra that models need is not installed.
     """
     from agentgym.api.run_dirs import need_train_extra
-    from agentgym.errors import UsageError, unknown_name
-    from agentgym.evals.attempts import inner_policy
 
     plan = _check_attempts(policy, plan)
     policy = inner_policy(policy)
     if plan.harness:
         _check_harness(policy, plan)
     if is_scripted(policy):
-        from agentgym.evals.policies import named_policy
-
         named_policy(policy)
         return
     if policy.startswith(ENDPOINT):
@@ -85,9 +87,6 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
             )
         return
     need_train_extra("evaluating a model")
-    from agentgym.evals.policies import POLICIES
-    from agentgym.trainers.models.sources import NAMED, check_source, is_source
-
     model = policy
     if policy.startswith(SERVED):
         from agentgym.trainers.models.served import parse_served
@@ -101,9 +100,6 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
 
 def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
     """Check the settings of a policy with several attempts, and return the plan of a single attempt."""
-    from agentgym.errors import UsageError
-    from agentgym.evals.attempts import Attempts, read_verifier
-
     how = Attempts.read(policy)
     if how is None:
         if plan.verify:
@@ -117,14 +113,11 @@ def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
 
 
 def _check_harness(policy: str, plan: SamplingPlan) -> None:
-    from agentgym.endpoint.harness import HarnessConfig, need_extra
-    from agentgym.errors import UsageError
-
     if not HarnessConfig.of(plan.harness).name:
         if "name" not in plan.harness:
             raise UsageError("harness.KEY=VALUE needs --harness NAME")
         return  # an empty name turns off the harness of a training run
-    need_extra("--harness", "serve", "fastapi", "uvicorn")
+    require_extra("--harness", "serve", "fastapi", "uvicorn")
     if is_scripted(policy) or policy.startswith(ENDPOINT):
         raise UsageError(
             f"--harness needs a model whose tokens agentgym samples and records (a folder, pypi:PACKAGE, "
@@ -151,9 +144,6 @@ async def open_agents(
         ConfigError: the settings do not fit the vLLM server.
         EngineError: no vLLM server answers.
     """
-
-    from agentgym.evals.attempts import Attempts, open_attempts
-
     if (how := Attempts.read(policy)) is None:
         return await _open_policy(policy, plan, num_slots, say)
     inner, close_inner = await _open_policy(how.policy, replace(plan, verify={}), num_slots, say)
@@ -175,13 +165,7 @@ async def _open_policy(
         pass
 
     if is_scripted(policy):
-        from agentgym.evals.policies import named_policy
-
         return named_policy(policy), nothing
-    from agentgym.engine import SamplingParams
-    from agentgym.errors import UsageError
-    from agentgym.rollout.context import FULL
-
     sampling = SamplingParams(
         temperature=plan.temperature,
         max_new_tokens=plan.max_new_tokens,
@@ -215,8 +199,6 @@ async def _open_policy(
         say(f"note: the model: {note}")
     if not plan.harness.get("name"):
         return opened.agents(sampling), opened.engine.close
-    from agentgym.endpoint.harness import HarnessConfig
-
     agents = opened.agents(sampling, HarnessConfig.of(plan.harness))
 
     async def close() -> None:
@@ -231,17 +213,12 @@ def policy_facts(policy: str) -> dict[str, str]:
 
     A model behind an endpoint, or a hub name whose files have not been downloaded, is identified by its name only.
     """
-    from agentgym.evals.attempts import inner_policy
-    from agentgym.rollout.journal import file_digest, model_facts
-
     policy = inner_policy(policy)
     if is_scripted(policy):
         source = Path(policy.rpartition(":")[0])
         return {"script": file_digest(source)} if source.is_file() else {}
     if policy.startswith(ENDPOINT):
         return {}
-    from agentgym.trainers.models.sources import local_model
-
     model = policy
     if policy.startswith(SERVED):
         from agentgym.trainers.models.served import parse_served

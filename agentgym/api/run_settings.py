@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from agentgym.api.policies import ENDPOINT
 from agentgym.api.trust import require_trust
 from agentgym.canonical import read_json
+from agentgym.endpoint.harness import HarnessConfig
 from agentgym.errors import UsageError
+from agentgym.evals.attempts import inner_policy
+from agentgym.registry import find
+from agentgym.render.config import ChatConfig
+from agentgym.rollout.context import FULL
+from agentgym.rollout.seeds import derive_seed
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -135,8 +141,6 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
         UsageError: another user made the run, and it is not trusted.
         CorruptDataError: the configuration of the training run cannot be read.
     """
-    from agentgym.evals.attempts import inner_policy
-
     path = Path(inner_policy(policy))
     for folder in (path, path.parent) if path.name == "model" else (path,):
         if _is_run(folder / "config.json"):
@@ -165,11 +169,6 @@ def _is_run(config: Path) -> bool:
 
 
 def _plan(config: TrainConfig, policy: str) -> dict[str, object]:
-    from agentgym.endpoint.harness import HarnessConfig
-    from agentgym.render.config import ChatConfig
-    from agentgym.rollout.context import FULL
-    from agentgym.rollout.seeds import derive_seed
-
     return {
         "env": config.env.id,
         "policy": policy,
@@ -196,8 +195,6 @@ def _same_env(one: str, other: str) -> bool:
     """Return True if two references name the same environment; the path to its file may be written in two ways."""
     if one == other:
         return True
-    from agentgym.registry import find
-
     try:
         return find(one).id == find(other).id
     except (UsageError, OSError):  # the file that the run used may have been deleted

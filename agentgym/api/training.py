@@ -10,7 +10,7 @@ from agentgym.api.run_dirs import need_train_extra, new_run_dir
 from agentgym.api.trust import require_trust
 
 if TYPE_CHECKING:
-    from agentgym.trainers.run import TrainResult
+    from agentgym.trainers.run_folder import TrainResult
 
 
 def train(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from agentgym.errors import UsageError
+
 
 def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) -> None:
     """Return if this user made a run folder, it names nothing harmful, or the user agrees to use it.
@@ -15,7 +17,6 @@ def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) 
     Raises:
         UsageError: the user does not agree or cannot be asked; the message lists what the folder names.
     """
-    from agentgym.errors import UsageError
     from agentgym.trust import foreign_parts, sign
 
     if not (parts := foreign_parts(folder)):

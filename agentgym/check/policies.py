@@ -121,8 +121,10 @@ class ScriptedEngine:
     ) -> None:
         self._answer = answer
         self._logprob = logprob
-        self._policy_version = policy_version
-        self._max_context_tokens = max_context_tokens
+        self.policy_version = policy_version
+        """Version set by the last :meth:`update_weights`."""
+        self.max_context_tokens = max_context_tokens
+        """Most tokens of prompt and completion together."""
         self._delays_s = tuple(delays_s)
         self._fail_requests = frozenset(fail_requests)
         self._is_closed = False
@@ -130,16 +132,6 @@ class ScriptedEngine:
         """All requests so far, in order of arrival."""
         self.released: list[str] = []
         """Released sessions, in order."""
-
-    @property
-    def policy_version(self) -> int:
-        """Version set by the last :meth:`update_weights`."""
-        return self._policy_version
-
-    @property
-    def max_context_tokens(self) -> int:
-        """Most tokens of prompt and completion together."""
-        return self._max_context_tokens
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
@@ -154,14 +146,14 @@ class ScriptedEngine:
             await asyncio.sleep(self._delays_s[number % len(self._delays_s)])
         if number in self._fail_requests:
             raise EngineError(f"request {number} fails by plan")
-        room = self._max_context_tokens - len(prompt)
+        room = self.max_context_tokens - len(prompt)
         if room < 1:
-            raise EngineError(f"a prompt of {len(prompt)} tokens fills the context of {self._max_context_tokens}")
+            raise EngineError(f"a prompt of {len(prompt)} tokens fills the context of {self.max_context_tokens}")
         token_ids, finish_reason = _cut(tuple(self._answer(prompt)), sampling, room)
         return Completion(
             token_ids=token_ids,
             logprobs=(self._logprob,) * len(token_ids),
-            policy_versions=(self._policy_version,) * len(token_ids),
+            policy_versions=(self.policy_version,) * len(token_ids),
             finish_reason=finish_reason,
         )
 
@@ -175,7 +167,7 @@ class ScriptedEngine:
 
     async def update_weights(self, version: int) -> None:
         """Set the policy version of later answers."""
-        self._policy_version = version
+        self.policy_version = version
 
     async def close(self) -> None:
         """Close the engine; later requests raise an error."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.registry import find
 
 if TYPE_CHECKING:
     from agentgym.check.report import CheckResult
@@ -24,12 +28,8 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Run the conformance checks on an environment; exit code 1 if one fails."""
-    from dataclasses import asdict
-
     from agentgym.check import check_env
     from agentgym.check.conformance import CHECKS
-    from agentgym.cli.env_args import parse_pairs
-    from agentgym.registry import find
 
     with output(as_json) as out:
         find(env)  # an unknown name is a usage error, not a failed check
@@ -49,9 +49,6 @@ def check(
 
 def _show_row(out: Output, width: int, result: CheckResult) -> None:
     """Print the row of a check as soon as the check is done, aligned with all other rows."""
-    from rich.markup import escape
-    from rich.table import Table
-
     row = Table.grid(padding=(0, 2, 0, 0))
     row.add_column(width=1)
     row.add_column(width=width)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from agentgym.cli.exits import FAILED
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.evals.compare import Comparison
@@ -34,9 +37,6 @@ def compare(
     as_json: JsonFlag = False,
 ) -> None:
     """Compare two evaluations or training runs on the same tasks, pair by pair, with intervals."""
-    from dataclasses import asdict
-
-    from agentgym.errors import UsageError
     from agentgym.evals.compare import (
         as_points,
         config_differences,
@@ -77,8 +77,6 @@ def compare(
 
 def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     """Print comparisons as a table."""
-    from rich.markup import escape
-
     from agentgym.evals.compare import as_points
 
     table = Grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
@@ -105,8 +103,6 @@ def _print(
     only: list[str],
     settings: dict[str, tuple[object, object]],
 ) -> None:
-    from rich.markup import escape
-
     print_comparisons(out, found)
     for one in found:
         out.console.print(_power(one), markup=False)

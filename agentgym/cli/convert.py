@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, output
+from agentgym.errors import UsageError
 
 
 def convert(
@@ -24,7 +25,6 @@ def convert(
 ) -> None:
     """Convert rows of SWE-bench to tasks in Harbor's format, which SWE-v0 reads."""
     from agentgym.envs.code.swebench import IMAGE, read_instances, write_harbor_task
-    from agentgym.errors import UsageError
 
     with output(as_json) as out:
         pattern = image or IMAGE

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from agentgym.cli.output import JsonFlag, Output, output, page_path
+from agentgym.cli.progress import step_progress
 from agentgym.cli.trust import TrustFlag, require_trust
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.report.credit_page import CreditReport
@@ -39,9 +43,6 @@ def credit(
     Each estimator uses the run's credit.* settings as far as they apply to it. All are compared with the recorded
     credit that the run was trained with.
     """
-    from dataclasses import replace
-
-    from agentgym.cli.progress import step_progress
     from agentgym.report.credit_page import write_credit_report
     from agentgym.rollout.recredit import (
         check_env_name,
@@ -67,8 +68,6 @@ def credit(
 
 def _bounds(text: str) -> tuple[int | None, int | None]:
     """Convert ``FIRST:LAST``, counted from 1, to bounds counted from 0. Either may be left out; one number is both."""
-    from agentgym.errors import UsageError
-
     first, colon, last = text.strip().partition(":")
     try:
         bounds = [int(part) - 1 if part.strip() else None for part in (first, last if colon else first)]
@@ -80,8 +79,6 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
 
 
 def _as_json(run: Path, num_steps: int, report: CreditReport) -> dict[str, object]:
-    from dataclasses import asdict
-
     return {
         "run_dir": str(run),
         "steps": num_steps,
@@ -95,8 +92,6 @@ def _as_json(run: Path, num_steps: int, report: CreditReport) -> dict[str, objec
 
 
 def _print(out: Output, report: CreditReport) -> None:
-    from rich.table import Table
-
     from agentgym.report.credit_page import COLUMNS
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))

@@ -8,8 +8,16 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, open_env, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.env.env import SPLITS
+from agentgym.errors import UsageError
+from agentgym.registry import find, parameters_of
+from agentgym.tool import usage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,9 +28,6 @@ if TYPE_CHECKING:
 
 def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag = False) -> None:
     """Describe an environment: tools, arguments, splits, limits, and the first observation."""
-    from agentgym.cli.env_args import open_env, parse_pairs
-    from agentgym.registry import find
-
     with output(as_json) as out:
         entry = find(env)
         with contextlib.closing(open_env(entry, parse_pairs(kwargs or ()))) as made:
@@ -33,8 +38,6 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
 
 
 def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
-    from agentgym.tool import usage
-
     observation, info = env.reset(options={"task": 0})  # the task with which agentgym play begins, too
     return {
         "id": entry.id,
@@ -63,8 +66,6 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
 
 
 def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
-    from agentgym.registry import parameters_of
-
     rows: list[dict[str, Any]] = []
     for name, parameter in (parameters_of(entry) or {}).items():
         is_required = parameter.default is inspect.Parameter.empty
@@ -86,9 +87,6 @@ def _type_name(annotation: object) -> str:
 
 
 def _split_sizes(env: Env) -> dict[str, int]:
-    from agentgym.env.env import SPLITS
-    from agentgym.errors import UsageError
-
     sizes: dict[str, int] = {}
     for split in SPLITS:
         try:
@@ -99,10 +97,7 @@ def _split_sizes(env: Env) -> dict[str, int]:
 
 
 def _print(out: Output, value: dict[str, Any]) -> None:
-    from rich.markup import escape
-    from rich.padding import Padding
     from rich.panel import Panel
-    from rich.table import Table
 
     told = sections(value["docstring"])
     shown: list[RenderableType] = [f"[bold cyan]{value['id']}[/]  {escape(value['summary'])}\n"]
@@ -138,9 +133,6 @@ def _print(out: Output, value: dict[str, Any]) -> None:
 
 def _arguments(parameters: list[dict[str, Any]], section: str) -> list[RenderableType]:
     """Return a line for each argument, followed by its description from the class docstring."""
-    from rich.markup import escape
-    from rich.padding import Padding
-
     meanings = arguments(section)
     shown: list[RenderableType] = ["\n[bold]arguments[/]"] if parameters else []
     for row in parameters:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
 
 from agentgym.cli.output import JsonFlag, Output, output
 
 
 def doctor(as_json: JsonFlag = False) -> None:
     """Show what this machine has, and which environments and engines work on it."""
-    from dataclasses import asdict
-
     from agentgym.cli.machine import engines, environments, extras, facts, models, sandboxes
 
     with output(as_json) as out:
@@ -30,9 +32,6 @@ def doctor(as_json: JsonFlag = False) -> None:
 
 
 def _print(out: Output, title: str, rows: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     table.add_column(width=1)
     table.add_column(min_width=14, no_wrap=True)

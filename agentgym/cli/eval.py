@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym.canonical import read_json
-from agentgym.cli.exits import FAILED
+from agentgym.cli.env_args import parse_pairs
+from agentgym.cli.exits import FAILED, resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
+from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from agentgym.api.effort import Effort
@@ -153,8 +156,6 @@ def eval_(  # noqa: PLR0913  (a command's options)
 
 def _trust(folders: Iterable[Path]) -> None:
     """Trust the run folders among the named ones; raise an error if ``--trust`` applies to none of them."""
-    from agentgym.errors import UsageError
-
     runs = [folder for folder in folders if (folder / "config.json").is_file()]
     if not runs:
         raise UsageError("--trust is for a run folder of another user: name one as target, policy or with --resume")
@@ -164,8 +165,6 @@ def _trust(folders: Iterable[Path]) -> None:
 
 def _pairs(pairs: list[str]) -> dict[str, Any]:
     """Return the environment's arguments and the model's settings, grouped by name."""
-    from agentgym.cli.env_args import parse_pairs
-
     groups: dict[str, list[str]] = {"kwargs": []}
     for pair in pairs:
         group, dot, rest = pair.partition(".")
@@ -183,8 +182,6 @@ def _begin(
     from agentgym.api.policies import SamplingPlan
     from agentgym.api.run_settings import as_the_run, is_run
     from agentgym.cli import eval_suites
-    from agentgym.cli.eval_suites import SuiteSize
-    from agentgym.errors import UnknownNameError, UsageError
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
 
@@ -216,7 +213,7 @@ def _begin(
         )
     if given.get("context", {}).get("example_turns"):
         raise UsageError("context.example_turns shows an episode of one environment; evaluate it by itself")
-    size = SuiteSize(given.pop("episodes", None), given.pop("repeats", None), given.pop("scoring", {}))
+    size = eval_suites.SuiteSize(given.pop("episodes", None), given.pop("repeats", None), given.pop("scoring", {}))
     given = _sampled_as_the_run(policies, given, out)
     made, folder = eval_suites.begin(suites, policies, size, SamplingPlan(**given), run_dir)
     return _play_suites(made, folder, effort, False, out)
@@ -241,7 +238,6 @@ def _resume(
     """Resume an evaluation. Return False if a part of it could not run."""
     from agentgym.api.evaluation import EvalPlan
     from agentgym.cli import eval_suites
-    from agentgym.errors import CorruptDataError, UsageError
 
     require_trust(folder)
     try:
@@ -270,12 +266,9 @@ def _rescore(
     source: Path, others: list[str], given: dict[str, Any], run_dir: Path | None, effort: Effort, out: Output
 ) -> bool:
     """Score the recorded episodes of an evaluation with other scorers."""
-    import asyncio
-
     from agentgym.cli import eval_rescore
     from agentgym.cli.eval_env import print_summary
     from agentgym.cli.eval_suites import print_results
-    from agentgym.errors import UsageError
 
     if others or set(given) != {"scoring"}:
         raise UsageError(
@@ -299,11 +292,8 @@ def _fresh(folder: Path, resume: bool) -> AbstractContextManager[None]:
 
 
 def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
-    import asyncio
-
     from agentgym.api.evaluation import play
     from agentgym.cli.eval_env import print_summary
-    from agentgym.cli.exits import resumable_by
 
     with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
         summary = asyncio.run(play(plan, folder, effort, resume=resume, status=out.status))
@@ -313,10 +303,7 @@ def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: O
 
 
 def _play_suites(plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
-    import asyncio
-
     from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results, write_results
-    from agentgym.cli.exits import resumable_by
 
     with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
         results = asyncio.run(evaluate_suites(plan, folder, effort, resume, out))

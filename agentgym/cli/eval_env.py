@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.markup import escape
+from rich.table import Table
+
+from agentgym.api.policies import ENDPOINT
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
-
-if TYPE_CHECKING:
-    from agentgym.evals.runner import EvalSummary
+from agentgym.evals.episodes import read_rows
+from agentgym.evals.prices import cost_text
+from agentgym.evals.runner import REPEATS, EvalSummary
+from agentgym.evals.statistics import mean_interval
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     """Print the result as text."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from agentgym.api.policies import ENDPOINT
-    from agentgym.evals.episodes import read_rows
-    from agentgym.evals.prices import cost_text
-    from agentgym.evals.statistics import mean_interval
-
     returns = [row["return"] for row in read_rows(folder) if row["return"] is not None]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("[bold]environment[/]", escape(summary.suite_or_env))
@@ -62,8 +58,6 @@ def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
         >>> repeat_lines({"pass_at": {"1": 0.5, "2": 0.75}, "majority": {"2": 0.5}})
         [('pass@k', '1: 50.0%  2: 75.0%'), ('majority of k', '2: 50.0%')]
     """
-    from agentgym.evals.runner import REPEATS
-
     return [
         (REPEATS[name], "  ".join(f"{k}: {value:.1%}" for k, value in values.items()))
         for name, values in repeats.items()
@@ -72,8 +66,6 @@ def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
 
 def types_table(summary: EvalSummary) -> Grid:
     """Return the results of each type of task."""
-    from rich.markup import escape
-
     table = Grid("task type", "success", "95 % interval", "turns", "episodes")
     for name, found in summary.by_type.items():
         interval = f"{found['success_low']:.1%} to {found['success_high']:.1%}"

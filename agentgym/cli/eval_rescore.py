@@ -6,14 +6,20 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agentgym.api.run_dirs import new_run_dir
+from agentgym.api.run_settings import run_settings
 from agentgym.canonical import read_json
-
-if TYPE_CHECKING:
-    from agentgym.evals.prices import Prices
-    from agentgym.evals.runner import EvalSummary
-    from agentgym.evals.suite_runner import SuiteResult
+from agentgym.cli.trust import require_trust
+from agentgym.errors import CorruptDataError, UsageError
+from agentgym.evals.compare import training_run_of
+from agentgym.evals.episodes import write_json
+from agentgym.evals.prices import Prices, saved_prices
+from agentgym.evals.rescore import rescore, rescore_suite
+from agentgym.evals.runner import EvalSummary
+from agentgym.evals.scoring import Scoring
+from agentgym.evals.suite_runner import SUITE_FILE, SuiteResult, load_saved
 
 
 async def rescored(
@@ -31,14 +37,6 @@ async def rescored(
         UsageError: there is no such evaluation, or the scorers' settings are wrong.
         CorruptDataError: the evaluation did not finish.
     """
-    from agentgym.api.run_dirs import new_run_dir
-    from agentgym.errors import CorruptDataError
-    from agentgym.evals.episodes import write_json
-    from agentgym.evals.prices import saved_prices
-    from agentgym.evals.rescore import rescore, rescore_suite
-    from agentgym.evals.scoring import Scoring
-    from agentgym.evals.suite_runner import SUITE_FILE, load_saved
-
     scoring = Scoring.read(settings)
     suites = [path.parent for path in sorted(source.glob(f"*/*/{SUITE_FILE}"))]
     plan = {} if suites else _plan_of(source)
@@ -67,11 +65,6 @@ async def rescored(
 
 def _plan_of(source: Path) -> dict[str, Any]:
     """Return the plan of an evaluation of one environment, or of a training run's own evaluation."""
-    from agentgym.api.run_settings import run_settings
-    from agentgym.cli.trust import require_trust
-    from agentgym.errors import CorruptDataError, UsageError
-    from agentgym.evals.compare import training_run_of
-
     run = training_run_of(source)
     if run is not None and (settings := run_settings(str(run), require=require_trust)) is not None:
         return settings.plan

@@ -5,18 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agentgym.api.policies import SamplingPlan
+from rich.markup import escape
+
+from agentgym.api.effort import Effort
+from agentgym.api.policies import SamplingPlan, check_policy, open_agents, policy_facts
+from agentgym.api.run_dirs import new_run_dir
+from agentgym.cli.compare import print_comparisons
+from agentgym.cli.eval_env import repeat_lines
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
-
-if TYPE_CHECKING:
-    from agentgym.api.effort import Effort
-    from agentgym.evals.compare import Comparison
-    from agentgym.evals.suite_runner import SuiteResult
-    from agentgym.evals.suites import Suite
+from agentgym.errors import UsageError
+from agentgym.evals.compare import Comparison
+from agentgym.evals.episodes import write_json
+from agentgym.evals.prices import cost_text
+from agentgym.evals.results_table import write_tables
+from agentgym.evals.scoring import Scoring
+from agentgym.evals.suite_runner import Play, SuiteResult, run_suite
+from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, suite_names, suite_to_dict
+from agentgym.rollout import journal
+from agentgym.rollout.folder_lock import locked
+from agentgym.trust import sign
 
 ALL = "all"
 WRITTEN = ("results.json", "results.md", "comparisons.json", "report.html")
@@ -36,8 +48,6 @@ class SuitesPlan:
 
 def is_suite(target: str) -> bool:
     """Return True if a target names suites, False for an environment."""
-    from agentgym.evals.suites import SUFFIXES, suite_names
-
     return target == ALL or target in suite_names() or Path(target).suffix in SUFFIXES
 
 
@@ -48,10 +58,6 @@ def suites_like(target: str) -> list[str]:
         >>> suites_like("babyai-level")
         ['babyai-levels']
     """
-    from difflib import get_close_matches
-
-    from agentgym.evals.suites import suite_names
-
     return get_close_matches(target, suite_names())
 
 
@@ -68,8 +74,6 @@ class SuiteSize:
 
     def changed(self, suite: Suite) -> Suite:
         """Return the suite with the changes applied."""
-        from agentgym.evals.scoring import Scoring
-
         suite = suite if self.episodes is None else suite.shortened(self.episodes)
         suite = suite if self.repeats is None else suite.repeated(self.repeats)
         return suite.scored(Scoring.read(self.scoring)) if self.scoring else suite
@@ -83,13 +87,6 @@ def begin(
     Raises:
         UsageError: a suite or policy is unknown, the files of the only suite are missing, or the folder is in use.
     """
-    from agentgym.api.policies import check_policy
-    from agentgym.api.run_dirs import new_run_dir
-    from agentgym.errors import UsageError
-    from agentgym.evals.episodes import write_json
-    from agentgym.evals.suites import load_suite, suite_names, suite_to_dict
-    from agentgym.trust import sign
-
     named = [name for target in targets for name in (suite_names() if target == ALL else (target,))]
     suites = [size.changed(load_suite(name)) for name in dict.fromkeys(named)]
     if len({suite.name for suite in suites}) < len(suites):
@@ -108,8 +105,6 @@ def begin(
 
 def read_plan(saved: dict[str, Any]) -> SuitesPlan:
     """Return the plan that :func:`begin` saved."""
-    from agentgym.evals.suites import suite_from_dict
-
     return SuitesPlan(
         suites=tuple(suite_from_dict(values) for values in saved["suites"]),
         policies=tuple(saved["policies"]),
@@ -122,12 +117,6 @@ async def evaluate_suites(
     plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output
 ) -> list[SuiteResult]:
     """Evaluate every policy on every suite, one after the other. ``results.json`` holds the results so far."""
-    from agentgym.api.policies import open_agents, policy_facts
-    from agentgym.evals.episodes import write_json
-    from agentgym.evals.suite_runner import Play, run_suite
-    from agentgym.rollout import journal
-    from agentgym.rollout.folder_lock import locked
-
     results: list[SuiteResult] = []
     budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
@@ -173,10 +162,6 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 def _print_repeats(out: Output, results: Sequence[SuiteResult]) -> None:
     """Print the statistics of repeated episodes per task, if there are any."""
-    from rich.markup import escape
-
-    from agentgym.cli.eval_env import repeat_lines
-
     table = Grid("suite", "policy", "trials", "result")
     repeated = [result for result in results if result.summary is not None and result.summary.repeats]
     for result in repeated:
@@ -193,7 +178,6 @@ def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
 
 def write_results(results: Sequence[SuiteResult], folder: Path) -> list[Comparison]:
     """Write the results as Markdown and HTML, and return the comparisons of policies."""
-    from agentgym.evals.results_table import write_tables
     from agentgym.report import write_report
 
     compared = write_tables(folder, results)
@@ -206,11 +190,6 @@ def print_results(
     out: Output, results: Sequence[SuiteResult], folder: Path, compared: Sequence[Comparison] = ()
 ) -> None:
     """Print one table of all results, including the suites that could not run."""
-    from rich.markup import escape
-
-    from agentgym.cli.compare import print_comparisons
-    from agentgym.evals.prices import cost_text
-
     has_cost = any(result.summary is not None and result.summary.mean_tokens for result in results)
     cost_column = ["cost"] if has_cost else []  # scripted policies have no tokens, and the terminal may be narrow
     table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", *cost_column, "episodes")

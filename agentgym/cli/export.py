@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, output
+from agentgym.errors import UsageError
 
 SUFFIXES = (".eval", ".jsonl", ".parquet")
 
@@ -26,7 +27,6 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Export recorded episodes for other tools: a log of inspect_ai, or conversations for training."""
-    from agentgym.errors import UsageError
     from agentgym.interop.recorded import read_recorded
 
     with output(as_json) as out:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from itertools import groupby
 from typing import Annotated
 
 import typer
+from rich.markup import escape
+from rich.text import Text
 
+from agentgym.cli.exits import mapped_errors
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, output
-from agentgym.plugins import Component
+from agentgym.errors import UsageError
+from agentgym.plugins import Component, import_source
+from agentgym.registry import entries
 
 _TRAINS = "in the loop"
 
@@ -49,10 +57,6 @@ def list_(
 
 def _load(files: list[str], *, is_wanted: bool) -> None:
     """Run users' files or modules so that they register their components; ignore a name after a colon."""
-    from agentgym.cli.exits import mapped_errors
-    from agentgym.errors import UsageError
-    from agentgym.plugins import import_source
-
     with mapped_errors():
         if not is_wanted:
             raise UsageError("your own files can be listed only with --credit, --strategies, --scorers or --recipes")
@@ -81,19 +85,10 @@ def _list_credit(as_json: bool, *, files: bool) -> None:
 
     titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
     with output(as_json) as out:
-        found = (*credit_table(), *loss_table())
-        if files:
-            found = tuple(c for c in found if c.status == "user")
-        rows = [_component_row(c) for c in found]
-        out.result([dict(zip(titles, row, strict=True)) for row in rows])
+        found = [c for c in (*credit_table(), *loss_table()) if c.status == "user" or not files]
+        out.result([dict(zip(titles, _component_row(c), strict=True)) for c in found])
         table = Grid("name", "status", "paper", "released code", prose="paper", optional=["released code"])
-        family = ""
-        for name, its_family, status, trains, released, paper, _ in rows:
-            if its_family != family:
-                family = its_family
-                table.add_heading(family)
-            limits = "" if trains == _TRAINS else f" ({trains.removeprefix(f'{_TRAINS}, ')})"
-            table.add_row(name, status, paper + limits, released.partition(":")[0])
+        _add_families(table, found, lambda c: (c.parity.partition(":")[0],))
         out.page(table)
 
 
@@ -102,21 +97,24 @@ def _list_strategies(as_json: bool) -> None:
 
     titles = ("name", "class", "status", "paper", "limits", "test")
     with output(as_json) as out:
-        rows = [(c.name, c.family, c.status, c.paper, c.limits, c.test) for c in strategy_table()]
+        found = strategy_table()
+        rows = [(c.name, c.family, c.status, c.paper, c.limits, c.test) for c in found]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Grid("name", "status", "paper", prose="paper")
-        family = ""
-        for name, its_family, status, paper, limits, _ in rows:
-            if its_family != family:
-                family = its_family
-                table.add_heading(family)
-            table.add_row(name, status, paper + (f" ({limits})" if limits else ""))
+        _add_families(table, found)
         out.page(table)
 
 
-def _list_scorers(as_json: bool) -> None:
-    from dataclasses import fields
+def _add_families(
+    table: Grid, found: Iterable[Component], more: Callable[[Component], tuple[str, ...]] = lambda c: ()
+) -> None:
+    for family, members in groupby(found, key=lambda c: c.family):
+        table.add_heading(family)
+        for c in members:
+            table.add_row(c.name, c.status, c.paper + (f" ({c.limits})" if c.limits else ""), *more(c))
 
+
+def _list_scorers(as_json: bool) -> None:
     from agentgym.scoring.component import SCORERS
 
     with output(as_json) as out:
@@ -143,9 +141,6 @@ def _component_row(component: Component) -> tuple[str, ...]:
 
 
 def _list_suites(as_json: bool) -> None:
-    from rich.markup import escape
-    from rich.text import Text
-
     from agentgym.evals.suites import load_suite, suite_facts, suite_names
 
     with output(as_json) as out:
@@ -162,10 +157,6 @@ def _list_suites(as_json: bool) -> None:
 
 
 def _list_envs(as_json: bool) -> None:
-    from rich.text import Text
-
-    from agentgym.registry import entries
-
     with output(as_json) as out:
         found = entries()
         out.result(

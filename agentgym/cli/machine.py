@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentgym.errors import EnvError, UsageError
+from agentgym.registry import entries
+
 PACKAGE = "agentgym"
 _PROBE_TIMEOUT_S = 10.0
 
@@ -90,8 +93,6 @@ def _fix_of(reason: str) -> str | None:
 
 def environments() -> tuple[Fact, ...]:
     """Return the registered environments and the requirements that are missing."""
-    from agentgym.registry import entries
-
     return tuple(
         Fact(
             name=entry.id,
@@ -184,7 +185,6 @@ def _torch() -> Fact:
 
 
 def _vllm() -> Fact:
-    from agentgym.errors import UsageError
     from agentgym.trainers.engines.vllm.launch import VENV, find_vllm
 
     try:
@@ -229,7 +229,6 @@ def _bubblewrap() -> Fact:
 
 def _chromium() -> Fact:
     from agentgym.envs.gui.chromium import INSTALL, find_chromium
-    from agentgym.errors import EnvError
 
     try:
         found = find_chromium()

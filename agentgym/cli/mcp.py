@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, open_env, parse_pairs
+from agentgym.errors import require_extra
+from agentgym.registry import find
 
 
 def mcp(
@@ -26,14 +31,6 @@ def mcp(
 
     The task is in the server's instructions. Rewards are not shown to the client.
     """
-    import asyncio
-    import contextlib
-    import json
-
-    from agentgym.cli.env_args import open_env, parse_pairs
-    from agentgym.errors import require_extra
-    from agentgym.registry import find
-
     require_extra("agentgym mcp", "mcp", "mcp")
     from agentgym.server.mcp_stdio import McpEpisode
     from agentgym.tools.retrieval.server import bound_socket

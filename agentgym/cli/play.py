@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, open_env, parse_pairs
 from agentgym.cli.output import JsonFlag, output
+from agentgym.registry import find
 
 
 def play(
@@ -19,12 +21,8 @@ def play(
     as_json: JsonFlag = False,
 ) -> None:
     """Play one episode in the terminal; type `help` for the commands."""
-    import numpy as np
-
     from agentgym.check.policies import random_action
-    from agentgym.cli.env_args import open_env, parse_pairs
     from agentgym.cli.terminal import Game, play_by_hand, watch
-    from agentgym.registry import find
     from agentgym.rollout.seeds import derive_seed
 
     with output(as_json) as out:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, output
+from agentgym.errors import unknown_name
 
 if TYPE_CHECKING:
     from agentgym.sandbox import Limits, Sandbox
@@ -44,12 +46,10 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Check a kind of sandbox on this machine: conformance, then attacks; exit code 1 if a promise breaks."""
-    from dataclasses import asdict
     from typing import get_args
 
     from agentgym.check import check_sandbox
     from agentgym.check.sandbox.adversary import attack_sandbox
-    from agentgym.errors import unknown_name
     from agentgym.sandboxes.images import DEFAULT_IMAGE
     from agentgym.sandboxes.ladder import BACKENDS, Backend, open_sandbox
 

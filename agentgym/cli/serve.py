@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, Output
+from agentgym.errors import UsageError, require_extra, unknown_name
+from agentgym.registry import find, make
 
 
 def serve(  # noqa: PLR0913, PLR0917  # one per option
@@ -38,12 +41,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Serve environments to trainers and agents on other machines, until Ctrl-C or SIGTERM."""
-    import importlib.util
-
-    from agentgym.errors import MissingExtraError
-
-    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn", "websockets")):
-        raise MissingExtraError("serve", "serve")
+    require_extra("serve", "serve", "fastapi", "uvicorn", "websockets")
     from agentgym.server.limits import Limits
     from agentgym.server.run import serve as run
     from agentgym.server.sessions import Sessions
@@ -72,7 +70,6 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
 
 
 def _token(token_file: Path | None) -> str:
-    from agentgym.errors import UsageError
     from agentgym.remote.env import TOKEN_VARIABLE
 
     if token_file is None:
@@ -87,10 +84,6 @@ def _token(token_file: Path | None) -> str:
 
 
 def _check_host(host: str, token: str) -> None:
-    import ipaddress
-
-    from agentgym.errors import UsageError
-
     try:
         is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -105,21 +98,15 @@ def _serve_openenv(  # one parameter per option
     envs: list[str], protocol: str, host: str, port: int, max_sessions: int, as_json: bool
 ) -> None:
     """Serve one environment with OpenEnv's protocol, on loopback only, since the protocol has no tokens."""
-    import importlib.util
-
-    from agentgym.errors import MissingExtraError, UsageError, unknown_name
-
     if protocol != "openenv":
         raise unknown_name("protocol", protocol, ("agentgym", "openenv"))
-    if importlib.util.find_spec("openenv") is None:
-        raise MissingExtraError("serve --protocol openenv", "openenv")
+    require_extra("serve --protocol openenv", "openenv", "openenv")
     if len(envs) != 1 or host not in ("127.0.0.1", "localhost"):
         raise UsageError(
             "OpenEnv's protocol has no tokens and serves a single environment; name one, and use --host 127.0.0.1"
         )
     from agentgym.interop.openenv_server import make_app
     from agentgym.interop.openenv_server import serve as run
-    from agentgym.registry import find, make
     from agentgym.tools.retrieval.server import bound_socket
 
     entry = find(envs[0])

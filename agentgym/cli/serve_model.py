@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentgym.cli.output import JsonFlag, Output
+from agentgym.errors import InfrastructureError, UsageError
 
 if TYPE_CHECKING:
     from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess
@@ -46,7 +48,6 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 ) -> None:
     """Start a vLLM server for training or evaluation, report when it is ready, and stop it on Ctrl-C or SIGTERM."""
     from agentgym.api.run_dirs import need_train_extra
-    from agentgym.errors import InfrastructureError
     from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 
     need_train_extra("serving a model")
@@ -91,7 +92,6 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 
 
 def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) -> None:
-    from agentgym.errors import UsageError
     from agentgym.trainers.engines.config import TRANSFERS
 
     if weight_transfer and (weight_transfer not in TRANSFERS or install.is_cpu):
@@ -126,10 +126,6 @@ def _announce(out: Output, process: VllmProcess, version: str, source: str) -> N
 
 def _check_port(host: str, port: int) -> None:
     """Raise an error before vLLM spends a minute loading."""
-    import socket
-
-    from agentgym.errors import UsageError
-
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

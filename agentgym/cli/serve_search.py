@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, Output
+from agentgym.errors import require_extra
 
 
 def serve_search(  # one per option
@@ -25,8 +26,6 @@ def serve_search(  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Index a corpus unless its index exists, and serve searches in it until Ctrl-C."""
-    from agentgym.errors import require_extra
-
     require_extra("serve-search", "serve", "fastapi", "uvicorn")
     from agentgym.tools.retrieval.server import bound_socket, retriever_for, serve, settings_to_environment
 

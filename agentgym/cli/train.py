@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
+from agentgym.cli.exits import resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.progress import loading
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.cli.view import print_episodes
+from agentgym.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
-    from agentgym.trainers.planning.dry_run import DryRun
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
 _KEPT = (
@@ -51,11 +54,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Train an agent with a recipe: warm start, reinforcement learning, evaluation before and after."""
-    from dataclasses import asdict
-
     from agentgym.api.run_dirs import need_train_extra
-    from agentgym.cli.exits import resumable_by
-    from agentgym.errors import UsageError
 
     is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes, only this one writes the folder and prints
     with output(as_json and is_first) as out:
@@ -106,8 +105,6 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
 
 def _refuse_options(words: list[str]) -> None:
     """Raise an error for an unknown option and suggest ``key=value``, the form of a run's settings."""
-    from agentgym.errors import UsageError, unknown_name
-
     wrong = next((word for word in words if word.startswith("-")), None)
     if wrong is None:
         return
@@ -120,8 +117,6 @@ def _refuse_options(words: list[str]) -> None:
 
 
 def _keys() -> set[str]:
-    from dataclasses import fields
-
     from agentgym.trainers.config.train import TrainConfig
 
     return {part.name for part in fields(TrainConfig)}
@@ -131,8 +126,6 @@ def _plan_on_paper(
     recipe: str | None, overrides: list[str], resume: Path | None, ranks: int | None, device_gib: float, out: Output
 ) -> None:
     """Print the size of the run and the memory that it needs."""
-    from rich.table import Table
-
     with loading(out.status, "planning"):  # counting the parameters of a model that must be built takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
 
@@ -156,7 +149,9 @@ def _plan_on_paper(
         if size:
             table.add_row(f"[bold]{_PARTS.get(name, name)}, GiB{rank}[/]", _gib(size))
     other, value = (
-        ("kept", found.activations_kept) if _recomputes(found) else ("recomputed", found.activations_recomputed)
+        ("kept", found.activations_kept)
+        if found.memory.activations == found.activations_recomputed
+        else ("recomputed", found.activations_recomputed)
     )
     table.add_row(f"[bold]activations if {other}[/]", f"{_gib(value)} GiB")
     parts = f", of which each rank writes {_gib(found.checkpoint_per_rank)}" if found.num_ranks > 1 else ""
@@ -177,10 +172,6 @@ _PARTS = {
 """Names of the parts of the memory footprint in the output, where they differ from the field names."""
 
 
-def _recomputes(found: DryRun) -> bool:
-    return found.memory.activations == found.activations_recomputed
-
-
 def _gib(num_bytes: int) -> str:
     """Return a size in GiB, with two decimals if it is small."""
     size = num_bytes / 2**30
@@ -191,7 +182,6 @@ def _plan(
     recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None
 ) -> tuple[TrainConfig, Path]:
     from agentgym.api.run_dirs import new_run_dir
-    from agentgym.errors import UsageError
     from agentgym.trainers.models.sources import check_source
 
     if resume is not None and run_dir is not None:
@@ -204,7 +194,6 @@ def _plan(
 
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
-    from agentgym.errors import UsageError
     from agentgym.trainers.config.overrides import apply_overrides, load_config
     from agentgym.trainers.recipes import load_recipe, recipe_names
 

@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from agentgym.cli.output import JsonFlag, Output, output, page_path
+from agentgym.errors import UsageError, require_extra
 
 
 def view(  # noqa: PLR0913  (a command's options)
@@ -41,7 +42,6 @@ def view(  # noqa: PLR0913  (a command's options)
     as_json: JsonFlag = False,
 ) -> None:
     """Write a page with a run's curves and its episodes, turn by turn with their credit."""
-    from agentgym.errors import UsageError
     from agentgym.report import write_report
     from agentgym.report.traces import MEGABYTES
 
@@ -63,8 +63,6 @@ def view(  # noqa: PLR0913  (a command's options)
 
 
 def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -> None:
-
-    from agentgym.errors import require_extra
 
     require_extra("agentgym view --live", "serve", "fastapi", "uvicorn")
     from agentgym.cli.live import serve
@@ -93,7 +91,6 @@ def print_episodes(run_dir: Path, num_tasks: int, out: Output) -> None:
         UsageError: the run has no episode yet.
         CorruptDataError: its episodes cannot be read.
     """
-    from agentgym.errors import UsageError
     from agentgym.report.run_folder import open_run_folder
     from agentgym.report.transcripts import last_step_transcripts, sample_transcripts
 

@@ -153,10 +153,6 @@ def _answer(turn: Turn) -> str | None:
     return action_key(turn) if turn.action.calls else (lines[-1].casefold() if lines else None)
 
 
-def _errors(turn: Turn) -> int:
-    return sum(reply.result is not None and reply.result.is_error for reply in turn.replies)
-
-
 def _answer_counts(trajectory: Trajectory) -> list[int]:
     """Return the final answers in each turn: calls of an answer tool and texts in answer tags.
 
@@ -241,7 +237,7 @@ PER_TURN: dict[str, Callable[[Turn], object]] = {
     "is_patched": lambda turn: turn.played is not None,
     "is_faulty": lambda turn: turn.is_faulty,
     "num_calls": lambda turn: len(turn.action.calls),
-    "num_errors": _errors,
+    "num_errors": lambda turn: sum(reply.result is not None and reply.result.is_error for reply in turn.replies),
     "num_tokens": lambda turn: len(turn.completion.token_ids),
     "num_shared_tokens": lambda turn: turn.num_copied_tokens - turn.num_rescored_tokens,
     "action": action_key,

@@ -18,9 +18,8 @@ def role_reward(table: TurnTable, role: RewardRole) -> Floats:
     Raises:
         ConfigError: the table has no parts.
     """
-    table.require("part_values", by=f"reward by role {role.value!r}")
-    assert table.part_values is not None
-    return np.asarray(table.part_values[:, [r is role for r in table.part_roles]].sum(axis=1), dtype=np.float64)
+    part_values = table.column("part_values", by=f"reward by role {role.value!r}")
+    return np.asarray(part_values[:, [r is role for r in table.part_roles]].sum(axis=1), dtype=np.float64)
 
 
 def outcome_reward(table: TurnTable) -> Floats:

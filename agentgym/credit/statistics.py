@@ -9,6 +9,7 @@ Shapes: N turns (rows of the table), I trajectories, M sampled tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -164,6 +165,17 @@ def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:
     mean = float((units * value).sum()) / total
     variance = float((units * (value - mean) ** 2).sum()) / (total - 1)
     return np.asarray((value - mean) / np.sqrt(variance + 1e-8), dtype=np.float64)
+
+
+def finite_column(table: TurnTable, name: str, *, by: str) -> Any:
+    """Return a column that a component reads, after a check that it is there and finite.
+
+    Raises:
+        ConfigError: the column is missing, or a value is NaN or infinite.
+    """
+    column = table.column(name, by=by)
+    require_finite(table, name, by=by)
+    return column
 
 
 def require_finite(table: TurnTable, *names: str, by: str) -> None:

@@ -267,6 +267,11 @@ class TurnTable:
             columns = ", ".join(missing)
             raise ConfigError(f"{by} needs the columns {columns}: fill them with TurnTable.with_columns")
 
+    def column(self, name: str, *, by: str) -> Any:
+        """Return a column that a component reads, after :meth:`require`."""
+        self.require(name, by=by)
+        return getattr(self, name)
+
     def take(self, keep: Bools) -> TurnTable:
         """Return the rows where ``keep`` is True; trajectories are renumbered from 0.
 

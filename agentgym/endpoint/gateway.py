@@ -47,7 +47,7 @@ class Gateway:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._host, self._port = host, port
+        self._host, self.port = host, port
         self._sessions: dict[str, EpisodeSession] = {}
         self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,12 +59,7 @@ class Gateway:
     @property
     def url(self) -> str:
         """Base URL, as in ``http://127.0.0.1:8123``."""
-        return f"http://{self._host}:{self._port}"
-
-    @property
-    def port(self) -> int:
-        """Port that it listens on."""
-        return self._port
+        return f"http://{self._host}:{self.port}"
 
     async def start(self, *, has_socket: bool = False) -> None:
         """Start listening; a second call does nothing.
@@ -78,8 +73,8 @@ class Gateway:
         if self._loop is not asyncio.get_running_loop():
             self._loop, self._servers, self.socket_path = asyncio.get_running_loop(), [], ""
         if not self._servers:
-            listening = _listening(self._host, self._port)
-            self._port = listening.getsockname()[1]
+            listening = _listening(self._host, self.port)
+            self.port = listening.getsockname()[1]
             self._serve(listening)
         if has_socket and not self.socket_path:
             listening, self.socket_path = _listening_socket()

@@ -9,14 +9,14 @@ A harness is an async function of ``episode`` (:class:`AgentEpisode`) and of the
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
-from agentgym.errors import ConfigError, MissingExtraError
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, read_options
 from agentgym.rollout.context import ContextConfig
+from agentgym.settings import checked
 from agentgym.types import JsonObject, Observation, ToolSpec
 
 
@@ -162,8 +162,6 @@ class HarnessConfig:
         """
         own = {one.name for one in fields(cls)} - {"options"}
         options = {**given.get("options", {}), **{k: v for k, v in given.items() if k not in own | {"options"}}}
-        from agentgym.settings import checked
-
         made = checked(cls, {**{k: v for k, v in given.items() if k in own}, "options": options}, "harness")
         made.check()
         return made
@@ -213,13 +211,3 @@ def check_context(context: ContextConfig) -> None:
         raise ConfigError(
             "a harness writes its own prompts: remove context.policy, context.turns_left and context.example_turns"
         )
-
-
-def need_extra(what: str, extra: str, *modules: str) -> None:
-    """Raise an error if packages that a harness needs are not installed.
-
-    Raises:
-        MissingExtraError: a package is missing; the message names the extra.
-    """
-    if any(importlib.util.find_spec(module) is None for module in modules):
-        raise MissingExtraError(what, extra)

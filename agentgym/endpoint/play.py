@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,19 +12,12 @@ from typing import Any
 from agentgym.endpoint.gateway import KEY_PREFIX, MODEL, Gateway, new_session_id
 from agentgym.endpoint.graph import Sampled
 from agentgym.endpoint.harness import HarnessConfig, check_context
-from agentgym.endpoint.session import EpisodeSession, Moment, Policy
+from agentgym.endpoint.session import EpisodeSession, Policy
 from agentgym.endpoint.wire.openai_chat import as_wire, read_said
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.errors import (
-    EnvError,
-    EnvTimeoutError,
-    InfrastructureError,
-    PolicyFaultError,
-    UsageError,
-    boundary,
-)
+from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, PolicyFaultError, UsageError, boundary
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -344,12 +337,8 @@ class LiveEpisode:
             state_key=moment.state_key,
             is_valid=all(turn.is_valid for turn in turns),
             is_void=any(turn.is_void for turn in turns) if turns else is_empty,
-            latency=_latency(moment, turns),
+            latency=Latency(moment.render_s, moment.generate_s, sum(turn.latency.env_s for turn in turns)),
         )
-
-
-def _latency(moment: Moment, turns: Sequence[Turn]) -> Latency:
-    return Latency(moment.render_s, moment.generate_s, sum(turn.latency.env_s for turn in turns))
 
 
 def _is_same(asked: object, call: ToolCall) -> bool:

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.canonical import digest
 from agentgym.endpoint.calls import Answer, CallRefusedError, ChatCall
 from agentgym.endpoint.graph import CallGraph, Prompt, Sampled, shown_text
-from agentgym.endpoint.stops import stopped
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import EngineError, InfrastructureError, UsageError, boundary
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.thinking_budget import generate_in_budget
 from agentgym.types import Completion, FinishReason, JsonObject, Message, Status, ToolCall
+
+# ------------------------------------------------------------------------ stop texts: find where they end a completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A completion that a stop text ended."""
+
+    completion: Completion
+    """Sampled tokens up to and including the one that completed the stop text."""
+    text: str
+    """Text before the stop text, thinking included."""
+    stop: str
+
+
+def stopped(
+    completion: Completion, stops: Sequence[str], renderer: ChatRenderer, *, is_open: bool | None = None
+) -> Stopped | None:
+    """Return a completion shortened at the first stop text in it, or None if it contains none.
+
+    Tokens are sampled one after the other, so the remaining tokens and log-probabilities equal those of an engine that
+    stops there. Stop texts inside thinking do not count, since agents do not see the thinking.
+
+    Args:
+        is_open: True if the prompt opened the thinking.
+    """
+    ids = completion.token_ids
+    text = renderer.text_of(ids)
+    if not any(stop in text for stop in stops):
+        return None
+    num_thinking = renderer.num_thinking_tokens(ids, is_open=is_open)
+    first = len(renderer.text_of(ids[:num_thinking])) if num_thinking else 0
+    found = [(at + len(stop), at, stop) for stop in stops if (at := text.find(stop, first)) >= 0]
+    if not found:
+        return None
+    end, start, stop = min(found)
+    num_tokens = bisect_left(range(len(ids)), True, key=lambda num: renderer.text_of(ids[:num])[:end] == text[:end])
+    cut = replace(
+        completion,
+        token_ids=ids[:num_tokens],
+        logprobs=completion.logprobs[:num_tokens],
+        policy_versions=completion.policy_versions[:num_tokens],
+        finish_reason=FinishReason.STOP,
+    )
+    return Stopped(completion=cut, text=text[:start], stop=stop)
+
 
 CallTool = Callable[[str, JsonObject], Awaitable[str]]
 

@@ -9,7 +9,26 @@ from agentgym.errors import require_known
 from agentgym.types import Task
 
 
-class SeededTasks(Sequence[Task]):
+class LazyTasks(Sequence[Task]):
+    """Tasks that are made when they are read; subclasses implement :meth:`task_at` and ``__len__``."""
+
+    def task_at(self, index: int) -> Task:
+        """Return the task of an index from 0 to ``len(self) - 1``."""
+        raise NotImplementedError(f"{type(self).__name__} must implement task_at(index)")
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.task_at(index)
+
+
+class SeededTasks(LazyTasks):
     """Tasks that differ only in their seed. The seeds of the splits are disjoint.
 
     Args:
@@ -41,15 +60,7 @@ class SeededTasks(Sequence[Task]):
     def __len__(self) -> int:
         return self._num_tasks
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._num_tasks))]
-        if not 0 <= index < self._num_tasks:
-            raise IndexError(index)
+    def task_at(self, index: int) -> Task:
         seed = self._FIRST_SEED[self._split] + index
         data = self._data(seed) if callable(self._data) else self._data
         return Task(id=f"{self._split}-{index}", split=self._split, seed=seed, data=data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.evals.episodes import read_groups
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.types import Trajectory
@@ -36,7 +36,6 @@ def read_recorded(run_dir: Path, label: str | None = None) -> Recorded:
     if not run.evals:
         raise UsageError(f"{run_dir} has no evaluation to export")
     chosen = list(run.evals)[-1] if label is None else label
-    if chosen not in run.evals:
-        raise unknown_name("evaluation", chosen, run.evals)
+    require_known("evaluation", chosen, run.evals)
     groups = read_groups(run.evals[chosen])
     return Recorded(run, chosen, tuple(one for group in groups for one in group.trajectories))

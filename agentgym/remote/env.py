@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final
 
 from agentgym.env.env import Env, Snapshot
+from agentgym.env.tasks import LazyTasks
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.channel import Channel, channel_to
@@ -303,7 +304,7 @@ class RemoteState:
     id: str
 
 
-class RemoteTasks(Sequence[Task]):
+class RemoteTasks(LazyTasks):
     """The tasks of a split on a server, fetched :data:`PAGE` at a time."""
 
     def __init__(self, env: RemoteEnv, split: str) -> None:
@@ -315,15 +316,7 @@ class RemoteTasks(Sequence[Task]):
     def __len__(self) -> int:
         return self._total
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._total))]
-        if not 0 <= index < self._total:
-            raise IndexError(index)
+    def task_at(self, index: int) -> Task:
         page, place = divmod(index, PAGE)
         if page not in self._pages:
             self._pages[page] = self._env.task_page(self._split, page * PAGE, (page + 1) * PAGE).tasks

@@ -39,11 +39,7 @@ class ChatRenderer:
         UsageError: the tokenizer has no chat template, or its family is unknown and ``config.codec`` is ``auto``.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        config: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, config: ChatConfig = ChatConfig()) -> None:  # noqa: B008  (frozen)
         if not tokenizer.chat_template:
             raise UsageError(
                 "the model has no chat template, so its conversations cannot be rendered; "
@@ -59,7 +55,7 @@ class ChatRenderer:
         self._kept_action = lru_cache(maxsize=4096)(self._write_action)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
         self._kept_ids = lru_cache(maxsize=4096)(self._tokenized)
-        self.opens_thinking = self._find_opened_thinking()
+        self.opens_thinking = self._opens(self.template.render([_USER], ()))
         self._ends = self._find_ends()
         self.turn_end_ids = tuple(self._ends)
 
@@ -109,11 +105,9 @@ class ChatRenderer:
         if text is None:
             return None
         ids = self._encode(text)
-        if end is None:
-            return ids
-        if ids[:1] != (end,):
-            return ids[1:] if self.config.keeps_history else None
-        return ids[1:]
+        if end is not None and ids[:1] != (end,) and not self.config.keeps_history:
+            return None
+        return ids if end is None else ids[1:]
 
     # ------------------------------------------------------------------------------------- token ids to messages
 
@@ -126,7 +120,7 @@ class ChatRenderer:
         if not self.opens_thinking or think is None:
             return False
         num_last = len(self._encode(think[0])) + 1
-        return self._opens(self._decoded(prompt_ids[-num_last:]))
+        return self._opens(self.text_of(prompt_ids[-num_last:]))
 
     def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
         """Parse a completion into an assistant message with thinking, text and calls.
@@ -135,7 +129,7 @@ class ChatRenderer:
             is_open: True if the prompt opened the thinking (:meth:`opens_after`); None for a first prompt.
         """
         ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
-        return self.read_text(self._decoded(ids), tools, is_open=is_open)
+        return self.read_text(self.text_of(ids), tools, is_open=is_open)
 
     def read_text(self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
         """Parse the text of a completion into a message. Text inside thinking is never a call."""
@@ -146,18 +140,18 @@ class ChatRenderer:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Decode token ids to text, special tokens included."""
-        return self._decoded(token_ids)
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:
         """Return the number of thinking tokens at the start of a completion, including the thinking marks."""
-        whole = self._thought(self._decoded(token_ids), is_open)
+        whole = self._thought(self.text_of(token_ids), is_open)
         if not whole.thinking or isinstance(self.format, Harmony):
             return 0  # harmony may think between calls, so thinking is not only at the start
         if not whole.is_closed:
             return len(token_ids)
 
         def is_closed(num_tokens: int) -> bool:
-            thought = self._thought(self._decoded(token_ids[:num_tokens]), is_open)
+            thought = self._thought(self.text_of(token_ids[:num_tokens]), is_open)
             return bool(thought.thinking) and thought.is_closed
 
         return bisect_left(range(len(token_ids)), True, key=is_closed)
@@ -202,7 +196,7 @@ class ChatRenderer:
         Raises:
             UsageError: the tokenizer gives no character offsets, or encodes the text as other ids.
         """
-        text = str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        text = self.text_of(token_ids)
         encoded = self._with_offsets(text)
         if tuple(encoded["input_ids"]) != tuple(token_ids):
             raise UsageError(
@@ -278,9 +272,6 @@ class ChatRenderer:
 
     # ---------------------------------------------------------------------------------------------------- private
 
-    def _decoded(self, token_ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
-
     def _with_offsets(self, text: str) -> Any:
         try:
             return self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -325,7 +316,9 @@ class ChatRenderer:
             whole = self.template.render([_USER, said], tools, more=False).rstrip()
             end = next((end for end in self._ends.values() if end and whole.endswith(end)), "")
             body = whole[len(before) : len(whole) - len(end)]
-            if whole.startswith(before) and self._says(body, said, tools):
+            read = self.read_text(body, tools)
+            is_same = (read.thinking, read.text, _facts(read)) == (thinking.strip(), text.strip(), _facts(said))
+            if whole.startswith(before) and is_same:
                 return body
         plain = self._plain_text(text, calls, tools)
         if self.family.think is None:
@@ -333,10 +326,6 @@ class ChatRenderer:
         opening, closing = (mark.strip() for mark in self.family.think)
         thought = f"{thinking}\n{closing}\n\n{plain}"
         return thought if is_open else f"{opening}\n{thought}"
-
-    def _says(self, body: str, said: Message, tools: Sequence[ToolSpec]) -> bool:
-        read = self.read_text(body, tools)
-        return (read.thinking, read.text, _facts(read)) == (said.thinking.strip(), said.text.strip(), _facts(said))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return (self._kept_ids if len(text) <= _LONGEST_KEPT else self._tokenized)(text)
@@ -384,9 +373,6 @@ class ChatRenderer:
         first = self._encode(self._suffix_after(Message("assistant", calls=calls), tools) or "")[:1]
         return first[0] if first and first[0] in self._ends else self.turn_end_ids[0]
 
-    def _find_opened_thinking(self) -> bool:
-        return self._opens(self.template.render([_USER], ()))
-
     def _find_ends(self) -> dict[int, str]:
         """Return the tokens that end an assistant message with their texts, the template's own first."""
         _, _, tail = self.template.render([_USER, Message("assistant", _SENTINEL), _USER], ()).rpartition(_SENTINEL)
@@ -396,7 +382,7 @@ class ChatRenderer:
             ids += encoded if len(encoded) == 1 else ()
         if self._tokenizer.eos_token_id is not None:
             ids.append(int(self._tokenizer.eos_token_id))
-        return {one: str(self._tokenizer.decode([one], skip_special_tokens=False)) for one in ids}
+        return {one: self.text_of([one]) for one in ids}
 
 
 _PROBE = ToolSpec("probe_tool", "Probe.", {"type": "object", "properties": {"key": {"type": "string"}}})

@@ -271,7 +271,8 @@ class ChatTemplate:
         alone = [user, {"role": "assistant", "content": "probe-said"}, result(0)]
         thinking: dict[str, Any] = {self._family.thinking_key: "probe-thought"}
         return Abilities(
-            tools=shows([user], "probe-user", tools=[_PROBE_TOOL]) and self._mentions_tools(user),
+            tools=shows([user], "probe-user", tools=[_PROBE_TOOL])
+            and "probe_tool" in self._apply([user], [_PROBE_TOOL], more=True),
             system=shows([{"role": "system", "content": "probe-system"}, user], "probe-system", "probe-user"),
             calls=calls,
             text_beside_calls=calls != "none" and shows([user, spoken, result(0)], "probe-said", "probe-value-0"),
@@ -282,9 +283,6 @@ class ChatTemplate:
             thinking=shows([user, {**asked, **thinking}, *([result(0)] if calls != "none" else [])], "probe-thought"),
             parts=self._takes_parts,
         )
-
-    def _mentions_tools(self, user: dict[str, Any]) -> bool:
-        return "probe_tool" in self._apply([user], [_PROBE_TOOL], more=True)
 
 
 def _with_system_text(rows: Chat, text: str) -> Chat:

@@ -154,13 +154,9 @@ def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int)
     return Curve(xs=xs, ys=_smoothed(ys, smooth))
 
 
-def _num_rollouts(row: Mapping[str, Any]) -> float:
-    return float(sum(value for name, value in row.items() if name.startswith("status/")))
-
-
 _AMOUNT: Mapping[Axis, Callable[[Mapping[str, Any]], float]] = {
     "steps": lambda row: 1.0,
-    "rollouts": _num_rollouts,
+    "rollouts": lambda row: float(sum(value for name, value in row.items() if name.startswith("status/"))),
     "tokens": lambda row: float(row.get("sampled_tokens", 0.0)),
     "minutes": lambda row: sum(value for name, value in row.items() if name.startswith("time/")) / 60,
 }

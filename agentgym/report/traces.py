@@ -89,7 +89,8 @@ def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: P
     records = sorted(read_records(record_path(run.path, step)), key=_dullness)
     kept, has_tokens = [], False
     scores = read_scores(run.path, step)
-    gates = {name: _gates_of_env(run, name) for name in {record.group.env_name for record in records}}
+    names = {record.group.env_name for record in records}
+    gates = {name: gate_options(read_credit_settings(run.path, name)) for name in names}
     for record in records[:GROUPS_PER_STEP]:
         group = _group(record, _Known(decode, gates[record.group.env_name], scores))
         members = budget.takes(group["members"])
@@ -117,7 +118,8 @@ def _eval_section(
     costs = {key_of(row): row.get("cost") for row in read_rows(run.evals[label])}
     # several evaluations share the space, and a short sample should show both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
-    keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
+    num_left = len(run.evals) - list(run.evals).index(label)
+    keep = kept_for_steps + (budget.left - kept_for_steps) * (1 - 1 / num_left)  # the rest is for those after this one
     kept: list[dict[str, object]] = []
     has_tokens = False
     for group in chosen:
@@ -136,12 +138,6 @@ def _eval_section(
         "has_tokens": has_tokens,
         "groups": [{"title": title, "dropped": None, "members": kept}] if kept else [],
     }
-
-
-def _share_of_others(run: RunFolder, label: str) -> float:
-    """Return the share of the remaining space for the evaluations after this one."""
-    num_left = len(run.evals) - list(run.evals).index(label)
-    return 1 - 1 / num_left
 
 
 def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
@@ -164,10 +160,6 @@ class _Known:
     """Entropies by episode and turn of the group, if credit used them."""
     ordinal: int = 0
     is_dropped: bool = False
-
-
-def _gates_of_env(run: RunFolder, env_name: str) -> GraOptions | None:
-    return gate_options(read_credit_settings(run.path, env_name))
 
 
 def _group(record: GroupRecord, known: _Known) -> dict[str, Any]:

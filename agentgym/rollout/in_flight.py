@@ -42,15 +42,11 @@ class InFlight:
         health: Callable[[], EngineHealth | None] = lambda: None,
     ) -> None:
         self._adaptive, self._clock, self._health = adaptive, clock, health
-        self._limit = limit if adaptive is None else adaptive.limit
+        self.limit = limit if adaptive is None else adaptive.limit
+        """Current limit of episodes in flight."""
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._num_requests = 0
         self.num_playing = 0
-
-    @property
-    def limit(self) -> int:
-        """Current limit of episodes in flight."""
-        return self._limit
 
     @property
     def num_waiting(self) -> int:
@@ -71,16 +67,16 @@ class InFlight:
         """Adapt the limit to the engine's time for a turn."""
         if self._adaptive is None or not turn.completion.token_ids:
             return
-        is_full = self.num_playing >= self._limit
+        is_full = self.num_playing >= self.limit
         self._adaptive.observe(
             self._clock(),
             len(turn.completion.token_ids),
             turn.latency.generate_s,
             is_full=is_full,
-            is_over=self.num_playing > self._limit,
+            is_over=self.num_playing > self.limit,
             health=self._health(),
         )
-        self._limit = self._adaptive.limit
+        self.limit = self._adaptive.limit
         self._admit()
 
     def begin_window(self) -> None:
@@ -103,7 +99,7 @@ class InFlight:
             raise
 
     def _admit(self) -> None:
-        while self._waiting and self.num_playing < self._limit:
+        while self._waiting and self.num_playing < self.limit:
             _, _, admitted = heapq.heappop(self._waiting)
             if not admitted.done():  # a cancelled waiter is skipped
                 admitted.set_result(None)

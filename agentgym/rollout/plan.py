@@ -120,16 +120,15 @@ class EnvPlanner:
         if not positions:
             return []
         config, group_size = self._at(step)
-        values = {
-            "num_tasks": len(self._tasks),
-            "positions": positions,
-            "order": self._schedule.index,
-            "history": self.history,
-            "step": step,
-            "rng": np.random.default_rng([self._seed, step]),
-        }
-        source = config.task_source
-        tasks: list[int] = source.call(**source.arguments(values, config.tasks))
+        tasks: list[int] = config.call(
+            "tasks",
+            num_tasks=len(self._tasks),
+            positions=positions,
+            order=self._schedule.index,
+            history=self.history,
+            step=step,
+            rng=np.random.default_rng([self._seed, step]),
+        )
         return [
             GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size, step))
             for task, size in zip(tasks, self._sizes(config, tasks, group_size), strict=True)
@@ -142,19 +141,19 @@ class EnvPlanner:
         if not self._config.branches:
             return None
         config, group_size = self._at(step)
-        rule, num_seen = config.branching_rule, 0
+        num_seen = 0
 
         def choose(played: Sequence[Trajectory], num_left: int) -> Sequence[Start]:
             nonlocal num_seen
-            values = {
-                "played": played,
-                "num_seen": num_seen,
-                "num_left": num_left,
-                "group_size": group_size,
-                "rng": np.random.default_rng([self._seed, ordinal, len(played)]),
-            }
-            num_seen = len(played)
-            starts: Sequence[Start] = rule.call(**rule.arguments(values, config.branching))
+            num_before, num_seen = num_seen, len(played)
+            starts: Sequence[Start] = config.call(
+                "branching",
+                played=played,
+                num_seen=num_before,
+                num_left=num_left,
+                group_size=group_size,
+                rng=np.random.default_rng([self._seed, ordinal, len(played)]),
+            )
             return starts
 
         return choose
@@ -164,17 +163,13 @@ class EnvPlanner:
         if not self._config.prunes:
             return None
         config, _ = self._at(step)
-        rule, rate = config.pruning_rule, self.history.rate(task)
+        rate = self.history.rate(task)
 
         def choose(members: Sequence[Trajectory]) -> list[int]:
             places = [at for at, one in enumerate(members) if one.is_stopped]
-            values = {
-                "ended": [one for one in members if one.status.is_evidence],
-                "running": [members[at] for at in places],
-                "rate": rate,
-                "group_size": len(members),
-            }
-            return [places[at] for at in rule.call(**rule.arguments(values, config.pruning))]
+            ended, running = [one for one in members if one.status.is_evidence], [members[at] for at in places]
+            chosen = config.call("pruning", ended=ended, running=running, rate=rate, group_size=len(members))
+            return [places[at] for at in chosen]
 
         return Prune(config.pruning.after, choose)
 
@@ -183,22 +178,21 @@ class EnvPlanner:
         if not self._config.replays or self._config.replays_groups:
             return None
         config, _ = self._at(step)
-        rule = config.replay_rule
         rng = np.random.default_rng([self._seed, step, group.ordinal])
         ages = [step - place.step for place in self.successes.places(task)]
-        if rule.reads("baseline") and self._baseline[0] != step:
+        if config.rule("replay").reads("baseline") and self._baseline[0] != step:
             self._baseline = (step, self.history.median_rate(step - config.replay.window))
 
         def choose(successes: Sequence[bool | None], num_stored: int) -> tuple[int, int] | None:
-            values = {
-                "successes": successes,
-                "num_stored": num_stored,
-                "ages": ages,
-                "baseline": self._baseline[1],
-                "step": step,
-                "rng": rng,
-            }
-            chosen: tuple[int, int] | None = rule.call(**rule.arguments(values, config.replay))
+            chosen: tuple[int, int] | None = config.call(
+                "replay",
+                successes=successes,
+                num_stored=num_stored,
+                ages=ages,
+                baseline=self._baseline[1],
+                step=step,
+                rng=rng,
+            )
             return chosen
 
         return choose_swap(group, self.successes, task, choose)
@@ -217,14 +211,9 @@ class EnvPlanner:
         if not self._config.replays_groups or not num_fresh:
             return []
         config, _ = self._at(step)
-        rule = config.replay_rule
-        values = {
-            "group_ages": [step - at for at, _ in self.groups],
-            "num_fresh": num_fresh,
-            "step": step,
-            "rng": np.random.default_rng([self._seed, step, num_fresh]),
-        }
-        chosen: list[int] = rule.call(**rule.arguments(values, config.replay))
+        ages = [step - at for at, _ in self.groups]
+        rng = np.random.default_rng([self._seed, step, num_fresh])
+        chosen: list[int] = config.call("replay", group_ages=ages, num_fresh=num_fresh, step=step, rng=rng)
         return [Place(*self.groups[at], 0) for at in chosen]
 
     def note(self, group: TrajectoryGroup, task: int, step: int) -> float | None:
@@ -241,9 +230,7 @@ class EnvPlanner:
         return num_successes / len(unaided)
 
     def _max_turns(self, config: StrategyConfig, task: int, step: int) -> int | None:
-        rule = config.horizon_rule
-        values = {"step": step, "visits": self.history.visits(task)}
-        most: int | None = rule.call(**rule.arguments(values, config.horizon))
+        most: int | None = config.call("horizon", step=step, visits=self.history.visits(task))
         return most
 
     def checklists(self, ordinal: int, num_episodes: int, step: int) -> list[str]:
@@ -255,18 +242,15 @@ class EnvPlanner:
 
     def _help(self, config: StrategyConfig, task: int, size: int, step: int) -> tuple[int, int, int]:
         """Return the numbers of episodes with hints, of their turns with a hint, and of demonstrations."""
-        rule = config.guidance_rule
         rate = self.history.rate(task)
-        values = {"rate": rate, "group_size": size, "step": step, "criteria": self._criteria}
-        num_helped, num_hints = rule.call(**rule.arguments(values, config.guidance))
+        num_helped, num_hints = config.call("guidance", rate=rate, group_size=size, step=step, criteria=self._criteria)
         return (0, 0, int(num_helped)) if config.demonstrates else (int(num_helped), int(num_hints), 0)
 
     def _sizes(self, config: StrategyConfig, tasks: Sequence[int], group_size: int) -> list[int]:
         if config.extends_groups:
             return [group_size] * len(tasks)
-        rule = config.budget_rule
-        values = {"rates": [self.history.rate(task) for task in tasks], "group_size": group_size}
-        sizes: list[int] = rule.call(**rule.arguments(values, config.budget))
+        rates = [self.history.rate(task) for task in tasks]
+        sizes: list[int] = config.call("budget", rates=rates, group_size=group_size)
         return sizes
 
     def extend(self, step: int) -> Callable[[float], int] | None:
@@ -274,8 +258,7 @@ class EnvPlanner:
         return partial(self._added, *self._at(step)) if self._config.extends_groups else None
 
     def _added(self, config: StrategyConfig, group_size: int, rate: float) -> int:
-        rule = config.budget_rule
-        return int(rule.call(**rule.arguments({"rate": rate, "group_size": group_size}, config.budget)))
+        return int(config.call("budget", rate=rate, group_size=group_size))
 
 
 class GroupPlanner:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import secrets
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +17,60 @@ from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import AgentGymError, EnvError, UsageError, boundary, unknown_name
 from agentgym.registry import creator_of, find, make
 from agentgym.remote import wire
-from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, TaskPage
+from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, NoStateError, TaskPage
 from agentgym.server.limits import Limits
 from agentgym.server.session import LocalSession, Session
-from agentgym.server.states import States
 from agentgym.types import Task
 
 if TYPE_CHECKING:
     from agentgym.server.workers import Workers
+
+
+# ------------------------------------------------------------------------- storage for states of snapshots on a server
+
+
+class States:
+    """States by id. The oldest are dropped when there is no more space.
+
+    Args:
+        max_bytes: most bytes of all states together.
+
+    Example:
+        >>> states = States(max_bytes=10)
+        >>> first, second = states.add("12345"), states.add("123456")
+        >>> states.find(second)
+        '123456'
+        >>> states.find(first)
+        Traceback (most recent call last):
+        agentgym.remote.wire.NoStateError: the server does not hold this state any more
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._num_bytes = max_bytes, 0
+        self._by_id: OrderedDict[str, str] = OrderedDict()
+
+    def add(self, state: str | None) -> str | None:
+        """Store a state and return its id, or None if the state is None or too large."""
+        if state is None or len(state) > self._max_bytes:
+            return None
+        identity = secrets.token_urlsafe(18)
+        self._by_id[identity] = state
+        self._num_bytes += len(state)
+        while self._num_bytes > self._max_bytes:
+            self._num_bytes -= len(self._by_id.popitem(last=False)[1])
+        return identity
+
+    def find(self, identity: object) -> str:
+        """Return a state and mark it as the most recently used.
+
+        Raises:
+            NoStateError: the state was dropped or never existed.
+        """
+        if not isinstance(identity, str) or identity not in self._by_id:
+            raise NoStateError("the server does not hold this state any more")
+        self._by_id.move_to_end(identity)
+        return self._by_id[identity]
+
 
 MAX_TEMPLATES: Final = 32
 """Most instances that are kept to answer requests about environments and tasks."""

@@ -33,7 +33,8 @@ from agentgym.trainers.data.layout import Forest, PaddedRows
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.model import add_lora
-from agentgym.trainers.phases.update import PartialUpdate, batches_for
+from agentgym.trainers.phases.update import PartialUpdate
+from agentgym.trainers.phases.update_step import batches_for
 
 GROUP_SIZE = 8
 PEAK_TFLOPS = {"H100": {"float32": 67, "bfloat16": 989}, "H200": {"float32": 67, "bfloat16": 989}}

@@ -26,8 +26,18 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.engine import Engine
-from agentgym.envs.games.exploitability import Policy, best_response_return, expected_return, exploitability
-from agentgym.envs.games.kuhn import BET, DEALS, GAME_VALUE, INFORMATION_SETS, PASS, KuhnState
+from agentgym.envs.games.kuhn import (
+    BET,
+    DEALS,
+    GAME_VALUE,
+    INFORMATION_SETS,
+    PASS,
+    KuhnState,
+    Policy,
+    best_response_return,
+    expected_return,
+    exploitability,
+)
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.rollout.session import Session
@@ -36,7 +46,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import check_run_dir
+from agentgym.trainers.run_folder import check_run_dir
 from agentgym.trainers.types import Metrics
 from agentgym.types import Completion, FinishReason, Message
 

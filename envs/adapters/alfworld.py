@@ -6,7 +6,6 @@ Source: "ALFWorld: Aligning Text and Embodied Environments for Interactive Learn
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from agentgym.envs.household.commands import Command, format_command, parse_comm
 from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import CorruptDataError, MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, ResetNeededError, UsageError, require_extra, require_known
 from agentgym.types import Message, Task
 
 DATA_VARIABLE = "ALFWORLD_DATA"
@@ -68,8 +67,7 @@ class ALFWorldEnv(CommandEnv):
         load_timeout_s: float = 180.0,
         render_mode: str | None = None,
     ) -> None:
-        if not _is_installed():
-            raise MissingExtraError("agentgym/ALFWorld-v0", "alfworld")
+        require_extra("agentgym/ALFWorld-v0", "alfworld", "alfworld", "textworld")
         self._data_dir = _data_dir(data_dir)
         self._listed = None if games is None else _listed(self._data_dir, Path(games).expanduser())
         self._step_timeout_s = step_timeout_s
@@ -142,8 +140,7 @@ class ALFWorldEnv(CommandEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the solvable games of a split, sorted by path. The ids are the games' folders."""
-        if split not in _FOLDERS:
-            raise unknown_name("split", split, _FOLDERS)
+        require_known("split", split, _FOLDERS)
         if self._listed is None:
             return _tasks(self._data_dir, split)
         return self._listed if split == "test" else ()
@@ -177,10 +174,6 @@ class ALFWorldEnv(CommandEnv):
             return tuple(commands)
         parsed = ((text, parse_command(text)) for text in commands)
         return tuple(text for text, command in parsed if command is not None and command.name != "help")
-
-
-def _is_installed() -> bool:
-    return all(importlib.util.find_spec(name) is not None for name in ("alfworld", "textworld"))
 
 
 def _data_dir(given: str | Path | None) -> Path:

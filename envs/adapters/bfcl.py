@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import importlib
-import importlib.util
 import inspect
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from agentgym.call_syntax import format_call, parse_calls
+from agentgym.call_syntax import format_call, parse_words
 from agentgym.canonical import canonical, digest
 from agentgym.env.env import Env
 from agentgym.envs.adapters.bfcl_data import CATEGORIES, INSTALL, Problem, begin, call_of, functions_of, problems
-from agentgym.errors import MissingExtraError, ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.errors import ResetNeededError, ToolError, UsageError, require_extra, require_known
 from agentgym.tool import error_result, result_of, unknown_tool
 from agentgym.types import Call, MalformedCall, Message, Observation, Task, ToolCall, ToolSpec
 
@@ -65,10 +64,8 @@ class BFCLEnv(Env):
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if any(importlib.util.find_spec(name) is None for name in ("bfcl_eval", "mpmath")):
-            raise MissingExtraError("agentgym/BFCL-v0", "bfcl", INSTALL)
-        if category not in CATEGORIES:
-            raise unknown_name("category of BFCL", category, CATEGORIES)
+        require_extra("agentgym/BFCL-v0", "bfcl", "bfcl_eval", "mpmath", command=INSTALL)
+        require_known("category of BFCL", category, CATEGORIES)
         self._problems = problems(category)
         if not 0 <= num_train <= len(self._problems):
             raise UsageError(f"num_train must be from 0 to {len(self._problems)}, got {num_train}")
@@ -147,8 +144,7 @@ class BFCLEnv(Env):
         return tuple(self._offered(at_start=True).values())
 
     def tasks(self, split: str) -> Sequence[Task]:
-        if split not in ("train", "test"):
-            raise unknown_name("split of BFCL", split, ("train", "test"))
+        require_known("split of BFCL", split, ("train", "test"))
         names = list(self._problems)
         chosen = names[: self._num_train] if split == "train" else names[self._num_train :]
         return [Task(id=name, split=split, seed=0, data={"problem": name}) for name in chosen]
@@ -172,12 +168,7 @@ class BFCLEnv(Env):
         return Message("assistant", "\n".join(format_call(call, tools) for call in numbered), numbered)
 
     def parse_action(self, text: str) -> Message:
-        """Convert a person's input: lines of calls if the first word is a function's name, else a message without
-        calls.
-        """
-        name = text.strip().partition(":")[0].strip()
-        tools = self._offered()
-        return Message("assistant", text, parse_calls(text, tuple(tools.values())) if name in tools else ())
+        return parse_words(text, tuple(self._offered().values()))
 
     def dump_state(self) -> _World:
         return copy.deepcopy(self._world)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import re
 import sys
 import types
@@ -12,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agentgym.call_syntax import format_call, parse_calls
+from agentgym.call_syntax import format_call, parse_words
 from agentgym.canonical import canonical
 from agentgym.env.env import Env
 from agentgym.envs.adapters.bfcl_data import INSTALL, read_data, schema_of
-from agentgym.errors import MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.errors import ResetNeededError, UsageError, require_extra, require_known
 from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 
 CATEGORIES = (
@@ -74,12 +73,10 @@ class BFCLSingleEnv(Env):
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if any(importlib.util.find_spec(name) is None for name in ("bfcl_eval", "mpmath")):
-            raise MissingExtraError("agentgym/BFCLSingle-v0", "bfcl", INSTALL)
+        require_extra("agentgym/BFCLSingle-v0", "bfcl", "bfcl_eval", "mpmath", command=INSTALL)
         names = (category,) if isinstance(category, str) else tuple(category)
         for name in names:
-            if name not in CATEGORIES:
-                raise unknown_name("category of BFCL", name, CATEGORIES)
+            require_known("category of BFCL", name, CATEGORIES)
         if not names or num_train < 0:
             raise UsageError("category must name at least one, and num_train be at least 0")
         self._problems = {one.id: one for name in names for one in single_problems(name)}
@@ -121,8 +118,7 @@ class BFCLSingleEnv(Env):
         return self._current().category
 
     def tasks(self, split: str) -> Sequence[Task]:
-        if split not in ("train", "test"):
-            raise unknown_name("split of BFCL", split, ("train", "test"))
+        require_known("split of BFCL", split, ("train", "test"))
         chosen: list[str] = []
         for category in self._categories:
             names = [one.id for one in self._problems.values() if one.category == category]
@@ -153,12 +149,7 @@ class BFCLSingleEnv(Env):
         return Message("assistant", "\n".join(format_call(call, problem.tools) for call in calls), calls)
 
     def parse_action(self, text: str) -> Message:
-        """Convert a person's input: lines of calls if the first word is a function's name, else a message without
-        calls.
-        """
-        name = text.strip().partition(":")[0].strip()
-        is_call = name in {tool.name for tool in self.tools}
-        return Message("assistant", text, parse_calls(text, self.tools) if is_call else ())
+        return parse_words(text, self.tools)
 
     # --------------------------------------------------------------------------------------------------- private
 

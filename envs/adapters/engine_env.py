@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from agentgym.envs.adapters.line_env import LineEnv
 from agentgym.envs.adapters.worker_process import WorkerProcess
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.types import Message, Task
 
 _LONGEST_COMMAND = 200
@@ -35,6 +36,8 @@ class EngineEnv(LineEnv):
 
     is_blocking: ClassVar[bool] = True
     worker_module: ClassVar[str]
+    _game = SinceReset[dict[str, Any]]()
+    """The engine's last answer."""
     takes_plain_commands: ClassVar[bool] = True
     """True if the engine hangs or fails on control characters and very long lines, so that they are rejected."""
 
@@ -49,7 +52,6 @@ class EngineEnv(LineEnv):
     ) -> None:
         self._step_timeout_s, self._load_timeout_s = step_timeout_s, load_timeout_s
         self._worker: WorkerProcess | None = None
-        self._seen: dict[str, Any] = {}
         self._awarded = 0.0
         super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 
@@ -62,31 +64,31 @@ class EngineEnv(LineEnv):
         answer = self._engine().call(self._load_timeout_s, op="start", **request)
         if "refused" in answer:
             raise UsageError(f"{self.env_id}: {answer['refused']}")
-        self._seen, self._awarded = answer, float(answer["score"])
+        self._game, self._awarded = answer, float(answer["score"])
         return str(answer["said"])
 
     def do(self, line: str) -> str:
-        self._now()
+        _ = self._game
         line = line.encode(errors="replace").decode()  # half of a surrogate pair
         is_plain = line.isascii() and line.isprintable() and len(line) <= _LONGEST_COMMAND
         if self.takes_plain_commands and not is_plain:
             raise ToolError(
                 f"a command is one line of at most {_LONGEST_COMMAND} ASCII characters", "invalid_arguments"
             )
-        self._seen = self._engine().call(self._step_timeout_s, op="step", command=line)
-        if self._seen["is_valid"] or self._seen["is_over"]:
+        self._game = self._engine().call(self._step_timeout_s, op="step", command=line)
+        if self._game["is_valid"] or self._game["is_over"]:
             self._award_rise()
-        if self._seen["is_over"]:
+        if self._game["is_over"]:
             self.finish()
-        if not self._seen["is_valid"]:
-            raise ToolError(str(self._seen["said"]), "impossible_action")
-        return str(self._seen["said"])
+        if not self._game["is_valid"]:
+            raise ToolError(str(self._game["said"]), "impossible_action")
+        return str(self._game["said"])
 
     def _award_rise(self) -> None:
-        rise = self._seen["score"] - self._awarded
+        rise = self._game["score"] - self._awarded
         if abs(rise) > _TOLERANCE:
             self.award(rise, "score")
-            self._awarded = self._seen["score"]
+            self._awarded = self._game["score"]
 
     def stop(self) -> None:
         if self._worker is not None:
@@ -94,7 +96,7 @@ class EngineEnv(LineEnv):
 
     def state_key(self) -> str:
         """Return the engine's state key; see its worker module."""
-        return str(self._now()["key"])
+        return str(self._game["key"])
 
     def oracle(self) -> Message:
         """Return the next command of the engine's own plan.
@@ -102,20 +104,15 @@ class EngineEnv(LineEnv):
         Raises:
             UsageError: the engine has no plan from the current state.
         """
-        if not self._now()["plan"]:
+        if not self._game["plan"]:
             raise UsageError(f"{self.env_id}: the engine has no plan from this state; choose another policy")
-        return self.message_of(self._now()["plan"][0])
+        return self.message_of(self._game["plan"][0])
 
     def admissible_actions(self) -> tuple[str, ...]:
         """Return the commands that the engine reports as possible; each call asks the engine."""
-        if not self._seen or self.episode.is_over:
+        if self.episode.is_over:
             return ()
         return tuple(self._engine().call(self._step_timeout_s, op="admissible")["commands"])
-
-    def _now(self) -> dict[str, Any]:
-        if not self._seen:
-            raise ResetNeededError(f"{self.env_id}: no game before reset()")
-        return self._seen
 
     def _engine(self) -> WorkerProcess:
         if self._worker is None or not self._worker.is_alive:

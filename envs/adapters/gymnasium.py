@@ -17,7 +17,7 @@ from agentgym.canonical import canonical, digest
 from agentgym.envs.adapters.gymnasium_texts import GAME_TEXTS, Describe, GameText, describe_drawing, describe_value
 from agentgym.envs.adapters.line_env import LineEnv
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.errors import ResetNeededError, ToolError, UsageError, require_known, unknown_name
 from agentgym.types import Message, Task
 
 _DISCOUNT = 0.99
@@ -233,8 +233,7 @@ def _names(env: gymnasium.Env[Any, Any], given: Sequence[str] | None, text: Game
 def _describer(wanted: str | Describe) -> Describe:
     if not isinstance(wanted, str):
         return wanted
-    if wanted not in _DESCRIBERS:
-        raise unknown_name("describer", wanted, _DESCRIBERS)
+    require_known("describer", wanted, _DESCRIBERS)
     return _DESCRIBERS[wanted]
 
 

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import load_env_creator
 from agentgym.canonical import canonical, digest
 from agentgym.envs.adapters.gymnasium import GymnasiumEnv
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import MissingExtraError, ResetNeededError, UsageError
+from agentgym.errors import ResetNeededError, UsageError, require_extra
 from agentgym.types import Message, Task
 
 ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done")
@@ -54,8 +54,7 @@ class MiniGridEnv(GymnasiumEnv):
         interface: Interface = "tools",
         render_mode: str | None = None,
     ) -> None:
-        if importlib.util.find_spec("minigrid") is None:
-            raise MissingExtraError("agentgym/MiniGrid-v0", "minigrid")
+        require_extra("agentgym/MiniGrid-v0", "minigrid", "minigrid")
         importlib.import_module("minigrid")  # the import registers the levels
         _check_level(env)
         level: Any = importlib.import_module("minigrid.envs.babyai.core.roomgrid_level")

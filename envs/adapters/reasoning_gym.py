@@ -6,7 +6,6 @@ open-thought/reasoning-gym, Apache-2.0.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -15,7 +14,8 @@ from agentgym.canonical import canonical, digest
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.adapters.worker_process import SharedWorker
 from agentgym.envs.interfaces import Interface, InterfaceEnv
-from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError, require_extra, unknown_name
 from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall
 
@@ -52,6 +52,7 @@ class ReasoningGymEnv(InterfaceEnv):
     """
 
     is_blocking: ClassVar[bool] = True
+    _problem = SinceReset[dict[str, Any]]()
 
     def __init__(
         self,
@@ -64,8 +65,7 @@ class ReasoningGymEnv(InterfaceEnv):
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if importlib.util.find_spec("reasoning_gym") is None:
-            raise MissingExtraError("agentgym/ReasoningGym-v0", "reasoning-gym")
+        require_extra("agentgym/ReasoningGym-v0", "reasoning-gym", "reasoning_gym")
         if num_attempts < 1:
             raise UsageError(f"num_attempts must be at least 1, got {num_attempts}")
         self._num_attempts = num_attempts
@@ -74,7 +74,6 @@ class ReasoningGymEnv(InterfaceEnv):
         self._config = dict(config or {})
         if self._config and len(self._datasets) != 1:
             raise UsageError(f"config is of one data set; name it in datasets, which are {len(self._datasets)} here")
-        self._problem: dict[str, Any] = {}
         self._num_left = 0
         super().__init__(interface=interface, max_turns=max_turns or 2 * num_attempts, render_mode=render_mode)
 
@@ -131,8 +130,6 @@ class ReasoningGymEnv(InterfaceEnv):
 
     def state_key(self) -> str:
         """Return a key of the problem and the number of answers left."""
-        if not self._problem:
-            raise ResetNeededError(f"{self.env_id}: no problem before reset()")
         return canonical([self._problem["dataset"], digest(self._problem["question"]), self._num_left])
 
     def oracle(self) -> Message:

@@ -8,14 +8,13 @@ program in the package; it needs a Java runtime.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentgym.envs.adapters.engine_env import EngineEnv
 from agentgym.envs.adapters.worker_process import WorkerProcess
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import UsageError, require_extra, require_known
 from agentgym.types import Task
 
 _WORKER = "agentgym.envs.adapters.scienceworld_worker"
@@ -50,8 +49,7 @@ class ScienceWorldEnv(EngineEnv):
         max_turns: int = 100,
         **kwargs: Any,
     ) -> None:
-        if importlib.util.find_spec("scienceworld") is None:
-            raise MissingExtraError("agentgym/ScienceWorld-v0", "scienceworld")
+        require_extra("agentgym/ScienceWorld-v0", "scienceworld", "scienceworld")
         if shutil.which("java") is None:
             raise UsageError("ScienceWorld's engine needs a Java runtime: apt-get install default-jre-headless")
         self._experiments = (experiments,) if isinstance(experiments, str) else tuple(experiments)
@@ -65,12 +63,10 @@ class ScienceWorldEnv(EngineEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the variations of a split, grouped by experiment."""
-        if split not in _SPLITS:
-            raise unknown_name("split", split, _SPLITS)
+        require_known("split", split, _SPLITS)
         known = _variations()
         for name in self._experiments:
-            if name not in known:
-                raise unknown_name("experiment of ScienceWorld", name, known)
+            require_known("experiment of ScienceWorld", name, known)
         return _tasks(self._experiments or tuple(known), split)
 
     def request_of(self, task: Task) -> Mapping[str, Any]:

@@ -5,13 +5,12 @@ Source: "TextArena"; LeonGuertler/TextArena, MIT licence.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.adapters.engine_env import EngineEnv
-from agentgym.errors import MissingExtraError, UsageError
+from agentgym.errors import UsageError, require_extra
 from agentgym.types import Task
 
 
@@ -45,8 +44,7 @@ class TextArenaEnv(EngineEnv):
         max_turns: int = 50,
         **kwargs: Any,
     ) -> None:
-        if importlib.util.find_spec("textarena") is None:
-            raise MissingExtraError("agentgym/TextArena-v0", "textarena")
+        require_extra("agentgym/TextArena-v0", "textarena", "textarena")
         if seat not in (0, 1):
             raise UsageError(f"seat is 0 or 1, got {seat}")
         if not opponent or (isinstance(opponent, str) and opponent != "random"):

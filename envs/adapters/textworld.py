@@ -5,13 +5,12 @@ Source: "TextWorld: A Learning Environment for Text-based Games"; microsoft/Text
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.adapters.engine_env import EngineEnv
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import UsageError, require_extra, require_known
 from agentgym.types import Task
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -51,13 +50,10 @@ class TextWorldEnv(EngineEnv):
         max_turns: int = 50,
         **kwargs: Any,
     ) -> None:
-        if importlib.util.find_spec("textworld") is None:
-            raise MissingExtraError("agentgym/TextWorld-v0", "textworld")
-        if game not in SETTINGS:
-            raise unknown_name("kind of TextWorld game", game, SETTINGS)
+        require_extra("agentgym/TextWorld-v0", "textworld", "textworld")
+        require_known("kind of TextWorld game", game, SETTINGS)
         for name in settings or {}:
-            if name not in SETTINGS[game]:
-                raise unknown_name(f"setting of {game}", name, SETTINGS[game])
+            require_known(f"setting of {game}", name, SETTINGS[game])
         self._data = {"game": game, "settings": {**SETTINGS[game], **(settings or {})}}
         super().__init__(max_turns=max_turns, **kwargs)
 

@@ -10,7 +10,7 @@ from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
 from agentgym.env.worker_thread import loop_thread
 from agentgym.envs.adapters.verifiers_messages import grades_of, message_of, tools_of
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.types import MalformedCall, Message, Observation, Task, ToolSpec
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ class VerifiersEnv(Env):
         """Return the tasks of a split, in the taskset's order."""
         num, fifth = len(self._tasks), max(1, len(self._tasks) // 5)
         bounds = {"train": (0, num - 2 * fifth), "valid": (num - 2 * fifth, num - fifth), "test": (num - fifth, num)}
-        if split not in bounds:
-            raise unknown_name("split", split, bounds)
+        require_known("split", split, bounds)
         first, end = bounds[split]
         keys = enumerate(list(self._tasks)[first:end])
         return [Task(id=f"{split}-{n}", split=split, seed=first + n, data={"key": key}) for n, key in keys]

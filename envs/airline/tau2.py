@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from agentgym.envs.airline.tools import AirlineTools
-from agentgym.envs.domains.task import GoldAction, task_of_record
-from agentgym.envs.domains.tau2 import Tau2Data, Tau2Env, domain_folder, read_json_file, read_task_files
-from agentgym.errors import CorruptDataError
+from agentgym.envs.domains.task import GoldAction
+from agentgym.envs.domains.tau2 import Tau2Data, Tau2Env, read_domain
 
 TABLES: Final = ("flights", "users", "reservations")
-_FILES: Final = ("db.json", "tasks.json", "policy.md")
 
 
 class Tau2AirlineEnv(Tau2Env):
@@ -67,34 +64,18 @@ def load_airline(folder: str | Path) -> Tau2Data:
         UsageError: a file is missing.
         CorruptDataError: a file has another format.
     """
-    return _load(Path(folder).expanduser().resolve())
+    return read_domain(Path(folder).expanduser().resolve(), "airline", TABLES, _with_amounts)
 
 
-@lru_cache(maxsize=4)
-def _load(path: Path) -> Tau2Data:
-    folder = domain_folder(path, "airline", _FILES)
-    database = read_json_file(folder / "db.json")
-    absent = [name for name in TABLES if not isinstance(database, dict) or not isinstance(database.get(name), dict)]
-    if absent:
-        raise CorruptDataError(f"{folder / 'db.json'} has no table {', '.join(absent)}, which an airline database has")
-    return Tau2Data(
-        policy=(folder / "policy.md").read_text(encoding="utf-8").strip(),
-        tables={**{name: database[name] for name in TABLES}, "users": _with_amounts(database["users"])},
-        **read_task_files(folder, task_of_record),
-    )
-
-
-def _with_amounts(users: dict[str, Any]) -> dict[str, Any]:
+def _with_amounts(table: dict[str, Any]) -> dict[str, Any]:
     """Return users with float amounts on cards and certificates, so that a payment and its refund restore the same
-    value.
+    value; other tables as they are.
     """
     return {
-        key: {
-            **user,
-            "payment_methods": {
-                name: {**method, **({"amount": float(method["amount"])} if "amount" in method else {})}
-                for name, method in user["payment_methods"].items()
-            },
-        }
-        for key, user in users.items()
+        key: row if "payment_methods" not in row else {**row, "payment_methods": _in_floats(row["payment_methods"])}
+        for key, row in table.items()
     }
+
+
+def _in_floats(methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: one | ({"amount": float(one["amount"])} if "amount" in one else {}) for name, one in methods.items()}

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from agentgym.canonical import digest
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.bugs import BugDifficulty, PublicTests, generate_repair
-from agentgym.envs.code.exercism import ExercismTasks, exercise_of, find_exercises
+from agentgym.envs.code.exercism import exercise_of, exercism_tasks, find_exercises
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
@@ -80,7 +80,7 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         """
         if self.source == "exercism":
             data = {"source": "exercism", "public_tests": self.difficulty.public_tests}
-            return ExercismTasks(self.exercism_path, split, data)
+            return exercism_tasks(self.exercism_path, split, data)
         data = {"source": "generated", **self.difficulty.as_data()}
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)
 

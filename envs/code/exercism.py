@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agentgym.canonical import digest
 from agentgym.envs.code.problems import RepairProblem, is_in_split
@@ -108,33 +108,24 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
     return exercises
 
 
-class ExercismTasks(Sequence[Task]):
-    """The exercises of one split as tasks. The slug of an exercise decides its split.
+def exercism_tasks(path: str | Path | None, split: str, extra_data: Mapping[str, object]) -> tuple[Task, ...]:
+    """Return the exercises of one split as tasks. The slug of an exercise decides its split.
 
     Args:
         path: see :func:`find_exercises`.
         split: train, valid or test.
         extra_data: data of a task in addition to the slug and a digest of the content.
     """
-
-    def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, object]) -> None:
-        exercises = load_exercises(find_exercises(path)).values()
-        self._tasks = tuple(
-            Task(
-                id=f"{split}-{exercise.slug}",
-                split=split,
-                seed=0,
-                data={**extra_data, "slug": exercise.slug, "content_hash": exercise.content_hash},
-            )
-            for exercise in exercises
-            if is_in_split(exercise.slug, split) and exercise.slug not in NOT_GRADABLE
+    return tuple(
+        Task(
+            id=f"{split}-{exercise.slug}",
+            split=split,
+            seed=0,
+            data={**extra_data, "slug": exercise.slug, "content_hash": exercise.content_hash},
         )
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._tasks[index]
+        for exercise in load_exercises(find_exercises(path)).values()
+        if is_in_split(exercise.slug, split) and exercise.slug not in NOT_GRADABLE
+    )
 
 
 def exercise_of(task: Task, path: str | Path | None) -> Exercise:

@@ -99,53 +99,13 @@ def _number(rng: random.Random, near: Sequence[int]) -> int:
     return rng.choice(near) if near and rng.random() < 0.5 else rng.randint(-9, 20)
 
 
-def _int(rng: random.Random, near: Sequence[int], _: int) -> str:
-    return str(_number(rng, near))
-
-
-def _natural(rng: random.Random, near: Sequence[int], number: int) -> str:
-    return str(abs(_number(rng, near)) if number else 0)
-
-
-def _flag(rng: random.Random, _near: Sequence[int], _: int) -> str:
-    return str(rng.random() < 0.5)
-
-
-def _small(rng: random.Random, _near: Sequence[int], _: int) -> str:
-    return str(rng.randint(1, 4))
-
-
-def _long(rng: random.Random, _near: Sequence[int], number: int) -> str:
-    return str((59, 60, 3599, 3600, 3661, 0)[number] if number < 6 else rng.randint(0, 100_000))
-
-
 def _ints(rng: random.Random, near: Sequence[int], number: int) -> str:
     return str([_number(rng, near) for _ in range(number if number < 3 else rng.randint(2, 8))])
-
-
-def _some_ints(rng: random.Random, near: Sequence[int], number: int) -> str:
-    return _ints(rng, near, number + 1)
-
-
-def _repeats(rng: random.Random, _near: Sequence[int], number: int) -> str:
-    return str([rng.randint(1, 3) for _ in range(number if number < 3 else rng.randint(2, 8))])
 
 
 def _matrix(rng: random.Random, near: Sequence[int], number: int) -> str:
     num_columns = rng.randint(1, 3)
     return str([[_number(rng, near) for _ in range(num_columns)] for _ in range(1 + number % 3)])
-
-
-def _word(rng: random.Random, _near: Sequence[int], number: int) -> str:
-    return repr(rng.choice(_WORDS) if number else "")
-
-
-def _text(rng: random.Random, _near: Sequence[int], number: int) -> str:
-    return repr(" ".join(rng.choice(_WORDS) for _ in range(number if number < 3 else rng.randint(2, 5))))
-
-
-def _letter(rng: random.Random, _near: Sequence[int], _: int) -> str:
-    return repr(rng.choice("aeomnt"))
 
 
 def _brackets(rng: random.Random, _near: Sequence[int], number: int) -> str:
@@ -159,18 +119,24 @@ def _brackets(rng: random.Random, _near: Sequence[int], number: int) -> str:
 
 
 INPUTS: Final[Mapping[str, _Input]] = {
-    "int": _int,
-    "natural": _natural,
-    "flag": _flag,
-    "small": _small,
-    "seconds": _long,
+    "int": lambda rng, near, _: str(_number(rng, near)),
+    "natural": lambda rng, near, number: str(abs(_number(rng, near)) if number else 0),
+    "flag": lambda rng, _near, _: str(rng.random() < 0.5),
+    "small": lambda rng, _near, _: str(rng.randint(1, 4)),
+    "seconds": lambda rng, _near, number: str(
+        (59, 60, 3599, 3600, 3661, 0)[number] if number < 6 else rng.randint(0, 100_000)
+    ),
     "ints": _ints,
-    "some_ints": _some_ints,
-    "repeats": _repeats,
+    "some_ints": lambda rng, near, number: _ints(rng, near, number + 1),
+    "repeats": lambda rng, _near, number: str(
+        [rng.randint(1, 3) for _ in range(number if number < 3 else rng.randint(2, 8))]
+    ),
     "matrix": _matrix,
-    "word": _word,
-    "text": _text,
-    "letter": _letter,
+    "word": lambda rng, _near, number: repr(rng.choice(_WORDS) if number else ""),
+    "text": lambda rng, _near, number: repr(
+        " ".join(rng.choice(_WORDS) for _ in range(number if number < 3 else rng.randint(2, 5)))
+    ),
+    "letter": lambda rng, _near, _: repr(rng.choice("aeomnt")),
     "brackets": _brackets,
 }
 """Kinds of arguments by name."""

@@ -19,12 +19,13 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from agentgym.canonical import digest
+from agentgym.env.tasks import LazyTasks
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.types import Task
 
@@ -109,7 +110,7 @@ def load_harbor_task(folder: str | Path) -> HarborTask:
     )
 
 
-class HarborTasks(Sequence[Task]):
+class HarborTasks(LazyTasks):
     """The task directories in a folder (or the folder itself) as tasks, all in one split.
 
     Raises:
@@ -123,9 +124,7 @@ class HarborTasks(Sequence[Task]):
     def __len__(self) -> int:
         return len(self._folders)
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def task_at(self, index: int) -> Task:
         folder = self._folders[index]
         task = load_harbor_task(folder)
         data = {**self._extra_data, "name": folder.name, "content_hash": task.content_hash}

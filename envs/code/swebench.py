@@ -8,12 +8,13 @@ those of SWE-bench's harness (``harness/constants/python.py`` and ``harness/log_
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,6 @@ WORKDIR: Final = "/testbed"
 _NO_TESTS: Final = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
 _DIFF: Final = re.compile(r"^diff --git a/(.*) b/(.*)$", re.MULTILINE)
 _IMAGE_COLUMNS: Final = ("image_name", "docker_image")
-_UTF8: Final = "export LANG=en_US.UTF-8 LC_ALL=en_US.UTF-8 LANGUAGE=en_US:en PYTHONIOENCODING=utf8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,10 @@ class Runner:
 
 
 _PYTEST: Final = "pytest -rA"
-_DJANGO: Final = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
-RUNNERS: Final[Mapping[str, Runner]] = {
-    "astropy/astropy": Runner(_PYTEST, "pytest_v2"),
-    "django/django": Runner(_DJANGO, "django", _UTF8),
-    "matplotlib/matplotlib": Runner(_PYTEST, "matplotlib"),
-    "mwaskom/seaborn": Runner("pytest --no-header -rA", "seaborn"),
-    "pallets/flask": Runner(_PYTEST, "pytest"),
-    "psf/requests": Runner(_PYTEST, "pytest_options"),
-    "pydata/xarray": Runner(_PYTEST, "pytest"),
-    "pylint-dev/pylint": Runner(_PYTEST, "pytest_options"),
-    "pytest-dev/pytest": Runner(_PYTEST, "pytest"),
-    "scikit-learn/scikit-learn": Runner(_PYTEST, "pytest_v2"),
-    "sphinx-doc/sphinx": Runner("tox --current-env -epy39 -v --", "pytest_v2"),
-    "sympy/sympy": Runner("PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose", "sympy"),
-}
+_FILE: Final = tomllib.loads(resources.files(__package__).joinpath("swebench.toml").read_text(encoding="utf-8"))
+RUNNERS: Final[Mapping[str, Runner]] = {repo: Runner(**fields) for repo, fields in _FILE["runners"].items()}
 """Runners of the repositories of SWE-bench Verified; others use pytest."""
+_TEXTS: Final[Mapping[str, str]] = _FILE["files"]
 _EARLY_ASTROPY: Final = ("0.", "1.")
 _OLD_DJANGO: Final = "1.9"
 
@@ -128,20 +116,20 @@ def write_harbor_task(instance: Instance, folder: Path, image: str = IMAGE) -> P
     root = folder / instance.id
     tagged = instance.id.lower().replace("__", "_1776_")
     named = instance.image or image.format(name=tagged, instance_id=instance.id)
-    judge = importlib.resources.files("agentgym.envs.code.inside").joinpath("swebench_judge.py")
+    judge = resources.files("agentgym.envs.code.inside").joinpath("swebench_judge.py")
     expected = {
         "parser": instance.runner.parser,
         "fail_to_pass": instance.fail_to_pass,
         "pass_to_pass": instance.pass_to_pass,
     }
     files = {
-        "task.toml": _TOML.format(name=json.dumps(instance.id), image=json.dumps(named)),
-        "instruction.md": _INSTRUCTION.format(problem=instance.problem.strip()),
+        "task.toml": _TEXTS["task.toml"].format(name=json.dumps(instance.id), image=json.dumps(named)),
+        "instruction.md": _TEXTS["instruction.md"].format(problem=instance.problem.strip()),
         "tests/test.sh": _test_script(instance),
         "tests/test.patch": instance.test_patch,
         "tests/expected.json": json.dumps(expected, indent=1),
         "tests/judge.py": judge.read_text(encoding="utf-8"),
-        "solution/solve.sh": _SOLUTION.format(workdir=WORKDIR, patch=instance.patch.rstrip("\n")),
+        "solution/solve.sh": _TEXTS["solution/solve.sh"].format(workdir=WORKDIR, patch=instance.patch.rstrip("\n")),
     }
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -184,60 +172,9 @@ def _plain_name(name: str) -> str:
 
 def _test_script(instance: Instance) -> str:
     runner = instance.runner
-    return _TEST.format(
+    return _TEXTS["tests/test.sh"].format(
         workdir=WORKDIR,
         files=" ".join(map(shlex.quote, instance.test_files)),
         setup=f"{runner.setup}\n" if runner.setup else "",
         command=f"{runner.command} {' '.join(map(shlex.quote, instance.directives))}",
     )
-
-
-_TOML: Final = """schema_version = "1.1"
-
-[task]
-name = {name}
-
-[metadata]
-agentgym_left_out = [".git"]
-
-[verifier]
-timeout_sec = 1800.0
-
-[environment]
-docker_image = {image}
-workdir = "/testbed"
-memory_mb = 4096
-"""
-_INSTRUCTION: Final = """Resolve this issue of the repository in /testbed:
-
-<issue>
-{problem}
-</issue>
-
-Hidden tests decide. The environment's Python is activated by `. /opt/miniconda3/bin/activate testbed`; set
-`PYTHONPATH=/testbed:/testbed/src:/testbed/lib`, so that your work is imported. There is no network.
-"""
-# `/./testbed` is the image's folder, written so that the replacement of Harbor's paths does not match it
-_TEST: Final = """#!/bin/bash
-judge=$(command -v python3)
-if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi
-cd {workdir} || exit 1
-for file in {files}; do
-    if [ -e "/./testbed/$file" ]; then
-        mkdir -p "$(dirname "$file")" && rm -rf "$file" && cp "/./testbed/$file" "$file"
-    else
-        rm -rf "$file"
-    fi
-done
-git apply -v /tests/test.patch || patch --batch -p1 -i /tests/test.patch || exit 1
-export PYTHONPATH={workdir}:{workdir}/src:{workdir}/lib
-{setup}{command} > /logs/verifier/tests.log 2>&1
-"$judge" /tests/judge.py /logs/verifier/tests.log /tests/expected.json /logs/verifier/reward.txt
-"""
-_SOLUTION: Final = """cd {workdir}
-cat > .agentgym.patch <<'END_OF_PATCH'
-{patch}
-END_OF_PATCH
-git apply -v .agentgym.patch || patch --batch -p1 -i .agentgym.patch
-rm .agentgym.patch
-"""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from agentgym.call_syntax import format_call, parse_calls
+from agentgym.call_syntax import format_call, parse_words
 from agentgym.canonical import canonical
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.domains.database import Changes, Database
@@ -203,9 +203,7 @@ class DomainEnv(ToolEnv):
         self.toolkit.db.load(written)
 
     def parse_action(self, text: str) -> Message:
-        """Convert a person's input: lines of calls if the first word is a tool's name, else a message to the user."""
-        name = text.strip().partition(":")[0].strip()
-        return Message("assistant", text, parse_calls(text, self.tools) if name in self._tools else ())
+        return parse_words(text, self.tools)
 
     def oracle(self) -> Message:
         """Return the next gold action, announced to the user if it writes. It assumes a user who always agrees."""

@@ -7,13 +7,14 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from agentgym.canonical import digest
 from agentgym.envs.domains.database import Tables
 from agentgym.envs.domains.env import DomainEnv
-from agentgym.envs.domains.task import Case, DomainTask
+from agentgym.envs.domains.task import Case, DomainTask, task_of_record
 from agentgym.errors import CorruptDataError, UsageError, require_known
 from agentgym.types import Task
 
@@ -102,6 +103,32 @@ def domain_folder(folder: str | Path, domain: str, needed: Sequence[str]) -> Pat
             f"{path} has no {', '.join(missing)}; data_dir is a folder such as data/tau2/domains/{domain} of {CHECKOUT}"
         )
     return path
+
+
+@lru_cache(maxsize=8)
+def read_domain(folder: Path, domain: str, tables: tuple[str, ...], prepare: Callable[[Any], Any]) -> Tau2Data:
+    """Read a folder such as ``data/tau2/domains/retail`` of a checkout of sierra-research/tau2-bench.
+
+    Args:
+        folder: the folder, as an absolute path.
+        domain: name of the domain in messages.
+        tables: the tables of ``db.json`` that the domain has.
+        prepare: converts a table.
+
+    Raises:
+        UsageError: a file is missing.
+        CorruptDataError: a file has another format.
+    """
+    folder = domain_folder(folder, domain, ("db.json", "tasks.json", "policy.md"))
+    database = read_json_file(folder / "db.json")
+    absent = [name for name in tables if not isinstance(database, dict) or not isinstance(database.get(name), dict)]
+    if absent:
+        raise CorruptDataError(f"{folder / 'db.json'} has no table {', '.join(absent)}, which the {domain} domain has")
+    return Tau2Data(
+        policy=(folder / "policy.md").read_text(encoding="utf-8").strip(),
+        tables={name: prepare(database[name]) for name in tables},
+        **read_task_files(folder, task_of_record),
+    )
 
 
 def read_json_file(path: Path) -> Any:

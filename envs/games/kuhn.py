@@ -5,15 +5,14 @@ Source: H. W. Kuhn, "A Simplified Two-Person Poker" (Contributions to the Theory
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import ClassVar
 
 import numpy as np
 
-from agentgym.env.game_env import GameEnv, Opponent, random_opponent
-from agentgym.envs.games.exploitability import Policy
+from agentgym.env.game_env import GameEnv, GameState, Opponent, random_opponent
 from agentgym.types import Task
 
 CARDS = ("jack", "queen", "king")
@@ -152,3 +151,86 @@ class KuhnPokerEnv(GameEnv):
 
     def deal(self, task: Task) -> KuhnState:
         return DEALS[int(self.np_random.integers(len(DEALS)))]
+
+
+# Exact exploitability of policies in a two-player zero-sum game, computed by a walk of the whole game tree
+
+
+Policy = Mapping[str, Mapping[str, float]]
+"""Probabilities of moves by the information state of the player to move
+(:meth:`~agentgym.env.game_env.GameState.view`)."""
+
+_Node = tuple[GameState, float]
+"""A position and its reach probability from chance and the other player."""
+
+
+def expected_return(deals: Sequence[GameState], policy: Policy) -> float:
+    """Return the first player's mean return if both players follow a policy.
+
+    Args:
+        deals: the first positions, all equally likely.
+
+    Example:
+        >>> from agentgym.envs.games.kuhn import DEALS, equilibrium
+        >>> round(expected_return(DEALS, equilibrium()) * 18, 6)
+        -1.0
+    """
+    return sum(_value(deal, policy) for deal in deals) / len(deals)
+
+
+def best_response_return(deals: Sequence[GameState], policy: Policy, player: int) -> float:
+    """Return the largest mean return of a player against a policy of the other player.
+
+    The responder knows its views, which must contain everything it has seen (perfect recall).
+    """
+    return _best([(deal, 1.0 / len(deals)) for deal in deals], policy, player)
+
+
+def exploitability(deals: Sequence[GameState], policy: Policy) -> float:
+    """Return half of the total gain of both players from best responses; 0 if and only if the policy is an equilibrium.
+
+    Source: NashConv and exploitability as in "OpenSpiel: A Framework for Reinforcement Learning in Games"
+    (Lanctot et al., 2019).
+
+    Example:
+        >>> from agentgym.envs.games.kuhn import DEALS, INFORMATION_SETS
+        >>> uniform = {known: {"pass": 0.5, "bet": 0.5} for known in INFORMATION_SETS}
+        >>> round(exploitability(DEALS, uniform), 6)
+        0.458333
+    """
+    return sum(best_response_return(deals, policy, player) for player in (0, 1)) / 2
+
+
+def _value(state: GameState, policy: Policy) -> float:
+    if not state.actions():
+        return state.returns()[0]
+    chances = policy[state.view(state.player)]
+    return sum(chances[action] * _value(state.after(action), policy) for action in state.actions())
+
+
+def _best(nodes: Sequence[_Node], policy: Policy, player: int) -> float:
+    """Return the best response's return over positions that the responder cannot distinguish."""
+    total, by_view = _until_next_choice(nodes, policy, player)
+    for known in by_view.values():
+        actions = known[0][0].actions()
+        total += max(
+            _best([(state.after(action), reach) for state, reach in known], policy, player) for action in actions
+        )
+    return total
+
+
+def _until_next_choice(nodes: Sequence[_Node], policy: Policy, player: int) -> tuple[float, Mapping[str, list[_Node]]]:
+    """Return the value of games that end before the responder's next choice, and its choices by information state."""
+    total = 0.0
+    by_view: dict[str, list[_Node]] = {}
+    left = list(nodes)
+    while left:
+        state, reach = left.pop()
+        if not state.actions():
+            total += reach * state.returns()[player]
+        elif state.player == player:
+            by_view.setdefault(state.view(player), []).append((state, reach))
+        else:
+            chances = policy[state.view(state.player)]
+            left += [(state.after(action), reach * chances[action]) for action in state.actions()]
+    return total, by_view

@@ -86,7 +86,7 @@ class TwentyQuestionsEnv(GuessingEnv):
         table: list[dict[str, str]] = []
         while len(table) < knobs["num_objects"]:
             drawn = {kind: ATTRIBUTES[kind][int(rng.integers(len(ATTRIBUTES[kind])))] for kind in kinds}
-            if drawn not in table or len(table) >= _num_combinations(kinds):
+            if drawn not in table or len(table) >= math.prod(len(ATTRIBUTES[kind]) for kind in kinds):
                 table.append(drawn)
         self._table = tuple(table)
         return [NOUNS[int(at)] for at in rng.choice(len(NOUNS), knobs["num_objects"], False)]
@@ -132,7 +132,3 @@ class TwentyQuestionsEnv(GuessingEnv):
 
     def _has(self, kind: str, value: str) -> Callable[[int], bool]:
         return lambda thing: self._table[thing][kind] == value
-
-
-def _num_combinations(kinds: Sequence[str]) -> int:
-    return math.prod(len(ATTRIBUTES[kind]) for kind in kinds)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from agentgym.envs.domains.task import GoldAction, task_of_record
-from agentgym.envs.domains.tau2 import Tau2Data, Tau2Env, domain_folder, read_json_file, read_task_files
+from agentgym.envs.domains.task import GoldAction
+from agentgym.envs.domains.tau2 import Tau2Data, Tau2Env, read_domain
 from agentgym.envs.retail.env import random_calls
 from agentgym.envs.retail.tools import RetailTools
-from agentgym.errors import CorruptDataError
 from agentgym.types import Message
 
 DATA_VARIABLE = "AGENTGYM_TAU2_DATA"
@@ -68,7 +66,6 @@ class Tau2RetailEnv(Tau2Env):
 # -------------- reads a folder in tau2-bench's format: ``db.json``, ``tasks.json``, ``policy.md``, ``split_tasks.json``
 
 TABLES: Final = ("products", "users", "orders")
-_FILES: Final = ("db.json", "tasks.json", "policy.md")
 _AMOUNTS: Final = frozenset({"price", "balance", "amount"})
 
 
@@ -79,21 +76,7 @@ def load_tau2(folder: str | Path) -> Tau2Data:
         UsageError: a file is missing.
         CorruptDataError: a file has another format.
     """
-    return _load(Path(folder).expanduser().resolve())
-
-
-@lru_cache(maxsize=4)
-def _load(path: Path) -> Tau2Data:
-    folder = domain_folder(path, "retail", _FILES)
-    database = read_json_file(folder / "db.json")
-    absent = [name for name in TABLES if not isinstance(database, dict) or not isinstance(database.get(name), dict)]
-    if absent:
-        raise CorruptDataError(f"{folder / 'db.json'} has no table {', '.join(absent)}, which a retail database has")
-    return Tau2Data(
-        policy=(folder / "policy.md").read_text(encoding="utf-8").strip(),
-        tables={name: _with_amounts(database[name]) for name in TABLES},
-        **read_task_files(folder, task_of_record),
-    )
+    return read_domain(Path(folder).expanduser().resolve(), "retail", TABLES, _with_amounts)
 
 
 def _with_amounts(value: object, name: str = "") -> Any:

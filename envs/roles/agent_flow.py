@@ -7,19 +7,108 @@ the generator answers from the memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from agentgym.call_syntax import format_call
+from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.tool_env import ToolEnv
-from agentgym.envs.roles.role_env import RoleEnv, VerifierEnv
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.registry import make
 from agentgym.tool import tool
 from agentgym.types import Message, Task, ToolCall, ToolSpec
+
+# ------------------------- A role's part in a team's turn: an episode of one turn, whose action the caller carries out
+
+
+class RoleEnv(Env):
+    """Shows an order and stores the reply in ``action``.
+
+    Args:
+        order: text that the role reads.
+        offered: the tools it may call.
+        gold: returns the action of a gold policy.
+
+    Example:
+        >>> env = RoleEnv("Add 2 and 3.", [], lambda: Message("assistant", "5"))
+        >>> observation, info = env.reset(seed=0)
+        >>> env.step(env.oracle())[2], env.action.text
+        (True, '5')
+    """
+
+    max_turns = 1
+
+    def __init__(self, order: str, offered: Sequence[ToolSpec], gold: Callable[[], Message]) -> None:
+        self._order, self._offered, self._gold = order, tuple(offered), gold
+        self.action = Message("assistant", "")
+        super().__init__()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tools that may be called."""
+        return tuple(spec.name for spec in self._offered)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return self._offered
+
+    def start(self, task: Task) -> str:
+        return self._order
+
+    def respond(self, action: Message) -> str:
+        self.action = action
+        self.finish()
+        return "Done."
+
+    def parse_action(self, text: str) -> Message:
+        return Message("assistant", text, parse_calls(text, self.tools))
+
+    def oracle(self) -> Message:
+        return self._gold()
+
+
+class VerifierEnv(ToolEnv):
+    """Asks whether the known facts suffice; without a call of ``verdict`` they do not.
+
+    Args:
+        order: text that the verifier reads.
+        gold: returns the verdict of a gold policy.
+
+    Example:
+        >>> env = VerifierEnv("2 + 3 is 5. Is this enough?", lambda: True)
+        >>> observation, info = env.reset(seed=0)
+        >>> env.step(env.oracle())[2], env.is_enough
+        (True, True)
+    """
+
+    max_turns = 1
+
+    def __init__(self, order: str, gold: Callable[[], bool]) -> None:
+        self._order, self._gold = order, gold
+        self.is_enough = False
+        super().__init__()
+
+    def start(self, task: Task) -> str:
+        return self._order
+
+    @tool
+    def verdict(self, is_enough: bool) -> str:
+        """Say whether what is known is enough to answer.
+
+        Args:
+            is_enough: True if it is, False if the work has to go on.
+        """
+        self.is_enough = is_enough
+        self.finish()
+        return "Done."
+
+    def oracle(self) -> Message:
+        call = ToolCall("verdict", {"is_enough": self._gold()}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
 
 _ANSWER_TOOLS = ("answer", "submit")
 
@@ -61,6 +150,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
     """
 
     agents = ("executor", "verifier", "generator")
+    _question = SinceReset[str]()
 
     def __init__(
         self,
@@ -79,7 +169,6 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
             raise UsageError(f"{env} has no tool {answer_tool!r} to answer with; it has {', '.join(names)}")
         self._answer_tool = answer_tool or next((name for name in _ANSWER_TOOLS if name in names), "")
         self.memory: tuple[Note, ...] = ()
-        self._question = ""
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
@@ -211,8 +300,6 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
 
     def _briefing(self, order: str) -> str:
         """Return a sub-agent's prompt: the question, the memory and its order."""
-        if not self._question:
-            raise ResetNeededError(f"{self.env_id}: no question before reset()")
         known = "\n".join(f"{note.command}\n{note.result}" for note in self.memory) or "Nothing is known yet."
         return f"{self._question}\n{known}\n{order}"
 

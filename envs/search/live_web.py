@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 
 if TYPE_CHECKING:
     from agentgym.tools.web.retriever import WebRetriever
@@ -48,8 +48,7 @@ class LiveWeb:
     date: str = ""
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise unknown_name("engine", self.engine, ENGINES)
+        require_known("engine", self.engine, ENGINES)
         if (self.engine == "searxng") != bool(self.url):
             raise UsageError(
                 "engine=searxng needs engine_url, the address of your instance"
@@ -73,8 +72,7 @@ class LiveWeb:
         from agentgym.tools.web.engines import BraveSearch, RecordedEngine, SearxNG
         from agentgym.tools.web.retriever import WebRetriever
 
-        if self.mode not in list(CassetteMode):
-            raise unknown_name("cassette_mode", self.mode, list(CassetteMode))
+        require_known("cassette_mode", self.mode, list(CassetteMode))
         if self.engine == "cassette":
             tape = Cassette(self.cassette, CassetteMode.REPLAY, date=self.date)
             return WebRetriever(RecordedEngine(tape), cassette=tape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from agentgym.canonical import read_json
@@ -74,13 +74,9 @@ def _read(line: str, where: str) -> Recording:
         recording = Recording.from_json(read_json(line))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError(f"{where}: not a recorded episode ({type(error).__name__}: {error})") from error
-    if not recording.actions or not _fits(recording.actions, recording.state_keys):
+    if not recording.actions or len(recording.state_keys) != len(recording.actions) + 1:
         raise CorruptDataError(
             f"{where}: {len(recording.actions)} actions and {len(recording.state_keys)} state keys; expected at least "
             "one action, and one key more than actions"
         )
     return recording
-
-
-def _fits(actions: Sequence[str], keys: Sequence[str]) -> bool:
-    return len(keys) == len(actions) + 1

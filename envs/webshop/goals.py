@@ -88,7 +88,7 @@ def price_limit(price: float, rng: random.Random) -> tuple[float, str]:
 
 
 def _wording(product: Product, attributes: Sequence[str], options: Mapping[str, str], rng: random.Random) -> str:
-    known = _attributes_of(product.query)
+    known = _attributes_by_query()[product.query]
     is_ = [attribute for attribute in attributes if attribute in known.is_]
     has = [attribute for attribute in attributes if attribute in known.has]
     suits = [attribute for attribute in attributes if attribute not in known.is_ and attribute not in known.has]
@@ -107,10 +107,6 @@ def _wording(product: Product, attributes: Sequence[str], options: Mapping[str, 
 @lru_cache(maxsize=1)
 def _attributes_by_query() -> Mapping[str, Attributes]:
     return {kind.query: kind.attributes for kind in kinds()}
-
-
-def _attributes_of(query: str) -> Attributes:
-    return _attributes_by_query()[query]
 
 
 def _byte_of(asin: str) -> int:

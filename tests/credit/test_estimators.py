@@ -386,7 +386,7 @@ def test_poad_does_not_depend_on_how_an_action_is_cut_into_tokens() -> None:
 
 
 def test_poad_refuses_discounts_above_one() -> None:
-    with pytest.raises(ConfigError, match="gamma_action, gamma_token and lam must be between 0 and 1"):
+    with pytest.raises(ConfigError, match="gamma_token must be between 0 and 1"):
         PoadOptions(gamma_token=1.5)
 
 

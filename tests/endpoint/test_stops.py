@@ -14,8 +14,7 @@ from testkit.scripted_engine import ScriptedEngine
 from testkit.tokenizers_for_tests import HERMES, THINKING
 
 from agentgym.endpoint.calls import ChatCall
-from agentgym.endpoint.session import EpisodeSession, Policy
-from agentgym.endpoint.stops import stopped
+from agentgym.endpoint.session import EpisodeSession, Policy, stopped
 from agentgym.engine import SamplingParams
 from agentgym.types import FinishReason, Message
 

@@ -9,8 +9,8 @@ import pytest
 from agentgym.envs.code.exercism import (
     DATA_VARIABLE,
     FILE,
-    ExercismTasks,
     exercise_of,
+    exercism_tasks,
     find_exercises,
     load_exercises,
 )
@@ -71,7 +71,7 @@ def test_an_exercise_as_a_problem(lines: Path) -> None:
 
 
 def test_splits_share_no_exercise_and_hold_all(lines: Path) -> None:
-    tasks = {split: ExercismTasks(lines, split, {"source": "exercism"}) for split in ("train", "valid", "test")}
+    tasks = {split: exercism_tasks(lines, split, {"source": "exercism"}) for split in ("train", "valid", "test")}
     slugs = [task.data["slug"] for pool in tasks.values() for task in pool]
     assert sorted(slugs) == sorted(load_exercises(lines))
     assert all(task.split == split and task.data["source"] == "exercism" for split in tasks for task in tasks[split])
@@ -79,7 +79,7 @@ def test_splits_share_no_exercise_and_hold_all(lines: Path) -> None:
 
 
 def test_a_task_finds_its_exercise_again(lines: Path) -> None:
-    task = ExercismTasks(lines, "train", {})[0]
+    task = exercism_tasks(lines, "train", {})[0]
     assert exercise_of(task, lines).slug == task.data["slug"]
     with pytest.raises(UnknownNameError, match="unknown exercise 'triple'"):
         exercise_of(Task(id="x", split="train", seed=0, data={"slug": "triple"}), lines)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from agentgym.check import check_env
-from agentgym.envs.gaia.env import GAIAEnv
-from agentgym.envs.gaia.questions import read_gaia
+from agentgym.envs.gaia.env import GAIAEnv, read_gaia
 from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
 from agentgym.evals.suites import load_suite, open_suite
 from agentgym.scoring.gaia import is_gaia_answer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agentgym.envs.games.exploitability import Policy, best_response_return, expected_return, exploitability
 from agentgym.envs.games.kuhn import (
     BET,
     CARDS,
@@ -17,8 +16,12 @@ from agentgym.envs.games.kuhn import (
     PASS,
     KuhnPokerEnv,
     KuhnState,
+    Policy,
+    best_response_return,
     equilibrium,
     equilibrium_opponent,
+    expected_return,
+    exploitability,
 )
 from agentgym.types import Task
 

@@ -19,7 +19,7 @@ import agentgym
 from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ReplayMismatchError
 from agentgym.remote.env import RemoteEnv, RemoteState
-from agentgym.server.states import States
+from agentgym.server.sessions import States
 
 HOUSE, MAZE = "agentgym/Household-v0", "agentgym/Maze-v0"
 

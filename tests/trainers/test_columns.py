@@ -19,7 +19,8 @@ from agentgym.credit.selections.downsampling import D3sOptions
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_records, write_records
-from agentgym.trainers.config.train import EnvConfig, TrainConfig, needed_columns
+from agentgym.trainers.config.columns import needed_columns
+from agentgym.trainers.config.train import EnvConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
 from agentgym.trainers.scoring.columns import ColumnMaker, DriftMeter
 from agentgym.types import Status, TrajectoryGroup

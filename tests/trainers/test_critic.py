@@ -25,16 +25,10 @@ from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions, TurnG
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.columns import MADE_BY_TRAINER
 from agentgym.trainers.config.overrides import apply_overrides, save_config
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import (
-    MADE_BY_TRAINER,
-    CriticConfig,
-    EvalConfig,
-    LoraSettings,
-    ModelConfig,
-    TrainConfig,
-)
+from agentgym.trainers.config.train import CriticConfig, EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic, before_tokens, before_turns, value_loss
 from agentgym.trainers.loop import train

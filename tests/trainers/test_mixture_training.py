@@ -27,9 +27,8 @@ from agentgym.evals.episodes import read_rows
 from agentgym.report import write_report
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path, recorded_steps
-from agentgym.trainers.config.mixture import MixedEnv
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.config.train import MixedEnv, TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.recipes import load_recipe

@@ -40,6 +40,7 @@ from agentgym.trainers.config.train import EvalConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
 from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.loop import train
+from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.metrics import MetricsLog
@@ -108,7 +109,7 @@ def test_the_training_step_can_be_repeated_from_the_record_without_environments(
     begin = read_checkpoint(short, 1)
     end = read_checkpoint(short, 2)
     run.model.load_state_dict(begin["model"], strict=False)  # tied embeddings are there under one name
-    optimizer = run.make_optimizer(config().optimizer)
+    optimizer = make_optimizer(run.model, config().optimizer)
     optimizer.load_state_dict(begin["optimizer"])
     verdicts = [GroupVerdict.of_record(record) for record in read_records(record_path(short, 1))]
     update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1.0)

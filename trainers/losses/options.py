@@ -228,7 +228,12 @@ class VcpoOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KlOptions(Options):
+class _Regulariser(Options):
+    off_at_0 = "coef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlOptions(_Regulariser):
     """Keys of the KL penalty to the policy before RL."""
 
     kind: Literal["kl"] = "kl"
@@ -236,11 +241,9 @@ class KlOptions(Options):
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
     """``k3+`` has the value of k3 and the gradient of k2, which is unbiased."""
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KlFirstOptions(Options):
+class KlFirstOptions(_Regulariser):
     """Keys of the KL penalty to the policy before RL on the first turns alone."""
 
     kind: Literal["kl_first"] = "kl_first"
@@ -250,11 +253,9 @@ class KlFirstOptions(Options):
     """Turns of an episode, from the first on, that the penalty holds."""
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KlConvexOptions(Options):
+class KlConvexOptions(_Regulariser):
     """Keys of ReMix's KL penalty: to the policy before RL, and to the policy before the step."""
 
     kind: Literal["kl_convex"] = "kl_convex"
@@ -266,11 +267,9 @@ class KlConvexOptions(Options):
     """Number of RL steps after which the policy so far takes the place of the one before RL, with a new optimizer; 0
     for never (ReMix's policy reincarnation)."""
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistillOptions(Options):
+class DistillOptions(_Regulariser):
     """Keys of on-policy distillation: a reverse KL to a teacher on tokens that the policy sampled."""
 
     kind: Literal["distill"] = "distill"
@@ -278,11 +277,9 @@ class DistillOptions(Options):
     """The teacher, in the form of ``model.path``; it must have the policy's tokenizer."""
     coef: float = 1.0
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SelfDistillOptions(Options):
+class SelfDistillOptions(_Regulariser):
     """Keys of self-distillation: a reverse KL to the policy that sees a demonstration in its prompt."""
 
     kind: Literal["self_distill"] = "self_distill"
@@ -290,21 +287,17 @@ class SelfDistillOptions(Options):
     max_chars: Annotated[int, Range(at_least=200)] = 4000
     """Longest transcript of the demonstration in characters; longer ones lose turns in the middle."""
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntropyOptions(Options):
+class EntropyOptions(_Regulariser):
     """Keys of the entropy bonus."""
 
     kind: Literal["entropy"] = "entropy"
     coef: float = 0.001
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpoOptions(Options):
+class EpoOptions(_Regulariser):
     """Keys of EPO's smoothed entropy."""
 
     kind: Literal["epo"] = "epo"
@@ -327,11 +320,9 @@ class EpoOptions(Options):
     def check_together(self) -> None:
         self.check(is_ok=0 <= self.low < self.high, message="needs 0 <= low < high")
 
-    off_at_0 = "coef"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LldsOptions(Options):
+class LldsOptions(_Regulariser):
     """Keys of LLDS."""
 
     kind: Literal["llds"] = "llds"
@@ -340,8 +331,6 @@ class LldsOptions(Options):
     """Unit whose likelihood must have fallen before its tokens are penalised: a turn, or a row."""
     preserve_only_correct: bool = True
     """Penalise only tokens whose advantage is not below 0."""
-
-    off_at_0 = "coef"
 
 
 # --------------------------------------------------------------------------------------------------- token masks

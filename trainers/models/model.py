@@ -19,7 +19,8 @@ from transformers.utils.logging import disable_progress_bar
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL, ContextConfig
-from agentgym.trainers.config.train import LoraSettings, Quantization
+from agentgym.trainers.config.stages import Quantization
+from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
 from agentgym.trainers.models.sources import local_model

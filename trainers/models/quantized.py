@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import CorruptDataError, require_extra
-from agentgym.trainers.config.train import Quantization
+from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.types import CausalLM, StateDict
 
 

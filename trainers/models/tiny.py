@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,13 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.errors import CorruptDataError
-from agentgym.trainers.config.train import ModelConfig, Splits
+from agentgym.trainers.config.stages import Splits
+from agentgym.trainers.config.train import ModelConfig
 
 WORD = r"[A-Za-z]+|\d|\n+"
 PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"
 
-CHAT_TEMPLATE = """{#- codec: compact -#}
-{%- for message in messages -%}
-{%- if message.role == "assistant" -%}
-<|act|>{{ message.content }}<|end|>
-{%- else -%}
-{%- if not loop.first and loop.previtem.role != "assistant" %}{{ "\\n" }}{% endif -%}
-{{ message.content }}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}<|act|>{%- endif -%}
-"""
+CHAT_TEMPLATE = resources.files(__package__).joinpath("tiny.jinja").read_text(encoding="utf-8")
 
 
 def train_tokenizer(

@@ -1,4 +1,4 @@
-"""Optimizer steps on accumulated gradients, with clipping and a scaled learning rate; and learning-rate schedules."""
+"""Optimizers, their steps on accumulated gradients with clipping and a scaled learning rate, and rate schedules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.distributed.sharding import whole
+from agentgym.trainers.models.muon import Muon
 from agentgym.trainers.types import CausalLM
 
 AddGradient = Callable[[int], None]
@@ -81,3 +82,18 @@ def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
         case _:
             return config.lr
     return config.lr * (config.final_lr_share + (1 - config.final_lr_share) * share)
+
+
+def make_optimizer(model: CausalLM, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Return the AdamW or Muon optimizer over a model's trained parameters."""
+    if config.kind == "muon":
+        return Muon(model, config)
+    is_gpu = model.device.type == "cuda"  # where one kernel updates all tensors
+    return torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=is_gpu or None,
+    )

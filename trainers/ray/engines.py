@@ -51,7 +51,7 @@ class EngineClient:
     """
 
     def __init__(self, handles: Sequence[ActorHandle], max_context_tokens: int, wait_s: float) -> None:
-        self._handles, self._max_context_tokens, self._wait_s = tuple(handles), max_context_tokens, wait_s
+        self._handles, self.max_context_tokens, self._wait_s = tuple(handles), max_context_tokens, wait_s
         first = os.getpid() % len(self._handles)  # not every process begins with the same engine
         self._remotes = [_Remote(handle) for handle in (*self._handles[first:], *self._handles[:first])]
         self._sessions: dict[str, _Remote] = {}
@@ -59,16 +59,12 @@ class EngineClient:
         """Prefix of session ids, so that a repeated episode does not find cached state of its first attempt."""
 
     def __reduce__(self) -> tuple[type[EngineClient], tuple[object, ...]]:
-        return EngineClient, (self._handles, self._max_context_tokens, self._wait_s)
+        return EngineClient, (self._handles, self.max_context_tokens, self._wait_s)
 
     @property
     def policy_version(self) -> int:
         """Not available here; only the trainer knows the version."""
         raise EngineError("an engine client does not know the version; each token carries its own")
-
-    @property
-    def max_context_tokens(self) -> int:
-        return self._max_context_tokens
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""

@@ -27,7 +27,7 @@ from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.connection import check_resources, connect
 from agentgym.trainers.ray.fleet import cause_of, first_line
 from agentgym.trainers.ray.trainer_rank import NUM_THREADS, RankPlace, Start, TrainerRank
-from agentgym.trainers.run import TrainResult, check_run_dir, forget_failed_start
+from agentgym.trainers.run_folder import TrainResult, check_run_dir, forget_failed_start
 from agentgym.trust import sign
 
 _LOOK_S, _LAST_WORDS_S = 0.2, 5.0

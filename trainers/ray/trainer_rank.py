@@ -20,7 +20,7 @@ import ray
 from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError
 
 if TYPE_CHECKING:
-    from agentgym.trainers.run import TrainResult
+    from agentgym.trainers.run_folder import TrainResult
 
 NUM_THREADS = 3
 """Threads of a rank's actor: one trains, one returns output, one stops the training."""

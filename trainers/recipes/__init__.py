@@ -1,4 +1,8 @@
-"""Recipes: functions that return a training configuration, by name.
+"""Recipes: training configurations by name.
+
+Those of agentgym are tables of the ``.toml`` files in this folder. A table holds the keys of
+:class:`~agentgym.trainers.config.train.TrainConfig` that differ from their defaults. ``about`` describes the recipe,
+and ``base`` names tables whose values it begins with. A table whose name begins with ``_`` is only a base of others.
 
 A user's recipe is a function decorated with :func:`recipe`. Its name is ``file.py:name`` or ``module:name``, or only
 ``name`` if an installed package has the entry point ``agentgym.components``.
@@ -7,21 +11,17 @@ A user's recipe is a function decorated with :func:`recipe`. Its name is ``file.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from importlib import resources
+from itertools import product
+from typing import Any
 
 from agentgym.errors import AgentGymError, ConfigError
 from agentgym.plugins import Component, F, Registry
+from agentgym.trainers.config.overrides import from_dict
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.recipes.browser import miniwob_demo
-from agentgym.trainers.recipes.games import kuhn, tictactoe
-from agentgym.trainers.recipes.mixture import household_demo, household_long, household_smoke, mixture
-from agentgym.trainers.recipes.own import finetune, tiny
-from agentgym.trainers.recipes.qwen import QWEN_RECIPES
-from agentgym.trainers.recipes.released import igpo, rstar2, searchr1, spiral
-from agentgym.trainers.recipes.self_play import wiki_selfplay
-from agentgym.trainers.recipes.smollm2 import SMOLLM2_RECIPES
 
 RECIPES = Registry[Component]("recipe", "agentgym.trainers.recipes", ())
 
@@ -44,33 +44,52 @@ def recipe(name: str) -> Callable[[F], F]:
     return register
 
 
-def _own(make: Callable[[], TrainConfig]) -> Callable[[], TrainConfig]:
-    def call() -> TrainConfig:  # the signature of a partial would still show what it fills
-        return make()
-
-    call.__doc__ = inspect.getdoc(make.func if isinstance(make, partial) else make)
-    return call
+Table = Mapping[str, Any]
 
 
-for _name, _make in {
-    "finetune": finetune,
-    "household-demo": household_demo,
-    "household-long": household_long,
-    "household-smoke": household_smoke,
-    "igpo": igpo,
-    "kuhn": kuhn,
-    "miniwob-demo": miniwob_demo,
-    "mixture": mixture,
-    "rstar2": rstar2,
-    "searchr1": searchr1,
-    "spiral": spiral,
-    "tictactoe": tictactoe,
-    "tiny": tiny,
-    "wiki-selfplay": wiki_selfplay,
-    **QWEN_RECIPES,
-    **SMOLLM2_RECIPES,
-}.items():
-    recipe(_name)(_own(_make))
+def _read_tables() -> dict[str, Table]:
+    files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".toml")]
+    return {name: table for file in files for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items()}
+
+
+def _merged(*tables: Table) -> dict[str, Any]:
+    """Return nested tables as one; values of later tables replace those of earlier ones, and so do lists."""
+    found: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            found[key] = _merged(found.get(key, {}), value) if isinstance(value, Mapping) else value
+    return found
+
+
+def _with_base(table: Table) -> dict[str, Any]:
+    return _merged(*(_with_base(_TABLES[name]) for name in table.get("base", ())), table)
+
+
+def _with_qwen(benchmark: Table, model: Table, suffix: str) -> dict[str, Any]:
+    """Return the table that trains a Qwen model on a benchmark: adapters, or with a suffix all weights."""
+    adapters: Table = {} if suffix else _TABLES["_qwen-adapters"]
+    found = _merged(_with_base(_TABLES["_qwen"]), benchmark, model, adapters)
+    if not suffix or "template_args" in model["model"]:  # adapters, and Qwen3 as in its script, have no KL term
+        found["loss"]["regularisers"] = [one for one in found["loss"]["regularisers"] if one["kind"] != "kl"]
+    return found
+
+
+def _register(name: str, table: dict[str, Any]) -> None:
+    def call() -> TrainConfig:
+        return from_dict({"recipe": name} | {key: table[key] for key in table if key not in ("about", "base")})
+
+    call.__doc__ = table["about"].strip()
+    recipe(name)(call)
+
+
+_TABLES = _read_tables()
+for _name, _table in _TABLES.items():
+    if not _name.startswith("_"):
+        _register(_name, _with_base(_table))
+for (_name, _table), (_model, _of_model), _suffix in product(
+    _TABLES["_benchmarks"].items(), _TABLES["_models"].items(), ("", "-fsdp")
+):
+    _register(f"{_name}-{_model}{_suffix}", _with_qwen(_table, _of_model, _suffix))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import TaskID
 
-from agentgym.errors import MissingExtraError
+from agentgym.errors import require_extra
 from agentgym.progress import SuccessCount, progress_bars
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
@@ -174,8 +173,8 @@ def check_wandb(project: str) -> None:
     Raises:
         MissingExtraError: a project is given and wandb is not installed.
     """
-    if project and importlib.util.find_spec("wandb") is None:
-        raise MissingExtraError("wandb_project", "wandb")
+    if project:
+        require_extra("wandb_project", "wandb", "wandb")
 
 
 def _wandb_run(run_dir: Path, project: str) -> WandbRun | None:

@@ -17,8 +17,9 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.columns import needed_columns
 from agentgym.trainers.config.schedules import scheduled
-from agentgym.trainers.config.train import TrainConfig, needed_columns
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator

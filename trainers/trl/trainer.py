@@ -32,7 +32,8 @@ from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.config.train import EnvConfig, TrainConfig, check_columns
+from agentgym.trainers.config.columns import check_columns
+from agentgym.trainers.config.train import EnvConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts

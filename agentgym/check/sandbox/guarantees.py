@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agentgym.check.report import CheckFailed
-from agentgym.check.sandbox.subject import NOT_CLAIMED, SandboxSubject, demand, done, expect
+from agentgym.check.sandbox.subject import NOT_CLAIMED, PROGRAMS, SandboxSubject, demand, done, expect
 from agentgym.errors import AgentGymError, ClosedError, SandboxRefusedError
 from agentgym.sandbox import GUARANTEES
 
@@ -52,25 +52,8 @@ def network(subject: SandboxSubject) -> str:
         return NOT_CLAIMED.format("network")
     with socket.create_server(("0.0.0.0", 0)) as server:
         port = server.getsockname()[1]
-        code = f"""
-import socket
-for address in ("127.0.0.1", "172.17.0.1", "10.0.0.1", "8.8.8.8"):
-    try:
-        socket.create_connection((address, {port} if address[0] == "1" else 53), 1).close()
-        print("reached", address)
-    except OSError:
-        pass
-try:
-    print("resolved", socket.getaddrinfo("deb.debian.org", 80))
-except OSError:
-    pass
-print([name for _, name in socket.if_nameindex() if name != "lo" and open(f"/proc/net/dev").read().count(name + ":")
-       and not name.startswith(("tun", "sit", "gre", "ip", "erspan"))])
-mine = socket.create_server(("127.0.0.1", 0))
-socket.create_connection(mine.getsockname(), 2).close()
-print("own loop-back works")
-"""
-        expect("from inside", done(subject.sandbox.run_python(code)).stdout, "[]\nown loop-back works\n")
+        said = done(subject.sandbox.run_python(PROGRAMS["network"].format(port=port))).stdout
+        expect("from inside", said, "[]\nown loop-back works\n")
     return "neither host nor names nor addresses are reached; its own loop-back is"
 
 
@@ -98,19 +81,8 @@ def num_processes(subject: SandboxSubject) -> str:
     """Check that there are never more processes than the limit."""
     if not subject.claims("pids"):
         return NOT_CLAIMED.format("pids")
-    code = """
-import os, time
-num = 0
-try:
-    for num in range(500):
-        if os.fork() == 0:
-            time.sleep(30)
-            os._exit(0)
-except OSError:
-    print(num)
-"""
     with subject.other(num_pids=32) as sandbox:
-        result = sandbox.run_python(code, timeout_s=20)
+        result = sandbox.run_python(PROGRAMS["num_processes"], timeout_s=20)
         demand(result.stdout.strip().isdigit(), f"500 processes with a limit of 32: {result}")
         demand(int(result.stdout) <= 32, f"{result.stdout.strip()} processes with a limit of 32")
         expect("the next call", done(sandbox.exec(["echo", "fine"])).stdout, "fine\n")
@@ -119,8 +91,7 @@ except OSError:
 
 def open_files(subject: SandboxSubject) -> str:
     """Check that a process cannot open more files than the limit."""
-    code = "import os\nn = 0\ntry:\n  while n < 5000:\n    os.open('/dev/null', 0); n += 1\nexcept OSError: print(n)"
-    number = done(subject.sandbox.run_python(code)).stdout.strip()
+    number = done(subject.sandbox.run_python(PROGRAMS["open_files"])).stdout.strip()
     demand(number.isdigit() and int(number) <= subject.sandbox.limits.num_open_files, f"{number or 5000} files opened")
     return f"stopped at {number}"
 
@@ -129,20 +100,8 @@ def processor_share(subject: SandboxSubject) -> str:
     """Check that many busy processes together get no more than the sandbox's share of the CPUs."""
     if not subject.claims("cpu"):
         return NOT_CLAIMED.format("cpu")
-    code = """
-import os, time
-pids = []
-for _ in range(4):
-    pid = os.fork()
-    if pid == 0:
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end: pass
-        os._exit(0)
-    pids.append(pid)
-for pid in pids: os.waitpid(pid, 0)
-"""
     with subject.other(num_cpus=0.5) as sandbox:
-        result = done(sandbox.run_python(code))
+        result = done(sandbox.run_python(PROGRAMS["processor_share"]))
     share = result.cpu_s / result.wall_s
     demand(share < 0.75, f"{share:.2f} processors with a limit of 0.5")
     return f"{share:.2f} processors with a limit of 0.5"

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from agentgym.check.report import CheckFailed
-from agentgym.check.sandbox.subject import NOT_CLAIMED, SandboxSubject, demand, done, expect, refused
+from agentgym.check.sandbox.subject import NOT_CLAIMED, PROGRAMS, SandboxSubject, demand, done, expect, refused
 from agentgym.errors import ConfigError, SandboxRefusedError
 
 _PATIENCE_S = 20.0  # seconds by which a call may exceed its time-out on a busy machine
@@ -179,8 +179,7 @@ def timeout_children(subject: SandboxSubject) -> str:
 
 def deaf_to_signals(subject: SandboxSubject) -> str:
     """Check that a time-out ends a loop that ignores all signals it can."""
-    code = "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass"  # noqa: E501
-    result = subject.sandbox.run_python(code, timeout_s=0.5)
+    result = subject.sandbox.run_python(PROGRAMS["ignored_signals"], timeout_s=0.5)
     expect("timed out", result.timed_out, True)
     demand(result.wall_s < 0.5 + _PATIENCE_S, f"took {result.wall_s:.1f} s instead of 0.5")
     return f"killed after {result.wall_s:.1f} s"
@@ -198,21 +197,7 @@ def leftovers(subject: SandboxSubject) -> str:
 
 def daemons(subject: SandboxSubject) -> str:
     """Check that daemons with their own session end with the call, too."""
-    code = """
-import os, time
-for _ in range(3):
-    if os.fork():
-        os._exit(0) if _ else time.sleep(0.3)
-        os._exit(0)
-    os.setsid()
-for fd in range(3):
-    os.close(fd)
-while True:
-    with open('ticks', 'a') as file:
-        file.write('.')
-    time.sleep(0.05)
-"""
-    subject.sandbox.run_python(code)
+    subject.sandbox.run_python(PROGRAMS["daemons"])
     _stands_still(subject, "ticks")
     return "a daemon, three times forked and with sessions of its own, ends with its call"
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib import resources
+from typing import Any, Final
 
 from agentgym.check.report import CheckFailed
 from agentgym.errors import SandboxFileError
 from agentgym.sandbox import ExecResult, Limits, Sandbox
 
 SandboxFactory = Callable[[Limits], Sandbox]
+PROGRAMS: Final[Mapping[str, str]] = tomllib.loads(
+    resources.files(__package__).joinpath("programs.toml").read_text(encoding="utf-8")
+)
+"""Programs that checks run in the sandbox, by name."""
 NOT_CLAIMED = "not applicable: {} is not claimed here"
 
 

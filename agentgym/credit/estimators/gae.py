@@ -15,9 +15,9 @@ from agentgym.credit.component import estimator
 from agentgym.credit.estimators.reinforce_pp import ends_of_token_runs, token_rewards
 from agentgym.credit.statistics import (
     ends_of_trajectories,
+    finite_column,
     group_statistics,
     mean_over_tokens,
-    require_finite,
     suffix_sums,
     whiten,
 )
@@ -45,17 +45,12 @@ class PoadOptions(Options):
     """Keys of POAD: discounts inside and between actions, lambda, normalisation over tokens."""
 
     kind: Literal["poad"] = "poad"
-    gamma_action: float = 0.95
+    gamma_action: Fraction = 0.95
     """Between the last token of an action and the first of the next."""
-    gamma_token: float = 1.0
+    gamma_token: Fraction = 1.0
     """Between the tokens of an action. Below 1, the optimal policy depends on how an action is split into tokens."""
-    lam: float = 0.95
+    lam: Fraction = 0.95
     whitened: bool = True
-
-    def check_together(self) -> None:
-        discounts = (self.gamma_action, self.gamma_token, self.lam)
-        message = f"gamma_action, gamma_token and lam must be between 0 and 1, got {discounts}"
-        self.check(is_ok=all(0 <= value <= 1 for value in discounts), message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +106,9 @@ def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whiten
         >>> np.round(token_gae(table, whitened=False).token_advantage, 6).tolist()
         [0.441975, 0.5705, 0.39, 0.2]
     """
-    table.require("token_value", by="token_gae")
-    require_finite(table, "token_value", by="token_gae")
-    assert table.token_value is not None
+    value = finite_column(table, "token_value", by="token_gae")
     rewards, is_last = token_rewards(table, by="token_gae"), ends_of_token_runs(table)
-    advantage = _gae(rewards, table.token_value, is_last, gamma, lam)
-    return _token_result(table, advantage, whitened)
+    return _token_result(value, _gae(rewards, value, is_last, gamma, lam), table, whitened)
 
 
 @estimator(
@@ -153,15 +145,13 @@ def poad(
         >>> np.round(poad(table, whitened=False).token_advantage, 6).tolist()
         [0.395876, 0.521975, 0.39, 0.2]
     """
-    table.require("token_value", by="poad")
-    require_finite(table, "token_value", by="poad")
-    assert table.token_value is not None and table.num_tokens is not None
+    value = finite_column(table, "token_value", by="poad")
     rewards, is_last = token_rewards(table, by="poad"), ends_of_token_runs(table)
     # gamma[k] discounts the value that follows token k: only after an action's last token is that the next action's.
     gamma = np.full(len(rewards), gamma_token)
-    gamma[np.cumsum(table.num_tokens) - 1] = gamma_action
-    advantage = _gae(rewards, table.token_value, is_last, gamma, lam)
-    credited = _token_result(table, advantage, whitened=False)
+    gamma[np.cumsum(table.column("num_tokens", by="poad")) - 1] = gamma_action
+    advantage = _gae(rewards, value, is_last, gamma, lam)
+    credited = _token_result(value, advantage, table, whitened=False)
     if not whitened or not len(advantage):
         return credited
     # Not whiten(): the release divides by std + eps with ddof=0, verl by sqrt(var + eps) with ddof=1.
@@ -208,14 +198,11 @@ def turn_gae(
         >>> np.round(turn_gae(table, whitened=False).advantage, 6).tolist()
         [0.6702, 0.4]
     """
-    table.require("value", by="turn_gae")
-    require_finite(table, "value", by="turn_gae")
-    assert table.value is not None
-    advantage = _gae(table.reward, table.value, ends_of_trajectories(table), gamma, lam)
-    target = advantage + table.value  # before whitening: the critic regresses on returns, not on normalised values
+    value = finite_column(table, "value", by="turn_gae")
+    advantage = _gae(table.reward, value, ends_of_trajectories(table), gamma, lam)
+    target = advantage + value  # before whitening: the critic regresses on returns, not on normalised values
     if whitened and whitening_unit == "token":
-        table.require("num_tokens", by="turn_gae with whitening_unit='token'")
-        advantage = whiten(advantage, table.num_tokens)
+        advantage = whiten(advantage, table.column("num_tokens", by="turn_gae with whitening_unit='token'"))
     elif whitened:
         advantage = whiten(advantage)
     return TurnAdvantages(advantage=advantage, return_to_go=target)
@@ -247,18 +234,17 @@ def bi_level_gae(
         >>> np.round(bi_level_gae(table, lam=0.95, whitened=False).token_advantage, 6).tolist()
         [0.940691, 0.884937, 0.82625, 0.575, 0.5]
     """
-    table.require("num_tokens", "token_value", by="bi_level_gae")
-    require_finite(table, "token_value", by="bi_level_gae")
-    assert table.num_tokens is not None and table.token_value is not None
+    num_tokens = table.column("num_tokens", by="bi_level_gae")
+    value = finite_column(table, "token_value", by="bi_level_gae")
     rewards = token_rewards(table, by="bi_level_gae")
-    last_token = np.cumsum(table.num_tokens) - 1
-    turn_value = table.token_value[last_token]
+    last_token = np.cumsum(num_tokens) - 1
+    turn_value = value[last_token]
     high = _gae(table.reward, turn_value, ends_of_trajectories(table), gamma_high, lam)
     # Token GAE subtracts V at the last token and has no value after it, so this reward makes A there equal to `high`.
     rewards[last_token] = high + turn_value
     is_turn_end = np.zeros(len(rewards), dtype=np.bool_)
     is_turn_end[last_token] = True
-    return _token_result(table, _gae(rewards, table.token_value, is_turn_end, gamma, lam), whitened)
+    return _token_result(value, _gae(rewards, value, is_turn_end, gamma, lam), table, whitened)
 
 
 @estimator(
@@ -284,12 +270,11 @@ def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
         ([0.2, 0.1], [0.76, 1.0])
     """
     table.require("q_value", "value", by="archer")
-    require_finite(table, "q_value", "value", by="archer")
-    assert table.q_value is not None and table.value is not None
+    q_values, value = (finite_column(table, name, by="archer") for name in ("q_value", "value"))
     # The minimum of several critics counters the overestimation of Q (clipped double Q-learning).
-    q_value = table.q_value if table.q_value.ndim == 1 else table.q_value.min(axis=1)
-    following = _following(table.value, ends_of_trajectories(table))
-    return TurnAdvantages(advantage=q_value - table.value, return_to_go=table.reward + gamma * following)
+    q_value = q_values if q_values.ndim == 1 else q_values.min(axis=1)
+    following = _following(value, ends_of_trajectories(table))
+    return TurnAdvantages(advantage=q_value - value, return_to_go=table.reward + gamma * following)
 
 
 def _gae(reward: Floats, value: Floats, is_last: np.ndarray, gamma: Floats | float, lam: float) -> Floats:
@@ -302,9 +287,8 @@ def _following(value: Floats, is_last: np.ndarray) -> Floats:
     return np.where(is_last, 0.0, np.append(value[1:], 0.0)[: len(value)])
 
 
-def _token_result(table: TurnTable, advantage: Floats, whitened: bool) -> TurnAdvantages:
-    assert table.token_value is not None
-    returns = advantage + table.token_value
+def _token_result(value: Floats, advantage: Floats, table: TurnTable, whitened: bool) -> TurnAdvantages:
+    returns = advantage + value
     final = whiten(advantage) if whitened else advantage
     return TurnAdvantages(
         advantage=mean_over_tokens(table, final),

@@ -88,9 +88,8 @@ def gigpo(
         [6.6, 10.083, 3.75, -12.425, -9.417, -9.417, 7.075, 3.75]
     """
     if options.anchors == "similarity":
-        table.require("observation", by="gigpo with anchors by similarity")
-        assert table.observation is not None
-        table = replace(table, anchor=similarity_anchors(table.observation, table.group, options.similarity_threshold))
+        observation = table.column("observation", by="gigpo with anchors by similarity")
+        table = replace(table, anchor=similarity_anchors(observation, table.group, options.similarity_threshold))
     # After discounting: the penalty must not lower the returns of the turns before the invalid one.
     penalty = invalid_penalty * ~table.is_valid
     step_return = returns_to_go(table, gamma) - penalty

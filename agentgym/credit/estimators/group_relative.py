@@ -140,13 +140,12 @@ def opo(table: TurnTable) -> TurnAdvantages:
         >>> opo(table.with_columns(num_tokens=[1, 3])).advantage.tolist()
         [0.75, -0.25]
     """
-    table.require("num_tokens", by="opo")
-    assert table.num_tokens is not None
+    num_tokens = table.column("num_tokens", by="opo")
     score, group, of_row = _scores(table)
     codes = dense(group)
     # The paper approximates the variance-optimal baseline by weighting with the response length: the squared norm of
     # a sequence's gradient grows about linearly with its length.
-    length = per_trajectory(table, table.num_tokens)
+    length = per_trajectory(table, num_tokens)
     length = np.where(np.bincount(codes, weights=length)[codes] > 0, length, 1.0)
     baseline = np.bincount(codes, weights=length * score) / np.bincount(codes, weights=length)
     return _spread(table, (score - baseline[codes])[of_row])
@@ -297,9 +296,8 @@ def supo(table: TurnTable, *, mask_overlong: bool = True) -> TurnAdvantages:
     """
     if not mask_overlong:
         return grpo(table)
-    table.require("is_truncated", by="supo with mask_overlong")
-    assert table.is_truncated is not None
-    return _spread(table, grpo(table).advantage, loss_weight=np.where(table.is_truncated, 0.0, 1.0))
+    is_truncated = table.column("is_truncated", by="supo with mask_overlong")
+    return _spread(table, grpo(table).advantage, loss_weight=np.where(is_truncated, 0.0, 1.0))
 
 
 def _scores(table: TurnTable) -> tuple[Floats, Ints, Ints]:

@@ -10,14 +10,7 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.parts import outcomes, role_reward
-from agentgym.credit.statistics import (
-    ends_of_trajectories,
-    per_trajectory,
-    returns_to_go,
-    trajectories,
-    whiten,
-    zscore,
-)
+from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, returns_to_go, trajectories, whiten, zscore
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.plugins import Options
@@ -89,8 +82,7 @@ def gdpo(
         >>> np.round(gdpo(table).advantage, 4).tolist()
         [0.6894, 0.3981, 0.3981, -1.4856]
     """
-    table.require("part_values", by="gdpo")
-    assert table.part_values is not None
+    part_values = table.column("part_values", by="gdpo")
     weights = {} if weights is None else weights
     if unknown := sorted(set(weights) - set(table.part_names)):
         raise ConfigError(f"gdpo: weights name parts {unknown}; the table has {', '.join(table.part_names)}")
@@ -99,7 +91,7 @@ def gdpo(
     eps = TOKEN_EPS if batch_norm == "token" else EPS
     # Normalising the sum instead would let the part with the largest variance decide, and equal sums of different
     # parts would get equal advantages. That is the paper's point.
-    for name, column in zip(table.part_names, table.part_values.T, strict=True):
+    for name, column in zip(table.part_names, part_values.T, strict=True):
         score = per_trajectory(table, np.nan_to_num(column))
         total += weights.get(name, 1.0) * zscore(score, view.group, eps=eps)
     if batch_norm == "trajectory":

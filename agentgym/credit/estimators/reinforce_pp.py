@@ -80,14 +80,13 @@ def token_rewards(table: TurnTable, *, by: str) -> Floats:
     Raises:
         ConfigError: the column is missing, or a turn has no tokens, so that its reward would be lost.
     """
-    table.require("num_tokens", by=by)
-    assert table.num_tokens is not None
-    if len(table) and int(table.num_tokens.min()) < 1:
+    num_tokens = table.column("num_tokens", by=by)
+    if len(table) and int(num_tokens.min()) < 1:
         raise ConfigError(
-            f"{by} works on tokens, and row {int(table.num_tokens.argmin())} of the table has none: leave out turns "
+            f"{by} works on tokens, and row {int(num_tokens.argmin())} of the table has none: leave out turns "
             "without sampled tokens, or use an estimator per turn"
         )
-    ends = np.cumsum(table.num_tokens)
+    ends = np.cumsum(num_tokens)
     rewards = np.zeros(int(ends[-1]) if len(ends) else 0)
     rewards[ends - 1] = table.reward
     return rewards

@@ -82,8 +82,7 @@ def spo(table: TurnTable, memory: Tracker, options: SpoOptions = SpoOptions()) -
         >>> [round(x, 6) for x in tracker["t"]]
         [3.722222, 4.277778]
     """
-    table.require("group_keys", by="spo")
-    assert table.group_keys is not None
+    group_keys = table.column("group_keys", by="spo")
     view = trajectories(table)
     reward = per_trajectory(table, table.reward)
     if len(reward) and not (reward.min() >= 0 and reward.max() <= 1):
@@ -91,7 +90,7 @@ def spo(table: TurnTable, memory: Tracker, options: SpoOptions = SpoOptions()) -
             f"spo tracks success rates, so returns must lie in [0, 1], got {reward.min():g} to {reward.max():g}; "
             "leave shapers out or scale the rewards"
         )
-    keys = [table.group_keys[group] for group in view.group.tolist()]
+    keys = [group_keys[group] for group in view.group.tolist()]
     rates = {key: alpha / (alpha + beta) for key in keys for alpha, beta in [memory.get(key, (0.5, 0.5))]}
     centred = reward - np.array([rates[key] for key in keys])
     if options.whitening == "token":

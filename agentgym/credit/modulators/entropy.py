@@ -33,9 +33,7 @@ class AepoOptions(Options):
 
     kind: Literal["aepo_advantage"] = "aepo_advantage"
     scale: float = 0.2
-
-    def idle(self) -> str:
-        return "scale is 0" if self.scale == 0 else ""
+    off_at_0 = "scale"
 
 
 @modulator(

@@ -41,7 +41,6 @@ def purified(table: TurnTable, advantage: Floats, options: PurifiedOptions = Pur
         >>> purified(table, np.array([0.5, 0.5, 0.5, 0.5, 0.5, -1.0])).loss_weight.tolist()
         [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
     """
-    table.require("parent", by="purified")
-    assert table.parent is not None
-    is_replaced = np.isin(table.trajectory, table.parent[table.parent >= 0])
+    parent = table.column("parent", by="purified")
+    is_replaced = np.isin(table.trajectory, parent[parent >= 0])
     return Modulated(advantage=advantage, loss_weight=np.where(is_replaced, 0.0, 1.0))

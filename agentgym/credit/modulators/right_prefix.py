@@ -50,10 +50,9 @@ def right_prefix(table: TurnTable, advantage: Floats) -> Modulated:
         >>> right_prefix(table, np.array([-0.5, -0.5, -0.5, 0.5, 0.5])).loss_weight.tolist()
         [0.0, 1.0, 1.0, 1.0, 1.0]
     """
-    table.require("is_faulty", by="right_prefix")
-    assert table.is_faulty is not None
+    is_faulty = table.column("is_faulty", by="right_prefix")
     first = np.full(int(table.trajectory.max(initial=-1)) + 1, -1, dtype=np.int64)
-    faulty = np.flatnonzero(table.is_faulty)[::-1]  # the first one is written last
+    faulty = np.flatnonzero(is_faulty)[::-1]  # the first one is written last
     first[table.trajectory[faulty]] = table.turn[faulty]
     is_prefix = table.turn < first[table.trajectory]
     return Modulated(advantage=advantage, loss_weight=np.where(is_prefix & (advantage < 0), 0.0, 1.0))

@@ -47,11 +47,10 @@ def salt(table: TurnTable, advantage: Floats, options: SaltOptions = SaltOptions
         >>> salt(table, np.array([1.0, 1.0, -1.0, -1.0])).advantage.tolist()
         [0.0, 1.0, 0.0, -1.0]
     """
-    table.require("action", by="salt")
-    assert table.action is not None
+    action = table.column("action", by="salt")
     if not len(table):
         return Modulated(advantage=advantage)
-    edge = _pairs(_pairs(_history(table, options.history), table.action), _next_state(table))
+    edge = _pairs(_pairs(_history(table, options.history), action), _next_state(table))
     return Modulated(advantage=group_statistics(advantage, _pairs(table.group, edge)).mean)
 
 

@@ -99,9 +99,8 @@ def void_turns(table: TurnTable) -> Bools:
         >>> void_turns(table.with_columns(is_void=[[False, True], [False]])).tolist()
         [False, False, True]
     """
-    table.require("is_void", by="void_turns")
-    assert table.is_void is not None
-    num_void = per_trajectory(table, table.is_void.astype(np.int64))
+    is_void = table.column("is_void", by="void_turns")
+    num_void = per_trajectory(table, is_void.astype(np.int64))
     return np.asarray((num_void == 0)[trajectories(table).of_row], dtype=np.bool_)
 
 
@@ -125,9 +124,8 @@ def overlong_mask(table: TurnTable) -> Bools:
         >>> overlong_mask(table.with_columns(is_truncated=[False, True])).tolist()
         [True, False]
     """
-    table.require("is_truncated", by="overlong_mask")
-    assert table.is_truncated is not None
-    num_cut = per_trajectory(table, table.is_truncated.astype(np.int64))
+    is_truncated = table.column("is_truncated", by="overlong_mask")
+    num_cut = per_trajectory(table, is_truncated.astype(np.int64))
     return np.asarray((num_cut == 0)[trajectories(table).of_row], dtype=np.bool_)
 
 
@@ -136,9 +134,8 @@ def _metrics(table: TurnTable, metric: str) -> list[Floats]:
         return [outcomes(table)]
     if metric == "return":
         return [per_trajectory(table, table.reward)]
-    table.require("part_values", by="dynamic_sampling with metric 'components'")
-    assert table.part_values is not None
-    return [per_trajectory(table, column) for column in table.part_values.T]
+    part_values = table.column("part_values", by="dynamic_sampling with metric 'components'")
+    return [per_trajectory(table, column) for column in part_values.T]
 
 
 def members(group: np.ndarray) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import selection
-from agentgym.credit.statistics import dense, require_finite
+from agentgym.credit.statistics import dense, finite_column
 from agentgym.credit.table import Bools, TurnTable
 from agentgym.plugins import Options
 from agentgym.settings import PositiveFraction
@@ -54,11 +54,9 @@ def uncertain_turns(table: TurnTable, options: UncertainTurnsOptions = Uncertain
         >>> uncertain_turns(table, UncertainTurnsOptions(share=0.5)).tolist()
         [False, True, False, True]
     """
-    table.require("entropy", by="uncertain_turns")
-    require_finite(table, "entropy", by="uncertain_turns")
-    assert table.entropy is not None
+    entropy = finite_column(table, "entropy", by="uncertain_turns")
     group = dense(table.group)
-    order = np.lexsort((-table.entropy, group))
+    order = np.lexsort((-entropy, group))
     count = np.bincount(group) if len(group) else np.zeros(0, dtype=np.int64)
     # places within the group, 0 for the highest entropy; 1e-9 for shares that are no binary fractions
     place = np.arange(len(group)) - np.repeat(np.cumsum(count) - count, count)

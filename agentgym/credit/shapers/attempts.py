@@ -10,7 +10,7 @@ import numpy as np
 from agentgym.credit.component import shaper
 from agentgym.credit.estimators.spo import turns_from_end
 from agentgym.credit.parts import Shaped, on_last_turn, outcome_reward, replace_reward
-from agentgym.credit.statistics import require_finite, trajectories
+from agentgym.credit.statistics import finite_column, trajectories
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
 from agentgym.settings import Fraction, Range
@@ -49,12 +49,11 @@ def ufo(table: TurnTable, options: UfoOptions = UfoOptions()) -> Shaped:
         >>> np.round(ufo(table.with_columns(answer=[0, 0, 0, 1])).table.reward, 6).tolist()
         [0.0, 0.0, 0.0, -0.125]
     """
-    table.require("answer", by="ufo")
-    assert table.answer is not None
+    answer = table.column("answer", by="ufo")
     view = trajectories(table)
-    is_malformed = table.answer < 0
+    is_malformed = answer < 0
     rows = np.flatnonzero(~is_malformed)
-    pairs = np.stack([view.of_row[rows], table.answer[rows]], axis=1)
+    pairs = np.stack([view.of_row[rows], answer[rows]], axis=1)
     num_different = np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=len(view.first))
     num_malformed = np.bincount(view.of_row[is_malformed], minlength=len(view.first))
     is_success = outcome_reward(table)[view.last] > 0
@@ -99,10 +98,8 @@ def spiral_split(table: TurnTable) -> Shaped:
         >>> spiral_split(table).table.reward.tolist()
         [0.0, 0.0, 1.0, -1.0]
     """
-    table.require("role", "player_outcome", by="spiral_split")
-    require_finite(table, "player_outcome", by="spiral_split")
-    assert table.role is not None and table.player_outcome is not None
-    pairs = table.trajectory * (int(table.role.max(initial=0)) + 1) + table.role
+    role = table.column("role", by="spiral_split")
+    pairs = table.trajectory * (int(role.max(initial=0)) + 1) + role
     unit = np.unique(pairs, return_inverse=True)[1].reshape(-1)
-    value = np.where(turns_from_end(unit) == 0, table.player_outcome, 0.0)
+    value = np.where(turns_from_end(unit) == 0, finite_column(table, "player_outcome", by="spiral_split"), 0.0)
     return Shaped(table=replace_reward(table, "player_outcome", value))

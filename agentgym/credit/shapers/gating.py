@@ -75,12 +75,11 @@ def g_ra(table: TurnTable, options: GraOptions = GraOptions()) -> Shaped:
         >>> g_ra(table).table.reward.tolist()
         [0.1, 1.1, 0.0, 0.0]
     """
-    table.require("part_values", by="g_ra")
-    assert table.part_values is not None
+    part_values = table.column("part_values", by="g_ra")
     view = trajectories(table)
     priority = np.array([options.priorities.get(role.value, -1) for role in table.part_roles], dtype=np.int64)
     open_below = _gates(table, priority, options)
-    values = table.part_values.copy()
+    values = part_values.copy()
     gated = np.zeros(len(table))
     for column, (name, level) in enumerate(zip(table.part_names, priority.tolist(), strict=True)):
         if level <= 0 or name in options.ungated:

@@ -92,9 +92,8 @@ def overlong_penalty(table: TurnTable, options: OverlongOptions = OverlongOption
         >>> overlong_penalty(table.with_columns(num_tokens=[85, 95, 60]), options).table.reward.tolist()
         [-0.25, -0.75, 0.0]
     """
-    table.require("num_tokens", by="overlong_penalty")
-    assert table.num_tokens is not None
-    over = per_trajectory(table, table.num_tokens) - (options.max_tokens - options.buffer_tokens)
+    num_tokens = table.column("num_tokens", by="overlong_penalty")
+    over = per_trajectory(table, num_tokens) - (options.max_tokens - options.buffer_tokens)
     penalty = np.minimum(-over / options.buffer_tokens * options.factor, 0.0) + 0.0  # no -0.0
     rate = float((penalty < 0).mean()) if len(penalty) else 0.0
     shaped = add_reward(table, "overlong", RewardRole.COST, on_last_turn(table, penalty))

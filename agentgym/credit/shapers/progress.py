@@ -9,7 +9,7 @@ import numpy as np
 
 from agentgym.credit.component import shaper
 from agentgym.credit.parts import Shaped, replace_reward
-from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, require_finite
+from agentgym.credit.statistics import ends_of_trajectories, finite_column, per_trajectory
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
 
@@ -33,10 +33,8 @@ def progress_loss(table: TurnTable) -> float:
         >>> round(progress_loss(table.with_columns(progress=[0.1, 0.3, 0.2])), 6)
         0.16
     """
-    table.require("progress", by="spa")
-    require_finite(table, "progress", by="spa")
-    assert table.progress is not None
-    gap = per_trajectory(table, table.reward) - per_trajectory(table, table.progress)
+    progress = finite_column(table, "progress", by="spa")
+    gap = per_trajectory(table, table.reward) - per_trajectory(table, progress)
     return float((np.clip(gap, -1e100, 1e100) ** 2).mean()) if len(gap) else 0.0  # larger squares would overflow
 
 

@@ -91,17 +91,15 @@ def otc(
         >>> np.round(shaped.table.reward, 6).tolist(), fewest
         ([0.0, 0.866025, 1.0], {'t': 2})
     """
-    table.require("num_calls", by="otc")
-    assert table.num_calls is not None
+    num_calls = table.column("num_calls", by="otc")
     view = trajectories(table)
-    calls = per_trajectory(table, table.num_calls)
+    calls = per_trajectory(table, num_calls)
     is_correct = outcomes(table) > options.success_above
     updated = dict(memory)
     best = np.zeros(len(calls))
     if options.variant == "grpo":
-        table.require("group_keys", by="otc with variant 'grpo'")
-        assert table.group_keys is not None
-        keys = [table.group_keys[group] for group in view.group.tolist()]
+        group_keys = table.column("group_keys", by="otc with variant 'grpo'")
+        keys = [group_keys[group] for group in view.group.tolist()]
         for key, count in ((keys[i], int(calls[i])) for i in np.flatnonzero(is_correct).tolist()):
             updated[key] = min(updated.get(key, count), count)
         best = np.array([updated.get(key, 0) for key in keys], dtype=np.float64)
@@ -132,15 +130,14 @@ def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions = ToolBonu
         >>> [round(float(tool_bonus(table, step).table.reward[1]), 6) for step in (0, 50, 200)]
         [1.1, 1.085355, 1.0]
     """
-    table.require("num_calls", by="tool_bonus")
-    assert table.num_calls is not None
+    num_calls = table.column("num_calls", by="tool_bonus")
     share = (1 + np.cos(np.pi * step / options.fade_steps)) / 2 if step < options.fade_steps else 0.0
-    calling = per_trajectory(table, (table.num_calls > 0).astype(np.int64))
+    calling = per_trajectory(table, (num_calls > 0).astype(np.int64))
     if options.per == "trajectory":
         calling = np.minimum(calling, 1.0)
     value = on_last_turn(table, np.minimum(options.bonus * calling, options.max_bonus) * share)
     if options.per == "call":
-        value = np.asarray(options.bonus * share * table.num_calls, dtype=np.float64)
+        value = np.asarray(options.bonus * share * num_calls, dtype=np.float64)
     shaped = add_reward(table, "tool_bonus", RewardRole.PROCESS, value)
     return Shaped(table=shaped, diagnostics={"tool_bonus": _mean(per_trajectory(table, value))})
 

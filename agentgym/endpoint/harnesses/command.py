@@ -16,6 +16,7 @@ from pathlib import Path
 from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.errors import EnvError
 from agentgym.plugins import Options
+from agentgym.settings import Positive
 
 _SHOWN = 2000
 """Most characters of a failed command's output in the error message."""
@@ -31,11 +32,8 @@ class CommandOptions(Options):
     with the task, and ``{base_url}``, ``{api_key}`` and ``{model}`` by the endpoint's values."""
     cwd: str = ""
     """Working directory; empty for a new folder per episode."""
-    timeout_s: float = 600.0
+    timeout_s: Positive = 600.0
     """Seconds after which the command is killed; the episode then counts as failed."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.timeout_s > 0, message=f"timeout_s must be above 0, got {self.timeout_s}")
 
 
 def endpoint_variables(episode: AgentEpisode, root_url: str = "") -> dict[str, str]:

@@ -13,6 +13,7 @@ from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.endpoint.harnesses.command import endpoint_variables, run_command
 from agentgym.errors import EnvError
 from agentgym.plugins import Options
+from agentgym.settings import Count, Positive
 
 _DRIVER = Path(__file__).resolve().parents[1] / "drivers" / "mini_swe_agent.py"
 
@@ -26,16 +27,12 @@ class MiniSweAgentOptions(Options):
     """Python interpreter with ``mini-swe-agent`` installed; empty for the one that runs agentgym."""
     config: str = "mini_textbased"
     """Name of a configuration of mini-swe-agent, or a file with one: prompts and action format."""
-    step_limit: int = 20
+    step_limit: Count = 20
     """Most completions of an episode."""
     tool: str = "bash"
     """Tool of the environment that runs commands."""
-    timeout_s: float = 900.0
+    timeout_s: Positive = 900.0
     """Seconds after which the agent is killed; the episode then counts as failed."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.step_limit > 0, message=f"step_limit must be above 0, got {self.step_limit}")
-        self.check(is_ok=self.timeout_s > 0, message=f"timeout_s must be above 0, got {self.timeout_s}")
 
 
 @harness("mini_swe_agent", options=MiniSweAgentOptions)

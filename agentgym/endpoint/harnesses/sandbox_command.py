@@ -23,6 +23,7 @@ from agentgym.errors import EnvError, EnvTimeoutError, SandboxSpentError, UsageE
 from agentgym.plugins import Options
 from agentgym.sandbox import ExecResult, HostsAgents, Limits, Mount, Sandbox
 from agentgym.sandboxes.run_folder import shared_folder
+from agentgym.settings import Positive
 
 PORT: Final = 21843
 """Port of the endpoint inside a sandbox. Each sandbox has its own network namespace."""
@@ -46,15 +47,14 @@ class SandboxCommandOptions(Options):
     sandbox."""
     folder: str = ""
     """Folder of this machine with the agent, mounted read-only; empty if the sandbox's image contains the agent."""
-    wall_s: float = 600.0
+    wall_s: Positive = 600.0
     """Seconds after which the command is killed; its work up to then is graded."""
     memory_mb: int = 1024
     """Memory of the sandbox while the agent runs, in MiB."""
     ok_codes: tuple[int, ...] = ()
     """Exit codes other than 0 that are not failures, such as the code for an agent's own limit."""
 
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.wall_s > 0, message=f"wall_s must be above 0, got {self.wall_s}")
+    def check_together(self) -> None:
         self.limits()
 
     def limits(self) -> Limits:

@@ -13,6 +13,7 @@ from typing import Literal
 from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.endpoint.harnesses.command import endpoint_variables, run_command
 from agentgym.plugins import Options
+from agentgym.settings import Count, Positive
 
 _DRIVER = Path(__file__).resolve().parents[1] / "drivers" / "smolagents_agent.py"
 
@@ -27,14 +28,10 @@ class SmolagentsOptions(Options):
     agent: Literal["tool_calling", "code"] = "tool_calling"
     """``ToolCallingAgent``, or ``CodeAgent``, which runs the policy's Python in smolagents' own interpreter on this
     machine."""
-    step_limit: int = 20
+    step_limit: Count = 20
     """Most steps of an episode, after which smolagents requests a final answer."""
-    timeout_s: float = 900.0
+    timeout_s: Positive = 900.0
     """Seconds after which the agent is killed; the episode then counts as failed."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.step_limit > 0, message=f"step_limit must be above 0, got {self.step_limit}")
-        self.check(is_ok=self.timeout_s > 0, message=f"timeout_s must be above 0, got {self.timeout_s}")
 
 
 @harness("smolagents", options=SmolagentsOptions)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Component
+from agentgym.plugins import ByKind, Component, Registry
 from agentgym.rollout.strategies.component import (
     BRANCHINGS,
     BUDGETS,
@@ -29,6 +30,12 @@ from agentgym.rollout.strategies.demonstration import DemonstrationOptions
 from agentgym.rollout.strategies.feedback import FeedbackOptions
 from agentgym.rollout.strategies.rubric import RubricOptions
 from agentgym.rollout.strategies.teacher import TeacherOptions
+
+_REGISTRIES: Mapping[str, Registry[Component]] = {
+    "tasks": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS, "branching": BRANCHINGS, "pruning": PRUNINGS,
+    "guidance": GUIDANCE, "replay": REPLAYS,
+}  # fmt: skip
+"""The registry of each field's components."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +70,8 @@ class StrategyConfig:
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
-        for options in (
-            self.tasks, self.budget, self.horizon, self.branching, self.pruning, self.guidance, self.replay,
-        ):  # fmt: skip
+        for family in _REGISTRIES:
+            options = getattr(self, family)
             if why := options.idle():
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.keeps_probe and not self.probe:
@@ -85,40 +91,14 @@ class StrategyConfig:
                 f"{self.pruning.kind} and {beside.kind} both decide how a group's episodes go on: choose one"
             )
 
-    @property
-    def task_source(self) -> Component:
-        """The task source."""
-        return TASK_SOURCES[self.tasks.kind]
+    def rule(self, family: str) -> Component:
+        """Return the component that a field names, such as ``budget``."""
+        return _REGISTRIES[family][getattr(self, family).kind]
 
-    @property
-    def budget_rule(self) -> Component:
-        """The budget."""
-        return BUDGETS[self.budget.kind]
-
-    @property
-    def horizon_rule(self) -> Component:
-        """The horizon."""
-        return HORIZONS[self.horizon.kind]
-
-    @property
-    def branching_rule(self) -> Component:
-        """The branching."""
-        return BRANCHINGS[self.branching.kind]
-
-    @property
-    def pruning_rule(self) -> Component:
-        """The pruning."""
-        return PRUNINGS[self.pruning.kind]
-
-    @property
-    def guidance_rule(self) -> Component:
-        """The guidance."""
-        return GUIDANCE[self.guidance.kind]
-
-    @property
-    def replay_rule(self) -> Component:
-        """The replay."""
-        return REPLAYS[self.replay.kind]
+    def call(self, family: str, **values: object) -> Any:
+        """Call the component that a field names with the values that it reads."""
+        rule = self.rule(family)
+        return rule.call(**rule.arguments(values, getattr(self, family)))
 
     @property
     def branches(self) -> bool:
@@ -163,7 +143,7 @@ class StrategyConfig:
     @property
     def replays_groups(self) -> bool:
         """True if whole groups are replayed beside the fresh ones."""
-        return self.replay_rule.reads("group_ages")
+        return self.rule("replay").reads("group_ages")
 
     @property
     def keeps_probe(self) -> bool:
@@ -201,12 +181,12 @@ class StrategyConfig:
     @property
     def extends_groups(self) -> bool:
         """True if the budget adds episodes to finished groups."""
-        return self.budget_rule.reads("rate")
+        return self.rule("budget").reads("rate")
 
     @property
     def extends_turns(self) -> bool:
         """True if the horizon reads which episodes the limit of turns cut short."""
-        return self.horizon_rule.reads("visits")
+        return self.rule("horizon").reads("visits")
 
     @property
     def least(self) -> int | None:

@@ -17,7 +17,7 @@ import numpy as np
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import task_source
 from agentgym.rollout.strategies.history import TaskHistory, Visit
-from agentgym.settings import Count
+from agentgym.settings import Count, PositiveFraction
 
 PRIOR = 1.0
 
@@ -29,15 +29,10 @@ class VadeOptions(Options):
     kind: str = "vade"
     pool: Count = 512
     """Number of tasks to choose from, the first in the run's order."""
-    decay_visited: float = 0.9
+    decay_visited: PositiveFraction = 0.9
     """Factor on a posterior's parameters at a visit."""
-    decay: float = 0.99
+    decay: PositiveFraction = 0.99
     """Factor on a posterior's distance to the prior at every step."""
-
-    def check_together(self) -> None:
-        for name in ("decay_visited", "decay"):
-            value = getattr(self, name)
-            self.check(is_ok=0 < value <= 1, message=f"{name} must be above 0 and at most 1, got {value}")
 
 
 @task_source(

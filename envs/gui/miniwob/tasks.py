@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, overload
+from typing import Final
 
+from agentgym.env.tasks import LazyTasks
 from agentgym.errors import require_known
 from agentgym.types import Task
 
@@ -66,7 +67,7 @@ _FIRST_SEED: Final = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 _NUM_SEEDS: Final = {"train": 100_000, "valid": 1_000, "test": 1_000}
 
 
-class MiniWoBTasks(Sequence[Task]):
+class MiniWoBTasks(LazyTasks):
     """Names in turn, each time with the next seed; the splits' seeds are disjoint.
 
     Example:
@@ -84,15 +85,7 @@ class MiniWoBTasks(Sequence[Task]):
     def __len__(self) -> int:
         return _NUM_SEEDS[self._split] * len(self._names)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+    def task_at(self, index: int) -> Task:
         number, at = divmod(index, len(self._names))
         name, seed = self._names[at], _FIRST_SEED[self._split] + number
         return Task(id=f"{name}-{seed}", split=self._split, seed=seed, data={"task": name})

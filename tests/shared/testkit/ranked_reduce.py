@@ -19,7 +19,8 @@ from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.phases.update import batches_for, update_policy
+from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.phases.update_step import batches_for
 from testkit.ranked_update import made_verdicts, small_model
 
 WAYS = ("microbatch", "auto", "update")

@@ -21,7 +21,7 @@ from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
-from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error
+from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error, checked_ids
 from agentgym.trainers.engines.torch.runner import Forward, make_runner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
@@ -84,8 +84,8 @@ class TorchEngine:
         }  # fmt: skip
         for name, value in sizes.items():
             check_number(name, value, Range(at_least=1))
-        self._max_context_tokens, self._max_prefill_tokens = max_context_tokens, max_prefill_tokens
-        self._batch_invariant, self._version = batch_invariant, version
+        self.max_context_tokens, self._max_prefill_tokens = max_context_tokens, max_prefill_tokens
+        self._batch_invariant, self.policy_version = batch_invariant, version
         self._runner = make_runner(
             model, forward, fixed_decode, num_slots=num_slots + 1, max_context_tokens=max_context_tokens, dtype=dtype
         )
@@ -97,14 +97,6 @@ class TorchEngine:
         self._scheduler: asyncio.Task[None] | None = None
         self._is_closed = False
         self._stats = EngineStats()
-
-    @property
-    def policy_version(self) -> int:
-        return self._version
-
-    @property
-    def max_context_tokens(self) -> int:
-        return self._max_context_tokens
 
     @property
     def forward_kind(self) -> str:
@@ -145,7 +137,7 @@ class TorchEngine:
         """
         self._check_open()
         token_ids = self._checked(prompt_ids, "prompt")
-        max_new_tokens = min(sampling.max_new_tokens, self._max_context_tokens - len(token_ids))
+        max_new_tokens = min(sampling.max_new_tokens, self.max_context_tokens - len(token_ids))
         request = Request(
             token_ids=token_ids,
             num_prompt=len(token_ids),
@@ -179,7 +171,7 @@ class TorchEngine:
         token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation")
         try:
             with boundary(EngineError, "score"), torch.inference_mode():
-                self._runner.check_weights(self._version)
+                self._runner.check_weights(self.policy_version)
                 logprobs = score_continuation(
                     self._runner, self._score_slot, token_ids, num_prompt, self._max_prefill_tokens
                 )
@@ -205,7 +197,7 @@ class TorchEngine:
         self._check_open()
         with boundary(EngineError, "update_weights"):
             self._runner.update()
-        self._version = version
+        self.policy_version = version
         self._forget_cached()
 
     async def close(self) -> None:
@@ -223,17 +215,7 @@ class TorchEngine:
             raise ClosedError("the engine was used after close")
 
     def _checked(self, token_ids: Sequence[int], what: str) -> list[int]:
-        ids = list(token_ids)
-        if not ids:
-            raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
-        if len(ids) > self._max_context_tokens:
-            raise EngineError(
-                f"the {what} has {len(ids)} tokens, more than the context of {self._max_context_tokens} tokens"
-            )
-        vocab_size = self._runner.vocab_size
-        if min(ids) < 0 or max(ids) >= vocab_size:
-            raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
-        return ids
+        return checked_ids(token_ids, what, self.max_context_tokens, self._runner.vocab_size)
 
     def _forget_cached(self) -> None:
         self._slots.forget_cached()
@@ -295,7 +277,7 @@ class TorchEngine:
         self._admit()
         try:
             with torch.inference_mode():
-                self._runner.check_weights(self._version)
+                self._runner.check_weights(self.policy_version)
                 self._stats.num_ticks += 1
                 if not self._batch_invariant:
                     return self._advance(*self._next_chunks())
@@ -393,7 +375,7 @@ class TorchEngine:
         for request, token, logprob in zip(rows, map(int, tokens), logprobs, strict=True):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
-            request.policy_versions.append(self._version)
+            request.policy_versions.append(self.policy_version)
             if token in request.sampling.stop_token_ids:
                 finished.append((request, FinishReason.STOP))
             elif len(request.logprobs) == request.max_new_tokens:

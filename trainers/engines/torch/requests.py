@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agentgym.engine import SamplingParams
@@ -66,3 +67,19 @@ def as_engine_error(error: Exception) -> EngineError:
     wrapped = EngineError(f"the forward failed: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
+
+
+def checked_ids(token_ids: Sequence[int], what: str, max_context_tokens: int, vocab_size: int) -> list[int]:
+    """Return token ids as a list after checking their number and range.
+
+    Raises:
+        EngineError: there are none, more than the context holds, or one is outside the vocabulary.
+    """
+    ids = list(token_ids)
+    if not ids:
+        raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
+    if len(ids) > max_context_tokens:
+        raise EngineError(f"the {what} has {len(ids)} tokens, more than the context of {max_context_tokens} tokens")
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
+    return ids

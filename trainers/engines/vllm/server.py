@@ -58,18 +58,10 @@ class VllmEngine:
             max_context_tokens: largest length of prompt plus completion; every server must have at least this context.
         """
         self._config, self._sync, self._facts = config, sync, facts
-        self._max_context_tokens = max_context_tokens
+        self.max_context_tokens = max_context_tokens
         self._pool = ServerPool(config, sync, facts, max_context_tokens)
-        self._version = 0
+        self.policy_version = 0
         self._is_closed = False
-
-    @property
-    def policy_version(self) -> int:
-        return self._version
-
-    @property
-    def max_context_tokens(self) -> int:
-        return self._max_context_tokens
 
     @property
     def server_stats(self) -> PoolStats:
@@ -109,7 +101,7 @@ class VllmEngine:
         token_ids = self._checked(prompt_ids, "prompt")
         if 0 < sampling.temperature < MIN_TEMPERATURE:
             raise EngineError(f"vLLM samples at temperature 0 or from {MIN_TEMPERATURE}, not at {sampling.temperature}")
-        max_new_tokens = min(sampling.max_new_tokens, self._max_context_tokens - len(token_ids))
+        max_new_tokens = min(sampling.max_new_tokens, self.max_context_tokens - len(token_ids))
         if max_new_tokens == 0:
             return Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.LENGTH)
 
@@ -169,7 +161,7 @@ class VllmEngine:
         """
         self._check_open()
         published = self._sync.publish(version, self._pool.dtypes or DTYPES)
-        self._version = version
+        self.policy_version = version
         with boundary(EngineError, "update_weights"):
             await self._pool.update(published, self._config.update_timeout_s)
 
@@ -195,10 +187,10 @@ class VllmEngine:
         ids = [int(token) for token in token_ids]
         if not ids:
             raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
-        if len(ids) + room > self._max_context_tokens:
+        if len(ids) + room > self.max_context_tokens:
             raise EngineError(
                 f"the {what} has {len(ids)} tokens{f' and needs {room} more' if room else ''}, "
-                f"the context holds {self._max_context_tokens}"
+                f"the context holds {self.max_context_tokens}"
             )
         if min(ids) < 0 or max(ids) >= self._facts.vocab_size:
             raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {self._facts.vocab_size - 1}")

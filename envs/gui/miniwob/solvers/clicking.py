@@ -8,10 +8,6 @@ from agentgym.envs.gui.miniwob.view import View, click
 from agentgym.types import ToolCall
 
 
-def _any_button(view: View) -> ToolCall:
-    return click(view.all("button")[0])
-
-
 def _named_button(view: View) -> ToolCall:
     return click(view.named(view.match(r"button (ONE|TWO)")[0], "button"))
 
@@ -23,10 +19,6 @@ def _quoted_button(view: View) -> ToolCall:
 def _sequence(view: View) -> ToolCall:
     first = view.named("ONE", "button")
     return click(view.named("TWO", "button") if first.states.get("focused") else first)
-
-
-def _link(view: View) -> ToolCall:
-    return click(view.named(view.quoted(), "clickable"))
 
 
 def _dialog(view: View) -> ToolCall:
@@ -50,10 +42,6 @@ def _widget(view: View) -> ToolCall:
 def _color(view: View) -> ToolCall:
     wanted = view.match(r"Click on the (\w+) colored box")[0]
     return click(view.all("generic")[re.findall(r'class="color"[^>]*data-color="(\w+)"', view.html).index(wanted)])
-
-
-def _tab(view: View) -> ToolCall:
-    return click(view.named(view.match(r"(Tab #\d)")[0], "clickable", "generic"))
 
 
 def _link_in_tabs(view: View) -> ToolCall:
@@ -89,20 +77,20 @@ def _link_in_sections(view: View) -> ToolCall:
 
 
 SOLVERS = {
-    "click-test": _any_button,
+    "click-test": lambda view: click(view.all("button")[0]),
     "click-test-2": _named_button,
     "click-test-transfer": _named_button,
     "click-button": _quoted_button,
     "unicode-test": _quoted_button,
     "click-button-sequence": _sequence,
-    "click-link": _link,
+    "click-link": lambda view: click(view.named(view.quoted(), "clickable")),
     "click-dialog": _dialog,
     "click-dialog-2": _dialog,
     "focus-text": _textbox,
     "focus-text-2": _textbox,
     "click-widget": _widget,
     "click-color": _color,
-    "click-tab": _tab,
+    "click-tab": lambda view: click(view.named(view.match(r"(Tab #\d)")[0], "clickable", "generic")),
     **dict.fromkeys(("click-tab-2", "click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard"), _link_in_tabs),
     "click-collapsible": _section,
     "click-collapsible-nodelay": _section,

@@ -100,10 +100,6 @@ def _slide(view: View, wanted: int) -> ToolCall | None:
     return call("press", key="ArrowRight" if away > 0 else "ArrowLeft")
 
 
-def _slider(view: View) -> ToolCall:
-    return _slide(view, int(view.match(r"Select (-?\d+)")[0])) or _submit(view)
-
-
 def _slider_form(view: View) -> ToolCall:
     wanted, number = view.match(r"Select (-?\d+) with the slider, click the (\d)")
     box = view.all("checkbox")[int(number) - 1]
@@ -132,7 +128,7 @@ SOLVERS = {
     "click-menu-2": _icon_menu,
     "navigate-tree": _tree,
     **dict.fromkeys(("choose-date", "choose-date-easy", "choose-date-medium", "choose-date-nodelay"), _date),
-    "use-slider": _slider,
+    "use-slider": lambda view: _slide(view, int(view.match(r"Select (-?\d+)")[0])) or _submit(view),
     "form-sequence": _slider_form,
     "use-spinner": _spinner,
 }

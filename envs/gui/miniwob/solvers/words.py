@@ -63,10 +63,6 @@ def _letters(view: View) -> str:
     return "".join(node.name for node in view.page.nodes if node.role in ("generic", "text") and len(node.name) == 1)
 
 
-def _cell(view: View) -> str:
-    return table(view)[view.match(r"value of (.*) into")[0]]
-
-
 def table(view: View) -> dict[str, str]:
     """Return a table's second column by its first."""
     cells = [node.name for node in view.page.nodes if node.role == "cell"]
@@ -88,10 +84,6 @@ def _unknown(view: View) -> str:
     return str(int(found[3]) - int(found[1]) if found[2] == "+" else int(found[1]) - int(found[3]))
 
 
-def _blocks(view: View) -> str:
-    return str(view.html.count('class="addition-block"'))
-
-
 def _guess(view: View) -> ToolCall:
     box = view.all("spinbutton")[0]
     said = re.search(r"number is (higher|lower) than\s*(\d+)", view.page.text)
@@ -110,9 +102,9 @@ SOLVERS: dict[str, Callable[[View], ToolCall]] = {
     "find-word": _entering(_word),
     "scroll-text": _entering(_last_word, box=1),
     "text-transform": _entering(_letters),
-    "read-table": _entering(_cell),
+    "read-table": _entering(lambda view: table(view)[view.match(r"value of (.*) into")[0]]),
     "simple-arithmetic": _entering(_sum),
     "simple-algebra": _entering(_unknown),
-    "visual-addition": _entering(_blocks),
+    "visual-addition": _entering(lambda view: str(view.html.count('class="addition-block"'))),
     "guess-number": _guess,
 }

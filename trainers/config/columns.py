@@ -1,0 +1,75 @@
+"""Columns of the credit table that the trainer computes, because episodes do not record them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.compose import CreditConfig
+from agentgym.errors import ConfigError
+from agentgym.settings import Count, Natural, check_ranges
+
+OF_CRITIC = ("value", "token_value", "q_value", "progress")
+"""Columns that a critic computes."""
+MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
+"""Columns that :mod:`agentgym.trainers.scoring.columns` computes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsConfig:
+    """Settings of the columns that the trainer computes for credit, because episodes do not record them."""
+
+    answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"
+    """Text with which the assistant gives a reference answer (information gain). The default is the paper's. Write it
+    in the format of your agent's answers, for instance ``submit: {answer}``."""
+    scoring: Literal["batched", "packed"] = "packed"
+    """Layout in which references are scored: one row per context, or one row per window with an attention mask."""
+    max_drift_tasks: Natural = 10_000
+    """Number of tasks whose last response is kept to measure the policy's drift (SPO), in memory and in checkpoints."""
+    tokens_per_microbatch: Count = 8192
+    """Number of padded tokens in a forward pass."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "columns.")
+        if self.answer_template.count("{answer}") != 1:
+            raise ConfigError(f"columns.answer_template must hold {{answer}} once, got {self.answer_template!r}")
+
+
+def needed_columns(credit: CreditConfig) -> frozenset[str]:
+    """Return every column that the components read, including optional ones.
+
+    Example:
+        >>> sorted(needed_columns(CreditConfig(estimator="spo")))
+        ['drift', 'group_keys']
+    """
+    names = set(credit.columns())
+    if credit.estimator == "spo":  # which takes 0 where nobody measures it
+        names.add("drift")
+    if "answer_logprobs" in names:
+        names.add("answer_lengths")
+    return frozenset(names)
+
+
+def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *, branches: bool = False) -> None:
+    """Check that the trainer has all columns that the components of credit read.
+
+    Args:
+        credit: the components of credit and their settings.
+        made: columns that the trainer computes, in addition to those that episodes record.
+        branches: True if episodes branch; otherwise credit for branches has no effect.
+
+    Raises:
+        ConfigError: a column is missing; the message names it and the reason.
+    """
+    names = credit.columns()
+    if "branch_turn" in names and not branches:
+        kinds = " and ".join(c.name for c, options in credit.components() if "branch_turn" in c.columns(options))
+        raise ConfigError(f"credit by {kinds} changes nothing where episodes do not branch: set strategy.branching")
+    missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
+    if missing:
+        raise ConfigError(
+            f"credit needs columns that this trainer does not make: {', '.join(missing)}; agentgym train does, and the "
+            "component works on plain arrays (docs/credit.md)"
+        )

@@ -1,0 +1,231 @@
+"""Checks that the parts of a training run's configuration fit each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentgym.credit import rules
+from agentgym.endpoint.harness import check_context
+from agentgym.errors import ConfigError
+from agentgym.trainers.config.columns import OF_CRITIC, check_columns
+from agentgym.trainers.config.pipeline import refuse_for_periodic
+
+if TYPE_CHECKING:
+    from agentgym.trainers.config.train import TrainConfig
+
+
+def check_combinations(config: TrainConfig) -> None:
+    """Check that the parts fit each other.
+
+    Raises:
+        ConfigError: two parts do not fit; the message says what to change.
+    """
+    config.context.check_room(config.model.max_context_tokens, config.sampling.max_completion_tokens)
+    config.credit.check_group_size(config.pipeline.quorum(config.group).num_needed)
+    _check_strategy(config)
+    _check_help(config)
+    check_columns(config.credit, branches=config.strategy.branches)
+    rules.refuse_errors(config.findings())
+    if config.engine.sleep and config.pipeline.mode != "sync":
+        raise ConfigError(f"engine.sleep needs pipeline.mode=sync: in mode {config.pipeline.mode} servers always play")
+    _check_harness(config)
+    _check_cluster(config)
+    _check_updates(config)
+    _check_siblings(config)
+    _check_pruning(config)
+    _check_teacher(config)
+    if config.pipeline.mode == "periodic":
+        refuse_for_periodic(config.credit, config.loss)
+    if config.model.lora.quantize != "none":
+        _refuse_for_quantized(config)
+    if config.sampling.top_p != 1.0 or config.sampling.top_k != 0:
+        raise ConfigError(
+            "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
+            "distribution, and a ratio to those of a cut one would be wrong (composition rule 4)"
+        )
+    if config.sampling.temperature == 0:
+        raise ConfigError("training needs a temperature above 0: greedy episodes of a group would all be the same")
+
+
+def _check_strategy(config: TrainConfig) -> None:
+    least = config.strategy.least
+    if least is not None and least < config.group.min_valid:
+        raise ConfigError(
+            f"strategy.budget.low={least} is less than group.min_valid={config.group.min_valid}: groups of that size "
+            "would be dropped; set low to at least that"
+        )
+    if least is not None and config.pipeline.over_provision:
+        raise ConfigError("strategy.budget sets the sizes of groups: leave pipeline.over_provision at 0")
+    quorum = config.pipeline.quorum(config.group)
+    if config.strategy.branches and quorum.num_needed != quorum.num_started:
+        raise ConfigError(
+            "strategy.branching waits for the episodes it branches from: leave pipeline.over_provision at 0"
+        )
+    if config.strategy.replays and config.pipeline.mode == "periodic":
+        raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
+    if config.strategy.scores_copies and config.sampling.temperature != 1:
+        raise ConfigError(
+            f"strategy.branching={config.strategy.branching.kind} copies tokens into another context, where engines "
+            f"score them at temperature 1: set sampling.temperature=1, got {config.sampling.temperature:g}"
+        )
+    if not config.strategy.scores_copies and any(part.kind == "purified" for part in config.credit.modulators):
+        raise ConfigError(
+            "credit by purified leaves out episodes that were purified: set strategy.branching to cleaner, or "
+            "leave it out"
+        )
+    if config.strategy.off_policy and config.loss.mode == "decoupled" and not config.loss.corrections:
+        raise ConfigError(
+            f"{config.strategy.off_policy} train tokens that the policy would not have sampled so: name one of "
+            "loss.corrections, or set loss.mode=bypass"
+        )
+
+
+def _check_help(config: TrainConfig) -> None:
+    looks = config.judge.looks_for_faults
+    if config.strategy.asks_judge and not looks:
+        raise ConfigError("strategy.branching.pivot=judge asks the judge for wrong turns: set judge.grades=faults")
+    reads = "is_faulty" in config.credit.columns()
+    if config.credit.estimator == "capo" and not (looks and config.judge.grades == "all_faults"):
+        raise ConfigError(
+            "credit.estimator=capo needs a judge that marks every wrong turn: set judge.model and "
+            "judge.grades=all_faults"
+        )
+    if reads and not looks:
+        raise ConfigError("credit by right_prefix changes nothing without wrong turns: set judge.grades=faults")
+    if looks and config.judge.grades == "all_faults" and not (reads or config.strategy.asks_judge):
+        raise ConfigError(
+            "judge.grades=all_faults marks wrong turns, which nothing reads: set credit.estimator=capo, or add the "
+            "modulator right_prefix"
+        )
+    if config.strategy.shows_rubric and not config.criteria:
+        raise ConfigError(
+            "strategy.guidance=rubric has no criteria to show: set its text, one criterion per line, or a judge's "
+            "judge.rubric"
+        )
+    if config.strategy.demonstrates and config.loss.mode == "bypass":
+        raise ConfigError(
+            "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
+            "log-probabilities to compare with: set loss.mode=decoupled"
+        )
+    if config.loss.kind == "rl_plus" and not config.strategy.demonstrates:
+        raise ConfigError(
+            "loss.kind=rl_plus differs from ppo_clip on demonstrated tokens alone, and there are none: set "
+            'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
+        )
+
+
+def _check_pruning(config: TrainConfig) -> None:
+    if not config.strategy.prunes:
+        return
+    if config.pipeline.over_provision or config.pipeline.complete_with != "group_size":
+        raise ConfigError(
+            "strategy.pruning chooses who is played to the end: leave pipeline.over_provision at 0 and "
+            "pipeline.complete_with=group_size"
+        )
+    share, size = getattr(config.strategy.pruning, "keep", 1.0), config.strategy.least or config.group.group_size
+    num_kept, needed = round(share * size), max(config.group.min_valid, 2)
+    if num_kept < needed:
+        raise ConfigError(
+            f"strategy.pruning.keep={share:g} leaves {num_kept} of {size} episodes, and a group needs {needed}: "
+            "raise it, or the size of groups"
+        )
+
+
+def _check_siblings(config: TrainConfig) -> None:
+    if not config.loss.component.compares_siblings:
+        return
+    if not config.strategy.branches:
+        raise ConfigError(
+            f"loss.kind={config.loss.kind} compares turns that were sampled in the same state, and no episode "
+            'branches: set strategy.branching, as in {"kind": "pairs"}'
+        )
+    if config.strategy.scores_copies or config.strategy.needs_oracle or config.strategy.reflects:
+        raise ConfigError(
+            f"loss.kind={config.loss.kind} compares turns of the same prompt: a branch of "
+            f"{config.strategy.branching.kind} begins with a correction, a hint or advice; set strategy.branching to "
+            "pairs"
+        )
+
+
+def _check_updates(config: TrainConfig) -> None:
+    if config.loss.has_opob and config.credit.modulators:
+        raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+    if config.loss.echo and config.context.policy != "full":
+        raise ConfigError("loss.echo finds what the environment answered in whole histories: set context.policy=full")
+    if config.sft.mix.weight and config.loss.minibatch == "rows":
+        raise ConfigError("sft.mix counts on the same number of updates in each step: set loss.minibatch=episodes")
+
+
+def _refuse_for_quantized(config: TrainConfig) -> None:
+    sends_adapters = config.engine.kind == "vllm" and config.engine.weight_sync == "lora"
+    hindrances = [
+        *(["a model from scratch: set model.path"] if not config.model.path else []),
+        *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if config.pipeline.bound else []),
+        *(["cluster.address, whose engines take plain weights"] if config.cluster.address else []),
+        *(["a critic, whose checkpoints are not made for it"] if {*config.credit.columns()} & {*OF_CRITIC} else []),
+        *(
+            ["engine.weight_sync=lora, where servers put adapters on other weights: use folder"]
+            if sends_adapters
+            else []
+        ),
+    ]
+    if hindrances:
+        raise ConfigError(f"model.lora.quantize={config.model.lora.quantize} cannot go with {'; '.join(hindrances)}")
+
+
+def _check_harness(config: TrainConfig) -> None:
+    if not config.harness.name:
+        return
+    config.harness.check()
+    check_context(config.context)
+    if config.cluster.address:
+        raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
+    strategy = config.strategy
+    if strategy.branches or strategy.needs_oracle or strategy.teaches or strategy.shows_rubric:
+        raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
+    if strategy.prunes:
+        raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
+
+
+def _check_cluster(config: TrainConfig) -> None:
+    if not config.cluster.address:
+        if config.engine.kind == "vllm" and not config.engine.urls:
+            raise ConfigError(
+                "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
+                "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
+            )
+        return
+    if config.pipeline.max_in_flight == "auto":
+        raise ConfigError(
+            "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
+            "when an episode is over; set a number"
+        )
+    if config.engine.kind not in ("torch", "vllm"):
+        raise ConfigError(
+            f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {config.engine.kind!r}"
+        )
+    if config.strategy.teaches:
+        raise ConfigError(
+            "strategy.guidance=teacher asks its endpoint in the trainer's process, where a Ray cluster plays no "
+            "episodes: leave cluster.address empty"
+        )
+    if config.engine.urls or config.engine.weight_sync != "folder" or config.engine.sleep:
+        raise ConfigError(
+            "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "
+            "engine.weight_sync and engine.sleep as they are by default"
+        )
+
+
+def _check_teacher(config: TrainConfig) -> None:
+    if config.loss.regulariser("distill") and not config.loss.teacher:
+        raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
+    alone = config.loss.regulariser("self_distill")
+    if alone is not None and config.context.policy != "full":
+        raise ConfigError(
+            "loss.regularisers: self_distill puts a demonstration before the whole history: set context.policy=full"
+        )
+    if (config.loss.teacher or alone) and not config.loss.weight and config.zero_variance_filter != "off":
+        raise ConfigError(
+            "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
+            "set zero_variance_filter=off"
+        )

@@ -1,0 +1,220 @@
+"""The micro-batches of an update, and the models and settings that compute their losses and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from agentgym.trainers.data.batch import TrainBatch, build_batches, by_size
+from agentgym.trainers.data.fit import can_share_prefixes
+from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.data.minibatches import OldLogprobs, Rows
+from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.distributed.ranks import Share
+from agentgym.trainers.distributed.sharding import ranks_of, run_whole
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.loss import BatchLogprobs, LossOutput, gated_loss, policy_loss, token_logprobs
+from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
+from agentgym.trainers.losses.regularisers import EntropyHistory, kl
+from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
+from agentgym.trainers.models.compiled import compiled
+from agentgym.trainers.models.precision import computing
+from agentgym.trainers.models.reference import Reference, scored
+from agentgym.trainers.reporting.activity import changed_by_corrections
+from agentgym.trainers.types import CausalLM
+
+
+def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+    """Return the micro-batches of an update on the model's device, sorted by size if several ranks share them."""
+    batches = build_batches(
+        samples,
+        aggregation=config.mean,
+        unit=config.unit,
+        norm_length=config.norm_length,
+        tokens_per_microbatch=config.tokens_per_microbatch,
+        layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
+        device=next(model.parameters()).device,
+    )
+    return batches if ranks_of(model).count == 1 else by_size(batches)
+
+
+def _can_share_prefixes(model: CausalLM, config: LossConfig) -> bool:
+    if config.recompute_activations:  # the recomputed layers keep no keys and values
+        return False
+    # Sharing a prefix takes two forward calls. If another rank makes one, their collectives never match.
+    return not isinstance(model, FSDPModule) and can_share_prefixes(model)
+
+
+class UpdateStep:
+    """The models and settings that all micro-batches of a training step share."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        config: LossConfig,
+        temperature: float,
+        reference: Reference | None,
+        history: EntropyHistory,
+    ) -> None:
+        self.model, self.config, self.temperature = model, config, temperature
+        self.reference, self.history, self.ranks = reference, history, ranks_of(model)
+        self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
+        self._measured: list[tuple[Tensor, Tensor]] = []
+        """Turn indices and entropies of tokens that EPO's history does not include yet."""
+
+    def old_logprobs(self, batches: Sequence[TrainBatch], share: Share, *, is_only: bool) -> list[Tensor | None]:
+        """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them."""
+        mine = [batches[index] for index, _ in share]
+        if self.config.regulariser("epo"):
+            frozen = [self._frozen(self.model, batch) for batch in mine]
+            entropies = self.ranks.joined([entropy.cpu() for _, entropy in frozen], len(batches))
+            self._measured += [(batch.turn_index.cpu(), of) for batch, of in zip(batches, entropies, strict=True)]
+            logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
+            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
+        if self.config.mode == "bypass":
+            return [batch.rollout_logprob for batch in mine]
+        if (
+            is_only and not self.config.needs_whole_update
+        ):  # demonstrations have no other log-probabilities to stand for
+            return [None if batch.demonstrated is None else self._frozen(self.model, batch)[0] for batch in mine]
+        return [self._frozen(self.model, batch)[0] for batch in mine]
+
+    def before_update(self, output: LossOutput, logprob_old: Tensor | None, *, is_first: bool) -> Tensor | None:
+        """Return the log-probabilities under the policy before the step; None if the weights have changed since."""
+        if logprob_old is not None and self.config.mode != "bypass":
+            return logprob_old
+        return output.logprob if is_first else None
+
+    def include_present_step(self) -> None:
+        """Add the entropies measured by :meth:`old_logprobs` to EPO's history."""
+        if self._measured:
+            turn_index, entropy = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
+            self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
+
+    def prepare(
+        self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], seed: int = 0
+    ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
+        """Return the facts about the whole update, and each micro-batch's token masks if there are any."""
+        self.include_present_step()
+        facts = update_facts(batches, frozen, self.config)
+        if not frozen or not self.config.token_masks:
+            return facts, []
+        gated = [
+            gated_loss(
+                BatchLogprobs(logprob=tokens.logprob, logprob_old=tokens.logprob_old, entropy=tokens.entropy),
+                batch,
+                self.config,
+                facts,
+            )[1]
+            for batch, tokens in zip(batches, frozen, strict=True)
+        ]
+        shares = [facts.share_of(batch) for batch in batches]
+        return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
+
+    def credited(
+        self, samples: Sequence[TrainingSample], batches: list[TrainBatch], frozen: Sequence[FrozenTokens]
+    ) -> list[TrainBatch]:
+        """Subtract VCPO's baseline from a minibatch's advantages, if it is configured."""
+        if not self.config.has_opob:
+            return batches
+        found = Trajectories.of(samples)
+        if self.config.correction("vcpo").baseline == "proxy":
+            energy = proxy_energy(self.model, found, batches, self.temperature)
+        else:
+            energy = self._gradient_energy(samples, found, batches, frozen)
+        return subtract_opob(found, batches, frozen, energy)
+
+    def _gradient_energy(
+        self,
+        samples: Sequence[TrainingSample],
+        found: Trajectories,
+        batches: Sequence[TrainBatch],
+        frozen: Sequence[FrozenTokens],
+    ) -> Tensor:
+        known = OldLogprobs()
+        for batch, tokens in zip(batches, frozen, strict=True):
+            known.add(list(range(len(samples))), batch, tokens.logprob_old)
+        config = replace(self.config, regularisers=(), token_masks=())
+        alone = UpdateStep(self.model, config, self.temperature, None, self.history)
+
+        def make(rows: Rows) -> list[TrainBatch]:
+            return batches_for(self.model, [samples[row] for row in rows], config)
+
+        def backward(rows: Rows, batch: TrainBatch) -> None:
+            alone.backward(batch, known.of(rows, batch), UpdateFacts())
+
+        return gradient_energy(self.model, found, make, backward)
+
+    def frozen_tokens(
+        self, batches: Sequence[TrainBatch], share: Share, old_logprobs: Sequence[Tensor | None]
+    ) -> list[FrozenTokens]:
+        """Score the tokens of all micro-batches before the update; empty if no component needs the scores.
+
+        This is a separate forward pass. Each rank computes its share and receives the scores of all.
+        """
+        if not self.config.needs_whole_update:
+            return []
+        mine = []
+        for (index, _), logprob_old in zip(share, old_logprobs, strict=True):
+            assert logprob_old is not None
+            logprob, entropy = self._frozen(self.model, batches[index])
+            mine.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
+        if self.ranks.count == 1 or not batches:
+            return mine
+        device = batches[0].row.device
+        return [tokens.to(device) for tokens in self.ranks.joined([tokens.to("cpu") for tokens in mine], len(batches))]
+
+    def backward(
+        self,
+        batch: TrainBatch,
+        logprob_old: Tensor | None,
+        facts: UpdateFacts,
+        scale: int = 1,
+        choice: TokenChoice | None = None,
+    ) -> tuple[Tensor, LossOutput]:
+        """Add the gradient of a micro-batch's loss times ``scale``; return its entropies and the loss."""
+        with recomputed(self.model) if self.config.recompute_activations else nullcontext():
+            entropy, output = self._loss(batch, logprob_old, facts, choice)
+            scaled = replace(output, loss=output.loss * scale)
+            scaled.loss.backward()  # type: ignore[no-untyped-call]
+        return entropy, scaled
+
+    def _loss(
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, choice: TokenChoice | None
+    ) -> tuple[Tensor, LossOutput]:
+        logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
+        scores = BatchLogprobs(
+            logprob=logprob,
+            logprob_old=logprob.detach() if logprob_old is None else logprob_old,
+            entropy=entropy,
+            logprob_ref=None if self.reference is None else self._of_reference(self.reference, batch),
+            choice=choice,
+        )
+        output = policy_loss(scores, batch, self.config, facts, self.history)
+        output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
+        output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
+        return entropy.detach(), output
+
+    def _of_reference(self, reference: Reference, batch: TrainBatch) -> Tensor:
+        with scored(reference) as model:
+            return self._frozen(model, batch)[0]
+
+    def _frozen(self, model: CausalLM, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return self._logprobs(model, batch)
+
+    def _logprobs(
+        self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        compiling = compiled(model) if self.config.compile else nullcontext()
+        with computing(self.config.precision, batch.target.device), compiling:
+            return run_whole(
+                model,
+                lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),
+            )

@@ -273,6 +273,10 @@ class TaskChainEnv(MatchEnv):
         self.note(is_over=True)
         self.finish()
 
+    async def aforfeit(self, player: int) -> None:
+        """Leave a task whose player cannot continue, and begin the next one."""
+        await self._arun(self._leave_task(self.now.said))
+
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     @property

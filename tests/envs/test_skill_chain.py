@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from agentgym.env.env import Env
 from agentgym.envs.skill_chain.env import SkillChainEnv
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.agent import Agent, ScriptedAgent
+from agentgym.rollout.agent import Agent, Decision, ScriptedAgent
 from agentgym.rollout.match import play_task
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import ImagePart, Message, Status, Task, ToolCall, Trajectory
@@ -67,6 +68,7 @@ def use(x: str, y: str, name: str = "pair") -> Turn:
     return [("use_skill", {"name": name, "arguments": {"x": x, "y": y}})]
 
 
+NOBODY: Mapping[int, int] = MappingProxyType({})
 GIVE_UP: Turn = [("give_up", {})]
 
 
@@ -74,11 +76,26 @@ def typing(**others: Any) -> SkillChainEnv:
     return SkillChainEnv(env="Typing-v0", **others)
 
 
-def chained(env: SkillChainEnv, *scripts: Sequence[Turn], task: int = SHORT) -> tuple[Trajectory, ...]:
-    """Play a chain as rollouts do, each player by its script."""
+class _Leaving(ScriptedAgent):
+    """An agent whose context is full after a number of turns."""
+
+    def __init__(self, choose: Callable[[object], Message], num_turns: int) -> None:
+        super().__init__(choose)
+        self.num_left = num_turns
+
+    async def decide(self) -> Decision | None:
+        self.num_left -= 1
+        return await super().decide() if self.num_left >= 0 else None
+
+
+def chained(
+    env: SkillChainEnv, *scripts: Sequence[Turn], task: int = SHORT, leaves_after: Mapping[int, int] = NOBODY
+) -> tuple[Trajectory, ...]:
+    """Play a chain as rollouts do, each player by its script; some cannot go on after a number of turns."""
 
     def make_agent(seat: Env, seed: int) -> Agent:
-        turns = iter(scripts[seat._player])  # type: ignore[attr-defined]
+        player = seat._player  # type: ignore[attr-defined]
+        turns = iter(scripts[player])
 
         def act(observation: object) -> Message:
             calls = next(turns, [])
@@ -86,7 +103,7 @@ def chained(env: SkillChainEnv, *scripts: Sequence[Turn], task: int = SHORT) -> 
                 "assistant", "", tuple(ToolCall(name, given, str(n)) for n, (name, given) in enumerate(calls))
             )
 
-        return ScriptedAgent(act)
+        return _Leaving(act, leaves_after.get(player, 99))
 
     limits = EpisodeLimits(reset_timeout_s=60.0, step_timeout_s=60.0)
     request = RolloutRequest(task=env.tasks("train")[task], make_agent=make_agent, limits=limits, seed=1)
@@ -285,7 +302,7 @@ def test_tasks_of_a_scenario_share_the_start_of_their_ids() -> None:
 def test_without_a_similar_task_the_error_says_what_to_set() -> None:
     env = typing()
     env.reset(options={"task": 5})
-    with pytest.raises(UsageError, match="no other task of the kind 'lone' among 6 of the split 'train'; set same=any"):
+    with pytest.raises(UsageError, match="no other task of the kind 'lone' among 8 of the split 'train'; set same=any"):
         env.step("give_up")
     two = typing(same="any")
     two.reset(options={"task": 5})
@@ -311,13 +328,31 @@ def test_a_run_may_lower_the_limit() -> None:
     assert (len(one.turns), len(two.turns)) == (2, 2)
 
 
-def test_a_player_that_cannot_go_on_ends_the_chain_without_a_bonus() -> None:
+def test_a_game_that_is_left_pays_no_bonus() -> None:
     env = typing()
     env.reset(options={"task": SHORT})
     env.step("press: a")
     env.forfeit(0)
     assert [part.value for part in env.parts_of(0)] == pytest.approx([0.1, 0.0])
     assert (env.parts_of(1), env.success_of(0), env.success_of(1)) == ((), False, False)
+
+
+def test_when_a_player_cannot_go_on_the_next_task_begins_with_the_library() -> None:
+    one, two = chained(typing(), [SAVED, *press("a")], [use("c", "d")], leaves_after={0: 2})
+    assert (one.status, parts(one)) == (Status.TRUNCATED_TOKENS, {"press": 0.1, "skill_made": 0.0})
+    assert (two.status, parts(two)) == (Status.COMPLETED, {**SOLVED, "skill_used": 1.0})
+    one, two = chained(typing(), [SAVED, use("a", "b")], [use("c", "x")], leaves_after={1: 1})
+    assert (one.status, parts(one)) == (Status.COMPLETED, NOT_MADE)
+    assert (two.status, parts(two)) == (Status.TRUNCATED_TOKENS, {"press": 0.1, "skill_used": 0.0})
+
+
+def test_a_next_task_that_fails_to_begin_fails_the_chain_and_one_that_does_not_exist_ends_the_run() -> None:
+    played = chained(typing(), [[]], [GIVE_UP], task=6, leaves_after={0: 1})
+    assert [one.status for one in played] == [Status.ENV_ERROR] * 2
+    assert [one.reward for one in played] == [None, None]
+    assert "there is no keyboard" in (played[0].error or "")
+    with pytest.raises(UsageError, match="no other task of the kind 'lone'"):
+        chained(typing(), [[]], [GIVE_UP], task=5, leaves_after={0: 1})
 
 
 # -------------------------------------------------------------------------------------------------------- failures

@@ -12,11 +12,20 @@ from agentgym.errors import ToolError
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-WORDS = {"short_1": "ab", "long_1": "abc", "short_2": "cd", "long_2": "def", "short_3": "ef", "lone_4": "a"}
+WORDS = {
+    "short_1": "ab",
+    "long_1": "abc",
+    "short_2": "cd",
+    "long_2": "def",
+    "short_3": "ef",
+    "lone_4": "a",
+    "broken_5": "b",
+    "broken_6": "!",
+}
 
 
 class Typing(ToolEnv):
-    """Type a word. A right letter earns 0.1, the whole word 1; the letter ``!`` breaks the world."""
+    """Type a word. A right letter earns 0.1, the whole word 1. The letter ``!`` breaks the world."""
 
     num_resets: ClassVar[int] = 0
 
@@ -26,6 +35,8 @@ class Typing(ToolEnv):
     def start(self, task: Task) -> str:
         type(self).num_resets += 1
         self.word, self.typed = str(task.data["word"]), ""
+        if self.word == "!":
+            raise RuntimeError("there is no keyboard")
         return f"Type {', '.join(self.word)}."
 
     @tool
@@ -67,6 +78,16 @@ class Typing(ToolEnv):
         return Message("assistant", "", (ToolCall("press", {"letter": self.word[len(self.typed)]}, "0"),))
 
 
+class Kept(Typing):
+    """The same world with native snapshots, so that the oracle of a chain plans."""
+
+    def dump_state(self) -> tuple[str, str]:
+        return self.word, self.typed
+
+    def load_state(self, state: tuple[str, str]) -> None:
+        self.word, self.typed = state
+
+
 class Saver(Typing):
     """A world that has a tool of a skill chain."""
 
@@ -77,4 +98,5 @@ class Saver(Typing):
 
 
 register("Typing-v0", Typing)
+register("Kept-v0", Kept)
 register("Saver-v0", Saver)

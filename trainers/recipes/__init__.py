@@ -21,6 +21,7 @@ from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 from agentgym.trainers.recipes.released import igpo, rstar2, searchr1, spiral
 from agentgym.trainers.recipes.self_play import wiki_selfplay
+from agentgym.trainers.recipes.skills import skill_chain
 from agentgym.trainers.recipes.smollm2 import SMOLLM2_RECIPES
 
 RECIPES = Registry[Component]("recipe", "agentgym.trainers.recipes", ())
@@ -63,6 +64,7 @@ for _name, _make in {
     "mixture": mixture,
     "rstar2": rstar2,
     "searchr1": searchr1,
+    "skill-chain": skill_chain,
     "spiral": spiral,
     "tictactoe": tictactoe,
     "tiny": tiny,

@@ -1,4 +1,4 @@
-"""benchmarks/strategies/compare.py runs at a tiny size, keeps its runs, and compares at equal tokens."""
+"""The scripts in benchmarks/strategies run at a tiny size, keep their runs, and compare at equal tokens."""
 
 from __future__ import annotations
 
@@ -35,3 +35,21 @@ def test_two_arms_are_compared_at_equal_tokens(tmp_path: Path) -> None:
     budget = min(run["tokens"][-1] for run in both)  # type: ignore[index]
     said = (tmp_path / "out.md").read_text()
     assert budget > 0 and f"{budget:,.0f} sampled tokens each" in said and "| scaling_inter |" in said
+
+
+@pytest.mark.slow
+def test_chains_with_skills_are_compared_with_errands_without(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "benchmarks/strategies/skills.py", "--arms", "bonus", "household", "--seeds", "0", "--steps",
+        "1", "--every", "1", "--episodes", "2", "--output", str(tmp_path / "out"), "--", "model.hidden_size=32",
+        "model.num_layers=1", "model.vocab_size=400", "model.max_context_tokens=256", "model.num_text_episodes=20",
+        "sft.num_demos=12", "groups_per_step=1", "group.group_size=2",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    runs = json.loads((tmp_path / "out.json").read_text())
+    assert [run["arm"] for run in runs] == ["bonus", "household"]
+    assert all(run["points"][0]["tokens"] == 0 < run["points"][1]["tokens"] for run in runs)
+    budget = min(run["points"][-1]["tokens"] for run in runs)
+    said = (tmp_path / "out.md").read_text()
+    assert f"{budget:,.0f} sampled tokens each" in said and "| household |" in said

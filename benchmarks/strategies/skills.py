@@ -16,7 +16,7 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,26 +156,19 @@ def at_equal_tokens(runs: Sequence[Run]) -> dict[tuple[str, int], Point]:
     return found
 
 
-def report(runs: Sequence[Run]) -> str:
-    """Return the results as Markdown."""
-    found = at_equal_tokens(runs)
+def table(runs: Sequence[Run], read: Mapping[tuple[str, int], Point]) -> list[str]:
+    """Return the rows of a table of results by arm and seed."""
     lines = [
-        "# A skill library at equal sampled tokens",
-        "",
-        "Held-out success at errands of the household, sampled at temperature 1. In a chain the policy plays both. "
-        "Differences to `household` are taken seed by seed, with 95 % intervals over seeds. Measured by "
-        "`python benchmarks/strategies/skills.py`.",
-        "",
-        "| arm | before | at equal tokens, by seed | mean | minus household | second errands | skill used | tokens |",
+        "| arm | before | success by seed | mean | minus household | second errands | skill used | tokens an errand |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm in dict.fromkeys(run.arm for run in runs):
         own = [run for run in runs if run.arm == arm]
-        ends = [found[arm, run.seed] for run in own]
+        ends = [read[arm, run.seed] for run in own]
         ahead = [
-            found[arm, run.seed].success - found["household", run.seed].success
+            read[arm, run.seed].success - read["household", run.seed].success
             for run in own
-            if ("household", run.seed) in found
+            if ("household", run.seed) in read
         ]
         has_chains = arm != "household"
         lines.append(
@@ -186,14 +179,37 @@ def report(runs: Sequence[Run]) -> str:
             f"| {f'{fmean(end.used for end in ends):.0%}' if has_chains else ''} "
             f"| {fmean(end.length for end in ends):.0f} |"
         )
+    return lines
+
+
+def report(runs: Sequence[Run]) -> str:
+    """Return the results as Markdown."""
+    found = at_equal_tokens(runs)
+    apart = {(run.arm, run.seed): run.points[-1] for run in runs}
+    lines = [
+        "# A skill library at equal sampled tokens",
+        "",
+        "Held-out success at errands of the household, sampled at temperature 1. In a chain the policy plays both. "
+        "Differences to `household` are taken seed by seed, with 95 % intervals over seeds. Measured by "
+        "`python benchmarks/strategies/skills.py`.",
+        "",
+        *table(runs, found),
+        "",
+        "At the end of each run, after as many episodes but different numbers of tokens:",
+        "",
+        *table(runs, apart),
+    ]
     seeds = sorted({run.seed for run in runs})
     budgets = [min(run.points[-1].tokens for run in runs if run.seed == seed) for seed in seeds]
+    changes = ", ".join(f"`{change}`" for change in runs[0].changes)
     made = sorted({(run.commit, run.date) for run in runs})
     lines += [
         "",
         "`second errands` is the success at these alone, `skill used` the share of them in which a skill of the first "
-        "ran to its end, and `tokens` what the policy samples per errand. "
-        f"Seeds {', '.join(map(str, seeds))}; {', '.join(f'{budget:,.0f}' for budget in budgets)} sampled tokens each. "
+        "ran to its end. "
+        f"Seeds {', '.join(map(str, seeds))}; {', '.join(f'{budget:,.0f}' for budget in budgets)} sampled tokens each "
+        "in the first table. "
+        f"Changes to the recipe: {changes or 'none'}. "
         f"Machine: {machine()}; {', '.join(f'commit {at}, {day}' for at, day in made)}.",
     ]
     return "\n".join(lines) + "\n"
@@ -210,8 +226,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--every", type=int, default=6, help="steps between measurements")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--every", type=int, default=12, help="steps between measurements")
     parser.add_argument("--episodes", type=int, default=200, help="held-out errands of a measurement")
     parser.add_argument("--output", type=Path, required=True, help="results, without .json and .md")
     parser.add_argument("changes", nargs="*", help="after --: KEY=VALUE of the recipe")

@@ -98,7 +98,7 @@ def chained(
         turns = iter(scripts[player])
 
         def act(observation: object) -> Message:
-            calls = next(turns, [])
+            calls: Turn = next(turns, [])
             return Message(
                 "assistant", "", tuple(ToolCall(name, given, str(n)) for n, (name, given) in enumerate(calls))
             )

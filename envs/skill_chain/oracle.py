@@ -12,7 +12,7 @@ from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.env.env import Env
-from agentgym.envs.skill_chain.library import SAVE, USE, Limits, Skill
+from agentgym.envs.skill_chain.library import SAVE, USE, Limits, Skill, new_skill
 from agentgym.errors import ToolError
 from agentgym.types import ToolCall, ToolSpec
 
@@ -58,10 +58,14 @@ def next_skill_call(
     is_long_enough = limits.min_calls <= len(plan) <= limits.max_calls
     if not (may_save and is_long_enough and len(library) < limits.max_skills and _are_read(plan, read)):
         return None
-    skill = generalised(plan, [skill.name for skill in library])
-    if len(skill.shown(tools)) > limits.max_skill_chars or binding(skill, plan) is None:
+    skill = generalised(plan, [SAVE, USE, *(spec.name for spec in tools), *(skill.name for skill in library)])
+    if binding(skill, plan) is None:
         return None
     lines = "\n".join(format_call(call, tools) for call in skill.calls)
+    try:
+        new_skill(skill.name, skill.parameters, lines, tools=tools, library=library, limits=limits)
+    except ToolError:  # a name or a value that no skill may have
+        return None
     return SAVE, {"name": skill.name, "parameters": list(skill.parameters), "calls": lines}
 
 

@@ -34,7 +34,8 @@ SHORT = 0
         {},
         {"num_tasks": 3, "same": "any", "env_kwargs": {"num_objects": 4}},
         {"earlier": "oracle", "made_bonus": 0.0},
-        {"env": "agentgym/Maze-v0", "num_tasks": 1},
+        {"env": "agentgym/Maze-v0"},
+        {"env": "agentgym/Retail-v0", "num_tasks": 1},
     ],
 )
 def test_the_kit_finds_nothing_wrong(arguments: dict[str, object]) -> None:
@@ -51,6 +52,9 @@ def test_the_oracle_solves_chains_of_one_kind_and_mostly_by_skills() -> None:
         assert first.content_hash != second.content_hash and second.split == "valid"
         num_used += env.chain.reused(1)
     assert num_used > 20
+    maze = SkillChainEnv(env="agentgym/Maze-v0")
+    task = maze.tasks("train")[522157]
+    assert play(maze, oracle_action, task, np.random.default_rng(0)).is_success, "three moves are no skill named move"
 
 
 # -------------------------------------------------------------------------------------------- rewards of a chain

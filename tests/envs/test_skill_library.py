@@ -183,6 +183,16 @@ def test_the_oracle_saves_what_it_can_know_and_then_uses_it() -> None:
     assert act(read=READ[:1]) is None, "it has not read of the mug"
     assert act(read=(*READ[:1], "On the desk 2, you see a mug 12.")) is None
     assert act(PLAN[:1]) is None, "one call is no skill"
+    twice = (ToolCall("go_to", {"receptacle": "desk 2"}), ToolCall("go_to", {"receptacle": "shelf 1"}))
+    assert act(twice) == (
+        "save_skill",
+        {
+            "name": "go_to_2",
+            "parameters": ["receptacle", "receptacle_2"],
+            "calls": "go_to: $receptacle\ngo_to: $receptacle_2",
+        },
+    ), "go_to is the name of a tool"
+    assert act((*PLAN[:2], ToolCall("fly", {"to": "shelf 1"}))) is None, "it would be refused"
     used = {"object": "mug 1", "receptacle": "desk 2", "receptacle_2": "shelf 1"}
     skill = generalised(PLAN, ())
     assert act(library=(skill,)) == ("use_skill", {"name": "take_go_to_move", "arguments": used})

@@ -197,6 +197,7 @@ _.staleness_max  # likewise
 _.WikiWorldEnv  # made by name
 _.WikiSelfPlayEnv
 _.CodeSelfPlayEnv
+_.SkillChainEnv
 _.WebBrowseEnv
 _.SearchQAEnv
 _.handle_starttag  # html.parser calls these

@@ -45,6 +45,10 @@ class MatchEnv(Env):
         """End the episode because a player cannot continue, for example because its context is full."""
         raise NotImplementedError(f"{type(self).__name__} must implement forfeit(player)")
 
+    async def aforfeit(self, player: int) -> None:
+        """Go on without a player that cannot continue. By default that ends the episode, by :meth:`forfeit`."""
+        self.forfeit(player)
+
     def tools_for(self, player: int) -> tuple[ToolSpec, ...]:
         """Return the tools that a player may call; by default all."""
         return self.tools

@@ -17,9 +17,9 @@ from dataclasses import replace
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.match_env import MatchEnv
-from agentgym.errors import EnvError, UsageError, boundary
+from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary
 from agentgym.rollout.agent import EpisodePlayer
-from agentgym.rollout.loop import run_episode
+from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, RewardPart, Segment, Status, ToolSpec, Trajectory
@@ -136,10 +136,23 @@ class _Match:
             return trajectory
         if self.is_over:
             return trajectory
-        self.env.forfeit(player)  # the player's context is full, or the environment ended its episode
-        self.is_over = True
+        failed = await self._without(player)  # its context is full, or the environment ended its episode
         await self._tell()
+        if failed is not None:
+            return replace(trajectory, status=status_of(failed), success=None, error=self._failure)
         return _with_parts(trajectory, self.env.parts_of(player))
+
+    async def _without(self, player: int) -> InfrastructureError | None:
+        """Go on without a player, or end the game. Return the error if that failed, which fails the whole game."""
+        try:
+            with boundary(EnvError, f"{self.env.env_id}: without player {player + 1}"):
+                async with asyncio.timeout(self._limits.reset_timeout_s):
+                    await self.env.aforfeit(player)
+        except InfrastructureError as raised:
+            self._failure = str(raised)
+            return raised
+        self.is_over = self.env.episode.is_over
+        return None
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -1,0 +1,1 @@
+"""Chains of similar tasks: skills that an agent saves in one task are in its library in the next."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agentgym.engine import EngineHealth
 from agentgym.errors import EngineError, InfrastructureError
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.config import ClusterConfig
@@ -164,6 +165,43 @@ def test_an_engine_that_comes_back_gets_the_weights_of_now_before_it_is_ready(mo
             actor.is_dead = True
         with pytest.raises(EngineError, match="no engine took the weights of version 2"):
             await engine.update_weights(2)
+        await engine.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_load_of_the_engines_is_that_of_their_last_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engines, "pack", lambda model, version, for_vllm: version)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+
+    def report(actor: Actor, **numbers: Any) -> None:
+        actor.state = replace(actor.state, health=EngineHealth(**numbers))
+
+    async def told(engine: RayEngine, **expected: Any) -> None:
+        for _ in range(500):
+            if all(getattr(engine.health(), name) == value for name, value in expected.items()):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(engine.health())
+
+    async def scenario() -> None:
+        actors = [Actor(), Actor()]
+        model: Any = None
+        engine = RayEngine(actors, model, QUICK, max_context_tokens=8, update_timeout_s=1.0)
+        await engine.connect(lambda line: None)
+        await engine.update_weights(0)
+        await told(engine, running=0, queued=None, servers=2, ready=2, prefix_tokens=None)
+        report(actors[0], running=3, queued=2, cache_use=0.5, preempted=1, prefix_tokens=10, prefix_hits=4)
+        report(actors[1], running=1, queued=0, cache_use=0.75, preempted=0, prefix_tokens=6, prefix_hits=1)
+        await told(engine, running=4, queued=2, cache_use=0.75, preempted=1, prefix_tokens=16, prefix_hits=5, fault="")
+        actors[0].is_dead = True
+        await told(
+            engine, running=1, queued=0, ready=1, fault="The actor experienced an error before finishing this task."
+        )
+        actors[0].come_back()
+        report(actors[0], running=2, queued=None, cache_use=None, preempted=0, prefix_tokens=3, prefix_hits=3)
+        # what was counted before the loss stays; a number that one engine does not know is unknown
+        await told(engine, running=3, queued=None, ready=2, cache_use=0.75, prefix_tokens=19, prefix_hits=8, fault="")
         await engine.close()
 
     asyncio.run(scenario())

@@ -6,6 +6,8 @@ import os
 import uuid
 from dataclasses import dataclass, field
 
+from agentgym.engine import EngineHealth
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorState:
@@ -16,3 +18,5 @@ class ActorState:
     pid: int = field(default_factory=os.getpid)
     serial: int = 0
     """Serial number of the weights that an engine serves, 0 while it has none."""
+    health: EngineHealth | None = None
+    """Load of an engine; None for other actors, before the first weights, and if the engine reports none."""

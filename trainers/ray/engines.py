@@ -15,7 +15,7 @@ from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from agentgym.engine import SamplingParams
+from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import EngineError
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.config import ClusterConfig
@@ -143,6 +143,12 @@ class EngineClient:
             remote.back = asyncio.ensure_future(_until_it_serves(remote.handle))
 
 
+def _sum(values: Sequence[int | None]) -> int | None:
+    """Return the sum, or None if there are no values or one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
+
+
 async def _until_it_serves(handle: ActorHandle) -> None:
     while True:
         with suppress(RayError):
@@ -197,6 +203,27 @@ class RayEngine(EngineClient):
     def server_stats(self) -> FleetStats:
         """Counters since the engine was created; always the same object."""
         return self._fleet.stats
+
+    def health(self) -> EngineHealth:
+        """Return the load of the engines that answer, as of their last health checks, and the counters of all starts.
+
+        A restarted engine begins its counters at 0. A number is None if an engine does not report it.
+        """
+        members = self._fleet.members
+        reports = {name: one.health for name, one in self._fleet.found.items() if one.health is not None}
+        now = [reports[m.incarnation] for m in members if m.state is not State.OUT and m.incarnation in reports]
+        out = [member.reason for member in members if member.state is State.OUT]
+        return EngineHealth(
+            running=sum(report.running for report in now),
+            queued=_sum([report.queued for report in now]),
+            servers=len(members),
+            ready=len(members) - len(out),
+            fault=out[0] if out else "",
+            cache_use=max((use for report in now if (use := report.cache_use) is not None), default=None),
+            preempted=_sum([report.preempted for report in reports.values()]),
+            prefix_tokens=_sum([report.prefix_tokens for report in reports.values()]),
+            prefix_hits=_sum([report.prefix_hits for report in reports.values()]),
+        )
 
     async def connect(self, say: Callable[[str], None]) -> None:
         """Wait for the first engine.

@@ -86,6 +86,8 @@ class Fleet:
         self.say: Callable[[str], None] = lambda line: None
         self.stats = FleetStats()
         self.changes = Changes()
+        self.found: dict[str, ActorState] = {}
+        """The last answer of each start of an actor, by incarnation."""
         self._keepers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -197,6 +199,7 @@ class Fleet:
         raise InfrastructureError(f"no answer for {timeout_s:g} s")
 
     def _meet(self, member: Member, found: ActorState) -> None:
+        self.found[found.incarnation] = found
         if found.incarnation == member.incarnation:
             if member.state is State.OUT:
                 member.state = State.UPDATING

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from agentgym.engine import Engine, SamplingParams
+from agentgym.engine import Engine, ReportsHealth, SamplingParams
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.model import plain_model
@@ -59,8 +59,9 @@ class ServingActor:
         raise NotImplementedError(f"{type(self).__name__} must implement take(weights)")
 
     async def ping(self) -> ActorState:
-        """Return the state of the actor, with the serial number of its weights."""
-        return self._state
+        """Return the state of the actor, with the serial number of its weights and its engine's load."""
+        health = self._engine.health() if isinstance(self._engine, ReportsHealth) else None
+        return replace(self._state, health=health)
 
     async def load(self, weights: PackedWeights, serial: int) -> None:
         """Load weights, and serve requests from now on.

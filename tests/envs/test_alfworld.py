@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agentgym import errors
 from agentgym.envs.adapters import alfworld as adapter
 from agentgym.envs.adapters.alfworld import DATA_VARIABLE, ALFWorldEnv
 from agentgym.envs.household.commands import TOOLS
@@ -90,7 +91,7 @@ def games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "modules" / "scripted_engine.py").write_text(SCRIPTED)
     monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     monkeypatch.setattr(adapter, "_WORKER", "scripted_engine")
-    monkeypatch.setattr(adapter, "_is_installed", lambda: True)
+    monkeypatch.setattr(errors, "_is_installed", lambda module: True)
     root = tmp_path / "data"
     add_game(root / "train" / "pick_and_place_simple-Egg-None-Desk-1" / "trial_1")
     add_game(root / "train" / "pick_heat_then_place_in_recep-Egg-None-Desk-1" / "trial_2")
@@ -275,7 +276,7 @@ def test_bad_arguments_are_refused(games: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_missing_package_is_reported_as_the_extra(games: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_is_installed", lambda: False)
+    monkeypatch.setattr(errors, "_is_installed", lambda module: False)
     with pytest.raises(MissingExtraError, match=r"agentgym\[alfworld\]"):
         scripted(games)
 

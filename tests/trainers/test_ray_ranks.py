@@ -334,8 +334,9 @@ class Jobs:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something that takes a while."""
-    for _ in range(3000):
+    """Wait for something that takes a while, five minutes at most."""
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
         with suppress(OSError):
             if is_so():
                 return

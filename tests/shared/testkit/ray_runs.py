@@ -65,7 +65,9 @@ def two_nodes(num_cpus: int, **head: Any) -> Iterator[tuple[Any, Any]]:
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": num_cpus, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **node, **head})
+    # any free port: a head's agent whose fixed port is taken, by a cluster that ends just then, takes no jobs for ever
+    ports = {"dashboard_agent_listen_port": 0}
+    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **ports, **node, **head})
     try:
         yield cluster, cluster.add_node(**node)
     finally:

@@ -16,8 +16,8 @@ import pytest
 from agentgym.trainers.models.sources import cached_model
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "table"
-OF_PROCESSES = ("start", "household", "gui")
-"""Scripts that measure the processor time of processes that they start, or start browsers."""
+OF_PROCESSES = ("start", "household", "gui", "sandbox")
+"""Scripts that measure the processor time of processes that they start, or start browsers and sandboxes."""
 NEEDS = {
     "docker": pytest.mark.docker,
     "browser": pytest.mark.gui,

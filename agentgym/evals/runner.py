@@ -159,8 +159,8 @@ def refuse_self_play(request: RolloutRequest, trajectory: Trajectory) -> None:
     if trajectory.seed != request.seed:
         raise UsageError(
             f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
-            "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
-            "policy (agentgym eval --opponent)"
+            "environment (its argument opponent, or earlier of SkillChain-v0; of a training run eval.kwargs.opponent), "
+            "or against another policy (agentgym eval --opponent)"
         )
 
 

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -75,9 +75,6 @@ class RetrieveRequest(BaseModel):
     return_scores: bool = False
 
 
-Asked = TypeVar("Asked", bound=BaseModel)
-
-
 def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     """Return the web app of a retriever.
 
@@ -93,7 +90,7 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     served = _InThreads(retriever)
 
     async def search(request: Request) -> Response:
-        asked = _read(SearchRequest, await request.body())
+        asked = _search_request(await request.body())
         hits = await served.asearch(wire.checked_text(asked.query), asked.k)
         return JSONResponse({"hits": [wire.json_of(hit) for hit in hits]})
 
@@ -133,14 +130,14 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     return app
 
 
-def _read(kind: type[Asked], body: bytes) -> Asked:
-    """Return the request in a body.
+def _search_request(body: bytes) -> SearchRequest:
+    """Parse the body of ``POST /search``.
 
     Raises:
-        RequestValidationError: the body is not such a request.
+        RequestValidationError: it is something else.
     """
     try:
-        return kind.model_validate_json(body)
+        return SearchRequest.model_validate_json(body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults]) from None

@@ -22,6 +22,7 @@ from testkit.ray_runs import CLUSTER, SMALL, config, rl_rows, two_nodes
 from testkit.run_records import told, weights
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
+from agentgym.rollout.folder_lock import LOCK_NAME
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import checkpoint_path
@@ -259,6 +260,20 @@ def test_what_ranks_on_a_cluster_cannot_do_is_said(
     monkeypatch.setattr(Path, "touch", lambda path: None)
     with pytest.raises(ConfigError, match=rf"trainer rank 0 \(process .*\) does not see {tmp_path}/run: .*--run-dir"):
         train(ranked(tmp_path, here), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_killed_with_the_lock_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_config: TrainConfig, run_dir: Path, _resume: bool, _num_restarts: int) -> None:
+        run_dir.mkdir()
+        (run_dir / LOCK_NAME).touch()
+        raise UsageError("rank 1 says no, and rank 0 is killed")
+
+    monkeypatch.setattr(trainer, "connect", lambda _: False)
+    monkeypatch.setattr(trainer, "check_resources", lambda *_: None)
+    monkeypatch.setattr(trainer, "_train_once", refused)
+    with pytest.raises(UsageError, match="rank 1 says no"):
+        train(ranked(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rich.console import Console
 
 from agentgym.errors import AgentGymError, ConfigError, RunStoppedError, UsageError
+from agentgym.rollout.folder_lock import locked
 from agentgym.trainers.config.overrides import to_dict
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
@@ -65,6 +66,11 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
                     raise RunStoppedError(f"{error} (cluster.max_restarts={num_restarts}); {again}") from None
                 num_restarts += 1
                 _say(f"{error}; restart {num_restarts} of {config.cluster.max_restarts} from the last checkpoint")
+            except UsageError:
+                # The first rank may have been killed before it could remove the folder that it had created.
+                with suppress(UsageError, OSError), locked(run_dir, _LAST_WORDS_S):
+                    pass
+                raise
             if not resume:
                 forget_failed_start(run_dir)
     finally:

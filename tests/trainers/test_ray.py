@@ -134,6 +134,16 @@ def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
+def test_an_env_worker_and_its_client_of_engines_need_no_torch(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    code = (
+        "import sys, agentgym.trainers.ray.env_worker, agentgym.trainers.ray.engine_client\n"
+        "import agentgym.trainers.ray.engine_actor, agentgym.trainers.ray.env_server\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
 # ---------------------------------------------------------------------------------------------------------- an engine
 
 
@@ -147,11 +157,10 @@ def generate(engine: Any, *prompts: tuple[int, ...]) -> list[Any]:
 
 @pytest.fixture
 def engine_actor(small_model: Any) -> Any:
-    from agentgym.trainers.ray.serving import EngineSpec
-    from agentgym.trainers.ray.vllm_actor import EngineActor
+    from agentgym.trainers.ray.serving import EmbeddedServing, EngineSpec
 
     torch.manual_seed(1)
-    return EngineActor(EngineSpec.of(config(), small_model))
+    return EmbeddedServing(EngineSpec.of(config(), small_model))
 
 
 PROMPTS = ((1, 5, 9), (3, 4), (7, 8, 9, 10, 11))
@@ -159,7 +168,7 @@ PROMPTS = ((1, 5, 9), (3, 4), (7, 8, 9, 10, 11))
 
 def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any, engine_actor: Any) -> None:
     from agentgym.trainers.engines.build import torch_engine
-    from agentgym.trainers.ray.serving import NoWeightsError
+    from agentgym.trainers.ray.engine_client import NoWeightsError
     from agentgym.trainers.ray.weights import pack
 
     sampling = SamplingParams(max_new_tokens=8, seed=5)
@@ -180,7 +189,7 @@ def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any,
 
 
 def test_a_session_does_not_go_on_with_an_engine_that_did_not_begin_it(small_model: Any, engine_actor: Any) -> None:
-    from agentgym.trainers.ray.serving import LostSessionError
+    from agentgym.trainers.ray.engine_client import LostSessionError
     from agentgym.trainers.ray.weights import pack
 
     async def run() -> None:

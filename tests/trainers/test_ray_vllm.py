@@ -25,10 +25,11 @@ from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import VllmInstall, command
 from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.weights import probe_ids
-from agentgym.trainers.ray import vllm_actor
+from agentgym.trainers.ray import vllm_serving
+from agentgym.trainers.ray.actor_state import ending_with_parent
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.serving import EngineSpec
-from agentgym.trainers.ray.vllm_actor import VllmActor, serve_options
+from agentgym.trainers.ray.vllm_serving import VllmServing, serve_options
 from agentgym.trainers.ray.weights import PackedWeights
 from agentgym.trainers.recipes import load_recipe
 
@@ -88,9 +89,9 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         server = await FakeVllm().start()
         process = Process(server.url)
-        monkeypatch.setattr(vllm_actor, "VllmProcess", process)
-        monkeypatch.setattr(vllm_actor, "find_vllm", lambda: INSTALL)
-        actor = VllmActor(spec())
+        monkeypatch.setattr(vllm_serving, "VllmProcess", process)
+        monkeypatch.setattr(vllm_serving, "find_vllm", lambda: INSTALL)
+        actor = VllmServing(spec())
         assert (await actor.ping()).serial == 0
         for number, version in ((7, 0), (8, 1)):
             await actor.load(packed(number, version), version + 1)
@@ -118,7 +119,7 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
 def test_a_server_is_killed_with_its_actor() -> None:
-    behind = vllm_actor.ending_with_parent()
+    behind = ending_with_parent()
     code = (
         "import os, subprocess, sys\n"
         "child = subprocess.Popen([*sys.argv[1:], 'sleep', '600'], start_new_session=True)\n"

@@ -1,8 +1,9 @@
-"""The state that every actor reports in a health check."""
+"""What actors of all kinds have: the state that they report in a health check, and children that end with them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from dataclasses import dataclass, field
 
@@ -20,3 +21,8 @@ class ActorState:
     """Serial number of the weights that an engine serves, 0 while it has none."""
     health: EngineHealth | None = None
     """Load of an engine; None for other actors, before the first weights, and if the engine reports none."""
+
+
+def ending_with_parent() -> list[str]:
+    """Return a command prefix that ends the command with its parent thread; empty if the system has none."""
+    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []

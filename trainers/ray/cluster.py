@@ -16,13 +16,13 @@ from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
 from agentgym.trainers.ray.connection import check_resources, connect, options_of
+from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine
 from agentgym.trainers.ray.env_server import EnvServerActor, ports
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, first_line
 from agentgym.trainers.ray.serving import EngineSpec
-from agentgym.trainers.ray.vllm_actor import EngineActor, VllmActor
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 
@@ -79,8 +79,7 @@ class Cluster:
         """Return the engine of the run, which samples from copies of ``model`` on the engine actors."""
         config = self._run_config
         is_vllm = config.engine.kind == "vllm"
-        kind = VllmActor if is_vllm else EngineActor
-        actors = [self._actor(kind, "engine", index) for index in range(self._config.num_engines)]
+        actors = [self._actor(EngineActor, "engine", index) for index in range(self._config.num_engines)]
         spec = EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd())
         return RayEngine(
             [actor.remote(spec) for actor in actors],

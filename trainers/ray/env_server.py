@@ -17,8 +17,7 @@ import ray
 
 from agentgym.errors import EnvError
 from agentgym.remote.env import TOKEN_VARIABLE
-from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.vllm_actor import ending_with_parent
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
 
 _FIRST_PORT, _NUM_PORTS, _TRIES = 20_000, 10_000, 50
 

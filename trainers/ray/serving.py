@@ -1,4 +1,4 @@
-"""The base class of engine actors, which refuse to serve before they have the policy's weights."""
+"""The part of an engine's actor that holds the engine, and refuses to serve before it has the policy's weights."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from safetensors.torch import load
+from transformers import AutoModelForCausalLM
 
 from agentgym.engine import Engine, ReportsHealth, SamplingParams
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.build import torch_engine
 from agentgym.trainers.models.model import plain_model
 from agentgym.trainers.ray.actor_state import ActorState
+from agentgym.trainers.ray.engine_client import LostSessionError, NoWeightsError
 from agentgym.trainers.ray.weights import PackedWeights
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 from agentgym.types import Completion
-
-
-class NoWeightsError(EngineError):
-    """The engine was restarted and has not received the policy's weights yet."""
-
-
-class LostSessionError(EngineError):
-    """The engine that began a session died with its cache, so the episode must be played again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +42,8 @@ class EngineSpec:
         return cls(config=config, shape=shape, dtype=model.dtype, tokenizer=tokenizer, folder=folder)
 
 
-class ServingActor:
-    """An engine in a separate process. Subclasses are Ray actors and define how weights are loaded."""
+class Serving:
+    """An engine in a separate process. Subclasses define how weights are loaded."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
@@ -107,3 +103,31 @@ class ServingActor:
         if self._engine is None or not self._state.serial:
             raise NoWeightsError("the engine has no weights yet")
         return self._engine
+
+
+class EmbeddedServing(Serving):
+    """The embedded engine over a copy of the trainer's model."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__()
+        torch.set_num_threads(spec.config.num_threads)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        model = AutoModelForCausalLM.from_config(spec.shape)  # type: ignore[no-untyped-call]
+        self._model = model.to(dtype=spec.dtype, device=device).eval()
+        self._engine = self._torch = torch_engine(spec.config, self._model)
+
+    async def take(self, weights: PackedWeights) -> None:
+        self._read(load(weights.tensors))
+        await self._torch.update_weights(weights.version)
+
+    def _read(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Load the weights into the model. A missing tensor must share memory with a given one (tied embeddings)."""
+        missing, unexpected = self._model.load_state_dict(tensors, strict=False)
+        own = self._model.state_dict()
+        given = {own[name].data_ptr() for name in tensors if name in own}
+        lost = [name for name in missing if own[name].data_ptr() not in given]
+        if lost or unexpected:
+            raise EngineError(
+                f"weights of another model: {len(lost)} tensors are missing and {len(unexpected)} unknown, "
+                f"{', '.join([*lost, *unexpected][:3])} among them"
+            )

@@ -1,7 +1,7 @@
-"""An actor that runs a vLLM server on a machine chosen by Ray; and the actor of the embedded engine.
+"""The part of an engine's actor that runs a vLLM server beside it.
 
-The actor starts the server when the first weights arrive, because vLLM needs weights to start. It then transfers
-weights through a folder of its machine, and the server proves by checksum that it uses them, as in a run without Ray.
+The server starts when the first weights arrive, because vLLM needs weights to start. Weights are then transferred
+through a folder of the machine, and the server proves by checksum that it uses them, as in a run without Ray.
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from safetensors.torch import load
-from transformers import AutoModelForCausalLM
-
-from agentgym.errors import EngineError
-from agentgym.trainers.engines.build import MODEL_FOLDER, facts_of, torch_engine
+from agentgym.trainers.engines.build import MODEL_FOLDER, facts_of
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
-from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.serving import EngineSpec, ServingActor
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
+from agentgym.trainers.ray.serving import EngineSpec, Serving
 from agentgym.trainers.ray.weights import PackedWeights
 
 _WEIGHTS = "model.safetensors"
@@ -43,8 +38,8 @@ def serve_options(spec: EngineSpec, folder: Path, port: int) -> ServeOptions:
     )
 
 
-class VllmActor(ServingActor):
-    """An actor with a vLLM server and the engine that sends requests to it."""
+class VllmServing(Serving):
+    """A vLLM server, and the engine that sends requests to it."""
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__()
@@ -101,44 +96,8 @@ class VllmActor(ServingActor):
             os._exit(1)
 
 
-def ending_with_parent() -> list[str]:
-    """Return a command prefix that ends the command with its parent thread; empty if the system has none."""
-    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-# ------------------------------------------------------------------------- the embedded engine in a separate process
-
-
-class EngineActor(ServingActor):
-    """An actor with the embedded engine over a copy of the trainer's model."""
-
-    def __init__(self, spec: EngineSpec) -> None:
-        super().__init__()
-        torch.set_num_threads(spec.config.num_threads)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        model = AutoModelForCausalLM.from_config(spec.shape)  # type: ignore[no-untyped-call]
-        self._model = model.to(dtype=spec.dtype, device=device).eval()
-        self._engine = self._torch = torch_engine(spec.config, self._model)
-
-    async def take(self, weights: PackedWeights) -> None:
-        self._read(load(weights.tensors))
-        await self._torch.update_weights(weights.version)
-
-    def _read(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Load the weights into the model. A missing tensor must share memory with a given one (tied embeddings)."""
-        missing, unexpected = self._model.load_state_dict(tensors, strict=False)
-        own = self._model.state_dict()
-        given = {own[name].data_ptr() for name in tensors if name in own}
-        lost = [name for name in missing if own[name].data_ptr() not in given]
-        if lost or unexpected:
-            raise EngineError(
-                f"weights of another model: {len(lost)} tensors are missing and {len(unexpected)} unknown, "
-                f"{', '.join([*lost, *unexpected][:3])} among them"
-            )

@@ -8,6 +8,10 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 PIP_FLAGS ?=
 INSTALLED := .venv/.installed
 
+# Python keeps what it compiled, also where the caller forbids it, as images of containers often do: without that, every
+# process compiles torch again, and every worker of pytest all tests
+unexport PYTHONDONTWRITEBYTECODE
+
 ALFWORLD := .venv-alfworld
 ADAPTERS := .venv-adapters
 WEBAPP := .venv-webapp

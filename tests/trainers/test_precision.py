@@ -11,6 +11,8 @@ from testkit.ranked_update import made_verdicts
 from testkit.tiny_models import tiny_model
 from torch.nn.attention import SDPBackend
 
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.engines import build
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models import precision
@@ -26,6 +28,7 @@ from agentgym.trainers.models.precision import (
     use_fused_attention,
 )
 from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.recipes import load_recipe
 
 
 def stepped(config: LossConfig) -> tuple[torch.Tensor, set[torch.dtype], dict[str, float]]:
@@ -123,3 +126,21 @@ def test_tf32_is_what_float32_means_on_a_gpu() -> None:
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     assert [is_bfloat16(cast("Precision", kind), gpu) for kind in get_args(Precision)] == [True, True, False, False]
     assert [is_bfloat16(cast("Precision", kind), cpu) for kind in get_args(Precision)] == [False, True, False, False]
+
+
+def test_a_large_model_is_told_of_bfloat16_where_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, model = load_recipe("tiny"), tiny_model()
+    monkeypatch.setattr(build, "multiplies_bfloat16", lambda: True)
+    assert build.precision_note(plain, model) == "", "a tiny model is slower in it"
+    monkeypatch.setattr(build, "_MIN_BFLOAT16_PARAMETERS", 1)
+    note = build.precision_note(plain, model)
+    settings = note.rpartition(" with ")[2].split()
+    assert "half the time" in note and len(settings) == 2
+    taken = apply_overrides(plain, settings)
+    assert is_bfloat16(taken.loss.precision, model.device)
+    assert build.engine_dtype(taken.engine, model.device) == torch.bfloat16
+    of_vllm = ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]']
+    for chosen in (settings[:1], settings[1:], of_vllm, ["loss.precision=float32"]):
+        assert build.precision_note(apply_overrides(plain, chosen), model) == ""
+    monkeypatch.setattr(build, "multiplies_bfloat16", lambda: False)
+    assert build.precision_note(plain, model) == ""

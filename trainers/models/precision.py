@@ -36,6 +36,14 @@ def is_bfloat16(precision: Precision, device: torch.device) -> bool:
     return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
 
 
+def multiplies_bfloat16() -> bool:
+    """Return True if this machine's processor has instructions for products of bfloat16 matrices.
+
+    torch computes these products on other processors, too, but there they are slower than float32.
+    """
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def computing(precision: Precision, device: torch.device) -> torch.autocast:
     """Return a context manager in which a model's forward pass has this precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=is_bfloat16(precision, device))

@@ -166,7 +166,7 @@ class TrainingLoop:
         with self.log, self.checkpoints:
             run.announce(self.log.say)
             run.keep_journal(self.log.say)
-            for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
+            for warning in (*config.warnings, *run.renderer.notes):
                 self.log.say(f"note: {warning}")
             if run.ranks.count > 1:
                 who = f"each plays 1/{run.ranks.count} of a step's groups" if run.do_all_play else "the first one plays"

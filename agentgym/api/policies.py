@@ -196,7 +196,7 @@ async def _open_policy(
     else:
         opened = open_policy(policy, num_slots=num_slots, **changes)
     for note in opened.renderer.notes:
-        say(f"note: the model: {note}")
+        say(f"note: {note}")
     if not plan.harness.get("name"):
         return opened.agents(sampling), opened.engine.close
     agents = opened.agents(sampling, HarnessConfig.of(plan.harness))

@@ -117,13 +117,13 @@ class ChatTemplate:
         can, said = self.abilities, []
         if self._family.tells_tools and not self._passes_tools:
             why = "is not asked to describe tools" if can.tools else "takes no tools"
-            said.append(f"its chat template {why}: they are described in the first message")
+            said.append(f"the model's chat template {why}, so they are described in the first message")
         if not can.system:
-            said.append("its chat template takes no system message: its text goes into the first user message")
+            said.append("the model's chat template takes no system message, so its text goes into the first user one")
         if not can.results:
-            said.append("its chat template takes no tool results: they are user messages")
+            said.append("the model's chat template takes no tool results, so they are user messages")
         if can.tools and can.calls == "one":
-            said.append("its chat template takes one call a message: messages with more are passed as text")
+            said.append("the model's chat template takes one call a message, so messages with more are passed as text")
         return tuple(said)
 
     # ------------------------------------------------------------------------------------------ messages to dicts

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
@@ -22,6 +22,30 @@ MAX_CACHE_USE = 0.85
 """Share of the engine's key-value cache in use, 0 to 1, above which the limit no longer grows."""
 Priority = tuple[int, int]
 """(ordinal, member) of an episode. The smallest starts first, so that old groups finish before new ones start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """A report of the completions that another process received in a span of time."""
+
+    num_turns: int = 0
+    """Number of completions with at least one token."""
+    num_tokens: int = 0
+    generate_s: float = 0.0
+    """Seconds from request to completion, summed over the completions."""
+    span_s: float = 0.0
+    """Seconds that the report covers."""
+
+    def plus(self, turn: Turn) -> Sampled:
+        """Return the report with one more completion."""
+        if not turn.completion.token_ids:
+            return self
+        return replace(
+            self,
+            num_turns=self.num_turns + 1,
+            num_tokens=self.num_tokens + len(turn.completion.token_ids),
+            generate_s=self.generate_s + turn.latency.generate_s,
+        )
 
 
 class InFlight:
@@ -46,7 +70,10 @@ class InFlight:
         """Current limit of episodes in flight."""
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._num_requests = 0
+        self._window_began = clock()
         self.num_playing = 0
+        self.follows_reports = False
+        """True if turns arrive late, with their episodes, so that :meth:`observe_report` adapts the limit alone."""
 
     @property
     def num_waiting(self) -> int:
@@ -65,24 +92,34 @@ class InFlight:
 
     def observe(self, turn: Turn) -> None:
         """Adapt the limit to the engine's time for a turn."""
-        if self._adaptive is None or not turn.completion.token_ids:
+        if not self.follows_reports:
+            self._observe(Sampled().plus(turn))
+
+    def observe_report(self, sampled: Sampled) -> None:
+        """Adapt the limit to another process's turns, unless the report began before the current window."""
+        if self._clock() - sampled.span_s >= self._window_began:
+            self._observe(sampled)
+
+    def begin_window(self) -> None:
+        """Start a new window of turns after a pause, for example for a training step."""
+        self._window_began = self._clock()
+        if self._adaptive is not None:
+            self._adaptive.begin_window(self._window_began)
+
+    def _observe(self, sampled: Sampled) -> None:
+        if self._adaptive is None or not sampled.num_turns:
             return
-        is_full = self.num_playing >= self.limit
         self._adaptive.observe(
             self._clock(),
-            len(turn.completion.token_ids),
-            turn.latency.generate_s,
-            is_full=is_full,
+            sampled.num_tokens,
+            sampled.generate_s,
+            num_turns=sampled.num_turns,
+            is_full=self.num_playing >= self.limit,
             is_over=self.num_playing > self.limit,
             health=self._health(),
         )
         self.limit = self._adaptive.limit
         self._admit()
-
-    def begin_window(self) -> None:
-        """Start a new window of turns after a pause, for example for a training step."""
-        if self._adaptive is not None:
-            self._adaptive.begin_window(self._clock())
 
     async def _enter(self, priority: Priority) -> None:
         admitted = asyncio.get_running_loop().create_future()
@@ -184,15 +221,17 @@ class AdaptiveLimit:
         generate_s: float,
         *,
         is_full: bool,
+        num_turns: int = 1,
         is_over: bool = False,
         health: EngineHealth | None = None,
     ) -> None:
-        """Add a completion to the current window, and adapt the limit at the window's end.
+        """Add completions to the current window, and adapt the limit at the window's end.
 
         Args:
             now: current time in seconds, on any monotonic clock.
-            num_tokens: sampled tokens of the completion.
-            generate_s: seconds from the request to the completion.
+            num_tokens: sampled tokens of the completions.
+            generate_s: seconds from request to completion, summed over the completions.
+            num_turns: number of completions.
             is_full: True if the limit of episodes in flight was reached.
             is_over: True if more episodes than the limit are in flight, because the limit was lowered. The reported
                 load then still reflects the old limit and is ignored.
@@ -201,8 +240,8 @@ class AdaptiveLimit:
         if self._since is None:
             self.begin_window(now)
             return
-        self._num_turns += 1
-        self._num_full += is_full
+        self._num_turns += num_turns
+        self._num_full += num_turns * is_full
         self._num_tokens += num_tokens
         self._generate_s += generate_s
         if self._num_turns >= self._window_turns and now > self._since:

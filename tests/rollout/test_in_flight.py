@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
-from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
+from agentgym.rollout.in_flight import AdaptiveLimit, InFlight, Sampled
 from agentgym.types import Completion, FinishReason, Latency, Message, Turn
 
 MOST = 256
@@ -141,8 +142,8 @@ def test_it_does_not_swing_between_reports() -> None:
     assert 35 <= sum(seen[100:]) / 99 <= 48
 
 
-def test_turns_move_the_limit_and_admit_who_waits() -> None:
-    turn = Turn(
+def a_turn() -> Turn:
+    return Turn(
         index=0,
         completion=Completion(
             token_ids=(1,), logprobs=(0.0,), policy_versions=(0,), finish_reason=FinishReason.STOP
@@ -150,6 +151,32 @@ def test_turns_move_the_limit_and_admit_who_waits() -> None:
         action=Message("assistant", "a"),
         latency=Latency(0.0, 1.0, 0.0),
     )  # fmt: skip
+
+
+def test_reports_of_other_processes_move_the_limit_as_their_turns_would() -> None:
+    now = [0.0]
+    in_flight = InFlight(99, AdaptiveLimit(most=64, first=2, window_turns=4), clock=lambda: now[0])
+    in_flight.follows_reports = True
+    in_flight.num_playing = 2
+    nothing = replace(a_turn().completion, token_ids=(), logprobs=(), policy_versions=())
+    report = Sampled(span_s=1.0).plus(a_turn()).plus(a_turn()).plus(replace(a_turn(), completion=nothing))
+    assert (report.num_turns, report.num_tokens, report.generate_s) == (2, 2, 2.0), "what has no token says nothing"
+    in_flight.begin_window()
+    for _ in range(9):
+        in_flight.observe(a_turn())  # they come with their episodes, and have been reported
+    now[0] = 0.5
+    in_flight.observe_report(report)
+    in_flight.observe_report(report)
+    assert in_flight.limit == 2, "they began before the window"
+    for now[0] in (1.0, 2.0):
+        in_flight.observe_report(report)
+    assert in_flight.limit == 4, "four turns are a window"
+    in_flight.observe_report(Sampled(span_s=1.0))
+    assert in_flight.limit == 4
+
+
+def test_turns_move_the_limit_and_admit_who_waits() -> None:
+    turn = a_turn()
     now = iter(range(100))
     in_flight = InFlight(99, AdaptiveLimit(most=64, first=2, window_turns=4), clock=lambda: float(next(now)))
     assert in_flight.limit == 2

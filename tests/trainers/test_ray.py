@@ -72,11 +72,6 @@ def test_servers_are_either_named_or_placed(overrides: list[str], reason: str) -
         config("engine.batch_invariant=false", *overrides)
 
 
-def test_what_needs_turns_as_they_are_played_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"pipeline\.max_in_flight=auto .* cluster\.address"):
-        config("cluster.address=local", "pipeline.max_in_flight=auto")
-
-
 def test_without_ray_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))

@@ -15,6 +15,8 @@ from testkit.checkpoints import drop_checkpoint
 from testkit.ray_runs import CLUSTER, NUM_STEPS, config, rl_rows, two_nodes
 from testkit.run_records import num_retries, told, weights
 
+from agentgym.rollout.in_flight import InFlight, Sampled
+from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.loop import TrainingLoop, train
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.types import Metrics
@@ -66,9 +68,22 @@ def ray_processes() -> set[int]:
     return found
 
 
-def test_a_run_on_a_cluster_is_the_run_without_one_and_leaves_no_process(alone: Path, tmp_path: Path) -> None:
-    before = ray_processes()
-    train(config(tmp_path, replace(CLUSTER, num_engines=2)), tmp_path / "run")
+def test_a_run_on_a_cluster_is_the_run_without_one_and_leaves_no_process(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, reports = ray_processes(), list[Sampled]()
+    plain = InFlight.observe_report
+
+    def noting(in_flight: InFlight, sampled: Sampled) -> None:
+        reports.append(sampled)
+        plain(in_flight, sampled)
+
+    monkeypatch.setattr(InFlight, "observe_report", noting)
+    follows = PipelineConfig(max_in_flight="auto")
+    train(replace(config(tmp_path, replace(CLUSTER, num_engines=2)), pipeline=follows), tmp_path / "run")
+    most = 4 * (NUM_STEPS * 3 * 4 + 2 * 6)  # turns of all groups and evaluations
+    assert 0 < sum(report.num_turns for report in reports) <= most, "workers report what they played, each turn once"
+    assert all(report.generate_s > 0 and report.span_s > 0 for report in reports if report.num_turns)
     assert any(row["trained_tokens"] for row in rl_rows(alone)), "else equal weights would say nothing"
     assert told(tmp_path / "run") == told(alone)
     assert weights(tmp_path / "run") == weights(alone)

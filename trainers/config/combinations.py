@@ -195,11 +195,6 @@ def _check_cluster(config: TrainConfig) -> None:
                 "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
             )
         return
-    if config.pipeline.max_in_flight == "auto":
-        raise ConfigError(
-            "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
-            "when an episode is over; set a number"
-        )
     if config.engine.kind not in ("torch", "vllm"):
         raise ConfigError(
             f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {config.engine.kind!r}"

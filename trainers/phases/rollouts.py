@@ -81,6 +81,8 @@ class Rollouts:
         self._prefix = PrefixHits()
         part_of_envs = replace(config.group, num_envs=-(-config.group.num_envs // parts))
         self._in_flight = config.pipeline.in_flight(part_of_envs, self._health)
+        if run.cluster is not None:
+            run.cluster.lead(self._in_flight)
         self._pulse = Pulse(run.run_dir, self._in_flight, engine, on_beat)
         self._beats = run.ranks.is_main
         seed = derive_seed(config.seed, "rl tasks")

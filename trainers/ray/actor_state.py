@@ -1,4 +1,4 @@
-"""What actors of all kinds have: the state that they report in a health check, and children that end with them."""
+"""The state that actors of every kind report in a health check, and the command prefix that ends children with them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from agentgym.engine import EngineHealth
+from agentgym.rollout.in_flight import Sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class ActorState:
     """Serial number of the weights that an engine serves, 0 while it has none."""
     health: EngineHealth | None = None
     """Load of an engine; None for other actors, before the first weights, and if the engine reports none."""
+    sampled: Sampled = Sampled()
+    """Turns of an env worker's episodes since its last answer; empty for other actors."""
 
 
 def ending_with_parent() -> list[str]:

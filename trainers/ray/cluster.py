@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
+from agentgym.rollout.in_flight import InFlight
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
 from agentgym.trainers.ray.connection import check_resources, connect, options_of
@@ -70,6 +71,11 @@ class Cluster:
         if self._config.num_trainer_ranks:
             found["ranks"] = RankStats(num_restarts())
         return found
+
+    def lead(self, in_flight: InFlight) -> None:
+        """Let the workers' health checks adapt a limit of episodes, since their turns arrive with whole episodes."""
+        in_flight.follows_reports = True
+        self._workers.on_answer = lambda found: in_flight.observe_report(found.sampled)
 
     def pool(self, make_env: Callable[[], Env]) -> RayPool:
         """Return a pool over the env workers, which all pools share."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agentgym.env.env import Env
+from agentgym.rollout.in_flight import Sampled
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.ray.actor_state import ActorState
@@ -49,6 +51,7 @@ class EnvWorker:
     def __init__(self, num_envs: int, folder: str) -> None:
         self._num_envs = num_envs
         self._state = ActorState()
+        self._sampled, self._reported_at = Sampled(), time.monotonic()
         self._values: dict[ObjectRef, object] = {}
         self._pools: dict[ObjectRef, EnvPool] = {}
         self._running: dict[str, tuple[asyncio.Task[tuple[Trajectory, ...]], Played]] = {}
@@ -56,8 +59,10 @@ class EnvWorker:
             os.chdir(folder)
 
     async def ping(self) -> ActorState:
-        """Return the state of the actor."""
-        return self._state
+        """Return the state of the actor, with the turns since the last call."""
+        span_s, self._reported_at = time.monotonic() - self._reported_at, time.monotonic()
+        sampled, self._sampled = replace(self._sampled, span_s=span_s), Sampled()
+        return replace(self._state, sampled=sampled)
 
     async def play(self, attempt: Attempt) -> Played:
         """Play an attempt to its end, or until :meth:`cut`.
@@ -68,11 +73,16 @@ class EnvWorker:
         make_env: Callable[[], Env] = await self._fetched(attempt.make_env)
         pool = self._pools.setdefault(attempt.make_env, EnvPool(make_env, self._num_envs))
         played, sent = Played(), attempt.request
+
+        def note(turn: Turn) -> None:
+            played.turns.append(turn)
+            self._sampled = self._sampled.plus(turn)
+
         request = replace(
             sent,
             make_agent=await self._fetched(sent.make_agent),
             opponent=None if sent.opponent is None else await self._fetched(sent.opponent),
-            on_turn=played.turns.append,
+            on_turn=note,
         )
         task = asyncio.ensure_future(pool.play(request))
         self._running[attempt.key] = task, played

@@ -88,6 +88,7 @@ class Fleet:
         self.changes = Changes()
         self.found: dict[str, ActorState] = {}
         """The last answer of each start of an actor, by incarnation."""
+        self.on_answer: Callable[[ActorState], None] = lambda found: None
         self._keepers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -168,6 +169,7 @@ class Fleet:
             try:
                 found = await self._ping(member)
                 self._meet(member, found)
+                self.on_answer(found)
                 await self._admit(member, found)
                 member.state = State.READY
                 self.changes.notify()

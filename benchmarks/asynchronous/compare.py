@@ -1,8 +1,10 @@
 """Trajectories per hour of training in lock-step, sync, periodic and async mode, on heavy-tailed delays.
 
     python benchmarks/asynchronous/compare.py --start RUN/model --seeds 0
+    python benchmarks/asynchronous/compare.py --arms sync async-2 --eval-episodes 0 --runs runs/two --out OUT
 
 From the same warm start, on the same tasks, with the same number of rollouts (lock-step: fewer steps, as it is slow).
+Without ``--start`` the warm start is that of ``household-long``, made once.
 Arms run one after another, seed by seed. Ratios are those of one machine in one run; success on held-out tasks is
 measured after training. A finished run is not run again, so an interrupted benchmark resumes.
 """
@@ -47,6 +49,15 @@ ARMS = {
 def run_dir_of(runs: Path, name: str, seed: int) -> Path:
     """Return the folder of an arm's run."""
     return runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+
+
+def warm_start(runs: Path, changes: list[str]) -> Path:
+    """Return the model folder of the warm start of ``household-long``, which is made unless it is there."""
+    run_dir = runs / "start"
+    if not (run_dir / "model").is_dir():
+        config = apply_overrides(load_recipe("household-long"), ["num_steps=0", "eval.num_episodes=8", *changes])
+        train(config, run_dir, resume=(run_dir / "config.json").exists())
+    return run_dir / "model"
 
 
 def config_of(name: str, options: argparse.Namespace, seed: int) -> TrainConfig:
@@ -139,8 +150,13 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| success after (95 %, per seed) |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    speed = {name: fmean(r["episodes_per_hour"] for r in rows if r["name"] == name) for name in ARMS}
-    for name in ARMS:
+    arms = list(dict.fromkeys(row["name"] for row in rows))
+    speed = {name: fmean(r["episodes_per_hour"] for r in rows if r["name"] == name) for name in arms}
+
+    def against(name: str, other: str) -> str:
+        return f"{speed[name] / speed[other]:.2f}" if other in speed else "–"
+
+    for name in arms:
         mine = [row for row in rows if row["name"] == name]
         known = [row for row in mine if row["success_after"] is not None]
         intervals = "; ".join(
@@ -148,7 +164,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         )
         ages = f"{fmean(r['staleness_mean'] for r in mine):.2f}, {max(r['staleness_max'] for r in mine):.0f}"
         lines.append(
-            f"| {name} | {speed[name]:,.0f} | {speed[name] / speed['sync']:.2f} | {speed[name] / speed[LOCK_STEP]:.2f} "
+            f"| {name} | {speed[name]:,.0f} | {against(name, 'sync')} | {against(name, LOCK_STEP)} "
             f"| {fmean(r['waiting_share'] for r in mine):.0%} | {fmean(r['engine_busy_share'] for r in mine):.0%} "
             f"| {ages} | {intervals or 'not measured'} |"
         )
@@ -166,7 +182,9 @@ def main() -> None:
     """Run and write ``results.json`` and ``results.md``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
-    parser.add_argument("--start", type=Path, required=True, help="model folder of a warm start")
+    parser.add_argument("--start", type=Path, help="model folder of a warm start")
+    parser.add_argument("--start-with", nargs="*", default=[], help="changes of the warm start that is made")
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--lock-step-steps", type=int, default=3)
     parser.add_argument("--groups-per-step", type=int, default=4)
@@ -176,12 +194,13 @@ def main() -> None:
     )
     parser.add_argument("--median-s", type=float, default=1.0, help="median delay of a turn in seconds")
     options = parser.parse_args()
+    options.start = options.start or warm_start(options.runs, options.start_with)
     for seed in options.seeds:
-        for name in ARMS:
+        for name in options.arms:
             play(name, options, seed)
     rows = []
     for seed in options.seeds:
-        for name in ARMS:
+        for name in options.arms:
             is_asked = options.eval_episodes and name != LOCK_STEP  # which has had fewer steps
             success = asyncio.run(held_out(name, options, seed)) if is_asked else None
             rows.append(row_of(name, run_dir_of(options.runs, name, seed), seed, success))

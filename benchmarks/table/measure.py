@@ -64,8 +64,8 @@ def run(script: Table, extra: list[str]) -> Any:
         subprocess.CalledProcessError: it failed; its output was shown.
     """
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out.json"
-        arguments = [str(out) if part == "OUT" else part for part in script["command"]]
+        out = Path(folder) / script.get("result", "out.json")
+        arguments = [{"OUT": str(out), "FOLDER": folder}.get(part, part) for part in script["command"]]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, *arguments, *extra], check=True, cwd=ROOT, env=environment, stdout=sys.stderr)
         return json.loads(out.read_text(encoding="utf-8"))

@@ -92,7 +92,7 @@ class InFlight:
 
     def observe(self, turn: Turn) -> None:
         """Adapt the limit to the engine's time for a turn."""
-        if not self.follows_reports:
+        if self._adaptive is not None and not self.follows_reports:
             self._observe(Sampled().plus(turn))
 
     def observe_report(self, sampled: Sampled) -> None:

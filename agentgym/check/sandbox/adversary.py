@@ -31,6 +31,8 @@ _HARMLESS: Final = ("filesystem", "network", "cpu")
 _WRONG: Final = ("SyntaxError:", "IndentationError:", "NameError:", "AttributeError:", "TypeError:")
 _LIMITS: Final = Limits(wall_s=20, memory_mb=256, workspace_mb=64, tmp_mb=32, num_pids=32, num_cpus=0.5)
 _TIMEOUT_S: Final = {"time": 0.5, "memory": 6.0, "reset": 6.0}
+_PATIENCE: Final = (1, 4, 16)
+"""Multiples of the time-out: on a busy machine it may be over before Python has started."""
 _READY: Final = "READY"
 _BROKE: Final = "BROKE: "
 
@@ -138,7 +140,11 @@ class _Arena:
         return "; ".join(line.removeprefix(_BROKE) for line in said.splitlines() if line.startswith(_BROKE))[:300]
 
     def _run(self, promise: str, code: str) -> ExecResult:
-        result = self.sandbox.run_python(f"{self._head}\n{code}", timeout_s=_TIMEOUT_S.get(promise, 10.0))
+        for patience in _PATIENCE:
+            timeout_s = patience * _TIMEOUT_S.get(promise, 10.0)
+            result = self.sandbox.run_python(f"{self._head}\n{code}", timeout_s=timeout_s)
+            if _READY in result.stdout or not result.timed_out:
+                break
         if _READY not in result.stdout or (result.exit_code == 1 and any(word in result.stderr for word in _WRONG)):
             raise CheckFailed(f"the attempt itself is wrong, not held: {result.stderr[-300:]}")
         return result

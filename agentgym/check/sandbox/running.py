@@ -188,7 +188,8 @@ def deaf_to_signals(subject: SandboxSubject) -> str:
 def leftovers(subject: SandboxSubject) -> str:
     """Check that background processes end with their call and do not delay it."""
     start = time.monotonic()
-    result = done(subject.sandbox.exec(f"({_TICKER.format('ticks')}) & sleep 0.3; echo ended"))
+    waiting = "until [ -s ticks ]; do sleep 0.05; done; echo ended"
+    result = done(subject.sandbox.exec(f"({_TICKER.format('ticks')}) & {waiting}"))
     demand(time.monotonic() - start < _PATIENCE_S, "a background process that has the outputs open held the call up")
     expect("stdout", result.stdout, "ended\n")
     _stands_still(subject, "ticks")

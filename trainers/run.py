@@ -382,6 +382,8 @@ def open_cluster(config: TrainConfig) -> Cluster:
         ConfigError: no cluster has that address, or it is too small.
     """
     require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
+    if config.cluster.num_env_servers:
+        require_extra(f"cluster.num_env_servers={config.cluster.num_env_servers}", "serve", "fastapi", "websockets")
     from agentgym.trainers.ray.cluster import Cluster
 
     return Cluster(config)

@@ -70,7 +70,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
 
 
 def _token(token_file: Path | None) -> str:
-    from agentgym.remote.env import TOKEN_VARIABLE
+    from agentgym.remote.wire import TOKEN_VARIABLE
 
     if token_file is None:
         return os.environ.get(TOKEN_VARIABLE, "")

@@ -18,10 +18,9 @@ from agentgym.env.tasks import LazyTasks
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.channel import Channel, channel_to
-from agentgym.remote.wire import EnvFacts, Step, TaskPage, View
+from agentgym.remote.wire import TOKEN_VARIABLE, EnvFacts, Step, TaskPage, View
 from agentgym.types import Message, Observation, Task, ToolSpec
 
-TOKEN_VARIABLE: Final = "AGENTGYM_SERVER_TOKEN"
 PAGE: Final = 256
 """Number of tasks fetched at a time."""
 _URL = re.compile(r"wss?://[^\s/,]+")

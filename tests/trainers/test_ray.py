@@ -139,6 +139,16 @@ def test_an_env_worker_and_its_client_of_engines_need_no_torch(tmp_path: Path) -
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
+def test_a_cluster_without_env_servers_needs_no_websockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    code = "import sys; sys.modules['websockets'] = sys.modules['fastapi'] = None; import agentgym.trainers.ray.cluster"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "websockets" else found(name))
+    with pytest.raises(MissingExtraError, match=r"cluster\.num_env_servers=1 .*pip install 'agentgym\[serve\]'"):
+        open_cluster(config("cluster.address=local", "cluster.num_env_servers=1"))
+
+
 # ---------------------------------------------------------------------------------------------------------- an engine
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import ray
 
 from agentgym.errors import ConfigError
-from agentgym.remote.env import TOKEN_VARIABLE
+from agentgym.remote.wire import TOKEN_VARIABLE
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.env_server import token
 

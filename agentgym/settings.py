@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -125,16 +125,28 @@ def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = 
     try:
         made: T = _adapter(kind).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        message = first["msg"].removeprefix("Value error, ")
+        first, *others = error.errors()
+        message, loc = first["msg"].removeprefix("Value error, "), first["loc"]
+        is_scalar = not isinstance(first["input"], Mapping)  # the input of a missing key is the mapping around it
+        if loc and is_scalar and _at(values, loc[:-1]) is first["input"]:  # the last part names a member of a union
+            loc = loc[:-1]
+            either = [one["msg"] for one in others if one["loc"][:-1] == loc and one["input"] is first["input"]]
+            message = ", or ".join([message, *(words.removeprefix("Input ") for words in either)])
         if isinstance(first["input"], str) and first["input"][:1] in ("[", "{"):
             message = 'lists and objects are written as JSON, as in \'[{"kind": "NAME"}]\''
-        if not first["loc"]:
+        if not loc:
             raise ConfigError(message) from None
-        where = ".".join([*([prefix] if prefix else []), *map(str, first["loc"])])
+        where = ".".join([*([prefix] if prefix else []), *map(str, loc)])
         given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
         raise ConfigError(f"{where}: {message}{given}") from None
     return made
+
+
+def _at(values: object, loc: Sequence[str | int]) -> object:
+    """Return the value at a path of nested dicts; None if there is none."""
+    for name in loc:
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
 
 
 @cache

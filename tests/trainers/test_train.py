@@ -294,7 +294,7 @@ def test_min_valid_completes_a_group_where_asked(tmp_path: Path) -> None:
     [
         (["pipeline.over_provision=-1"], "over_provision must be at least 0, got -1"),
         (["pipeline.max_in_flight=-3"], "max_in_flight must be auto or at least 0, got -3"),
-        (["pipeline.max_in_flight=some"], "pipeline.max_in_flight"),
+        (["pipeline.max_in_flight=some"], r"max_in_flight: .* valid integer.*, or should be 'auto', got 'some'"),
         (["pipeline.complete_with=min_valid", "group.min_valid=1"], "composition rule 2"),
     ],
 )

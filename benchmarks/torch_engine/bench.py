@@ -66,11 +66,13 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure(model: Any, batch_size: int, num_rounds: int, num_new_tokens: int) -> dict[str, Any]:
+def measure(
+    model: Any, batch_size: int, num_rounds: int, num_new_tokens: int, dtype: torch.dtype | None = None
+) -> dict[str, Any]:
     """Medians over ``num_rounds`` alternating rounds, after one round of each that is not counted."""
     generator = torch.Generator().manual_seed(batch_size)
     prompts = torch.randint(model.config.vocab_size, (batch_size, NUM_PROMPT_TOKENS), generator=generator)
-    engine = TorchEngine(model, num_slots=64)
+    engine = TorchEngine(model, num_slots=64, dtype=dtype)
 
     async def sample_all() -> None:
         requests = (
@@ -173,6 +175,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="alternating rounds per batch size")
     parser.add_argument("--new-tokens", type=int, default=128, help="sampled per row")
     parser.add_argument("--turns", type=int, nargs="*", default=[10, 30], help="lengths of conversations")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the engine alone")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--output", type=Path, help="write the results there as JSON")
     arguments = parser.parse_args()
@@ -183,7 +186,7 @@ def main() -> None:
         "cpu": cpu_name(),
         "num_cores": os.cpu_count(),
         "num_threads": 1,
-        "dtype": "float32",
+        "dtype": arguments.dtype,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -196,7 +199,9 @@ def main() -> None:
         model = build_model(MODELS[name])
         rows = []
         for batch_size in BATCH_SIZES:
-            rows.append(measure(model, batch_size, arguments.rounds, arguments.new_tokens))
+            rows.append(
+                measure(model, batch_size, arguments.rounds, arguments.new_tokens, getattr(torch, arguments.dtype))
+            )
             print(name, rows[-1], flush=True)
         turns = [measure_turns(model, arguments.rounds, num_turns) for num_turns in arguments.turns]
         print(name, *turns, flush=True)

@@ -226,6 +226,7 @@ def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
     assert [len(of_ranks) for of_ranks in nodes] == [2], "a rank on each"
     # processes of a lost node end when they notice, and may finish the step before that
     noticed = [row["ranks/num_restarts"] for row in rl_rows(tmp_path / "run")][1]
+    assert noticed in (0, 1)
     check_same(tmp_path / "run", without_ray, [0, noticed, 1])
 
 

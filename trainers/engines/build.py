@@ -141,7 +141,7 @@ async def connect_engine(
     run_dir: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Print how to start vLLM servers, and wait for the first one; do nothing for the embedded engine.
+    """Print notes on the engine and how to start vLLM servers, and wait for the first server.
 
     Raises:
         ConfigError: no server was ready in time, or one serves another model.

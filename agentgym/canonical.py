@@ -6,7 +6,9 @@ import hashlib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 # strings come first, so that words inside them are not replaced
@@ -79,6 +81,17 @@ def read_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def packaged(package: str, name: str) -> Any:
+    """Return the content of a TOML or JSON file beside the modules of a package.
+
+    Example:
+        >>> packaged("agentgym.envs", "environments.toml")["Household-v0"]["class"]
+        'household.env:HouseholdEnv'
+    """
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
 
 
 def require_writable(value: object, depth: int = 0) -> None:

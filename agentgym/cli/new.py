@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import keyword
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Annotated, Final
 
 import typer
 
+from agentgym.canonical import packaged
 from agentgym.cli.output import JsonFlag, output
 from agentgym.errors import UsageError
 
@@ -86,8 +85,7 @@ NUMBERS: Final = {
 
 
 def _template(name: str) -> Template:
-    file = resources.files("agentgym.cli").joinpath("scaffold.toml")
-    return Template(tomllib.loads(file.read_text(encoding="utf-8"))[name])
+    return Template(packaged("agentgym.cli", "scaffold.toml")[name])
 
 
 def single_file(folder: Path, names: Mapping[str, str]) -> dict[Path, str]:

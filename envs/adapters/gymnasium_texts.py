@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from agentgym.canonical import packaged
+
 _HIGHLIGHTED = re.compile(r"\x1b\[[\d;]*m(.)\x1b\[0m")  # toy-text marks the agent's position by colour
 _LAST_ACTION = re.compile(r"^  \(\w+\)\n", re.MULTILINE)
 
@@ -89,45 +91,23 @@ def _plain(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-_LAKE = GameText(
-    actions=("left", "down", "right", "up"),
-    rules="Cross the frozen lake from S to the goal G without falling into a hole H; F is ice. [ ] is where you are.",
-    describe=describe_drawing,
-    goal_reward=1.0,
-)
-_CLIFF = GameText(
-    actions=("up", "right", "down", "left"),
-    rules="Walk from the lower left corner to T, the lower right one (row 3, column 11). Stepping on the cliff C costs "
-    "100 and takes you back to the start; every step costs 1. x is where you are.",
-    describe=_describe_cliff,
-    goal_reward=-1.0,
-    max_turns=200,
-)
+_DESCRIBE: Mapping[str, Describe] = {
+    "value": describe_value,
+    "drawing": describe_drawing,
+    "taxi": _describe_taxi,
+    "cliff": _describe_cliff,
+    "blackjack": _describe_blackjack,
+}
+_HIDDEN: Mapping[str, Callable[[Any], Any]] = {"dealer": lambda world: sorted(world.dealer), "nothing": lambda _: None}
+
+
+def _text(*, actions: Sequence[str], describe: str, hidden: str = "nothing", **others: Any) -> GameText:
+    return GameText(actions=tuple(actions), describe=_DESCRIBE[describe], hidden=_HIDDEN[hidden], **others)
+
 
 GAME_TEXTS: Mapping[str, GameText] = {
-    "FrozenLake-v1": _LAKE,
-    "FrozenLake8x8-v1": _LAKE,
-    "CliffWalking-v1": _CLIFF,
-    "CliffWalkingSlippery-v1": _CLIFF,
-    "Taxi-v4": GameText(
-        actions=("south", "north", "east", "west", "pick up", "drop off"),
-        rules="Drive to the passenger, pick them up, drive to the destination and drop them off. | and the frame are "
-        "walls, : can be crossed. Every step costs 1, to pick up or drop off at a wrong place 10; delivery pays 20.",
-        describe=_describe_taxi,
-        goal_reward=20.0,
-    ),
-    "Blackjack-v1": GameText(
-        actions=("stick", "hit"),
-        rules="Come closer to 21 than the dealer without going over it: hit for another card, or stick.",
-        describe=_describe_blackjack,
-        goal_reward=1.0,
-        hidden=lambda world: sorted(world.dealer),
-    ),
-    "CartPole-v1": GameText(
-        actions=("left", "right"),
-        rules="Keep the pole on the cart from falling by pushing the cart. An observation is the cart's position and "
-        "velocity, the pole's angle in radians and its angular velocity.",
-        describe=describe_value,
-    ),
+    name: _text(**given)
+    for names, given in packaged(__package__, "gymnasium_texts.toml").items()
+    for name in names.split()
 }
 """Texts by environment id. Other environments show observations and numbered actions."""

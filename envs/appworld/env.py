@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from agentgym.call_syntax import format_call
-from agentgym.canonical import canonical
+from agentgym.canonical import canonical, packaged
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.appworld.data import AppWorldData
 from agentgym.envs.appworld.server import EXPERIMENT, OwnServer, RemoteServer, Server, appworld_python
@@ -20,23 +20,7 @@ REWARDS: Final = ("success", "share")
 _SLACK_S: Final = 30.0
 """Seconds after an execution's time limit within which the server must answer."""
 _QUICK_S: Final = 30.0
-_PROMPT: Final = """\
-You do a task for your supervisor, {first_name} {last_name} (email {email}, phone {phone_number}), in the \
-supervisor's own accounts of several apps. It is {datetime}.
-
-Write Python code, which the tool `execute` runs. Variables stay between calls, and only what you print is shown. The \
-apps are reached by `apis.APP.API(argument=value)`, all arguments by name. Look things up rather than guess:
-- print(apis.api_docs.show_app_descriptions()) lists the apps
-- print(apis.api_docs.show_api_descriptions(app_name='venmo')) lists an app's APIs
-- print(apis.api_docs.show_api_doc(app_name='venmo', api_name='login')) documents an API
-- print(apis.supervisor.show_account_passwords()) lists the supervisor's passwords; apis.supervisor has addresses and \
-payment cards, too
-- lists come in pages: ask for page_index=0, 1, 2, ... until a page is empty
-- friends, family and colleagues are contacts in the app phone
-Do what is asked and change nothing else; nobody can answer questions. When you are done, call \
-apis.supervisor.complete_task(), with answer=VALUE only if the task asks for an answer: a number or a few words.
-
-Task: {instruction}"""
+_PROMPT: Final[str] = packaged(__package__, "prompt.toml")["task"]
 
 
 class AppWorldEnv(ToolEnv):

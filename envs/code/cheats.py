@@ -6,14 +6,13 @@ knowledge of the grading than an agent could have: they attack its processes, de
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 
+from agentgym.canonical import packaged
 from agentgym.envs.code.workspace import Assignment
 from agentgym.types import Message, ToolCall, ToolSpec
 
-_PROGRAMS = tomllib.loads(resources.files(__package__).joinpath("cheats.toml").read_text(encoding="utf-8"))
+_PROGRAMS = packaged(__package__, "cheats.toml")
 _ANYTHING, _RUNNER, _DAEMON = _PROGRAMS["anything"], _PROGRAMS["runner"], _PROGRAMS["daemon"]
 WORKS = {
     "patches the test runner": _RUNNER + _ANYTHING,

@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from agentgym.call_syntax import format_call
-from agentgym.canonical import digest
+from agentgym.canonical import digest, packaged
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.functions import LEVELS, NAME, Function, make_function
 from agentgym.envs.code.grading import grade_calls, grade_check
@@ -31,19 +31,7 @@ SOLUTION = "solution.py"
 _STUB = f"def {NAME}(x):\n    pass\n"
 _EXAMPLES = "test_examples.py"
 _NUM_TRAIN, _NUM_HELD_OUT = 1_000_000, 1_000
-_RUN_EXAMPLES = """from solution import {name}
-
-EXAMPLES = {examples!r}
-
-num_right = 0
-for argument, expected in EXAMPLES:
-    value = {name}(argument)
-    if value == expected:
-        num_right += 1
-    else:
-        print(f"{name}({{argument!r}}) gives {{value!r}}, expected {{expected!r}}")
-print(f"{{num_right}} of {{len(EXAMPLES)}} examples are right")
-"""
+_RUN_EXAMPLES: Final[str] = packaged(__package__, "visible_tests.toml")["examples"]
 
 
 class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTestsTool, SubmitTool, SandboxEnv):

@@ -7,27 +7,15 @@ repaired, and only ``for`` loops (see :mod:`agentgym.envs.code.trusted_code`).
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from string import Template
 from typing import Final
 
-_WORDS: Final = (
-    "level",
-    "banana",
-    "moss",
-    "kayak",
-    "tree",
-    "committee",
-    "a",
-    "abba",
-    "noon",
-    "coffee",
-    "rhythm",
-    "oboe",
-)
+from agentgym.canonical import packaged
+
+_FILE: Final = packaged(__package__, "families.toml")
+_WORDS: Final[Sequence[str]] = _FILE["words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +213,6 @@ FOLDS: Final = (
     *_fold(("chosen", "picked", "selected"), "a list of all {items}, in their order,", "[]", "result.append(item)"),
     *_fold(("shifted", "raised", "moved"), "a list of each plus $k of all {items}", "[]", "result.append(item + $k)"),
 )
-_FILE: Final = tomllib.loads(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
 BRANCHES: Final = tuple(Family(**fields) for fields in _FILE["branches"])
 """Functions of a few statements without a loop."""
 LOOPS: Final = tuple(Family(**fields) for fields in _FILE["loops"])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from abc import abstractmethod
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any, Final, Literal, get_args
 
 from agentgym.call_syntax import format_call
-from agentgym.canonical import digest
+from agentgym.canonical import digest, packaged
 from agentgym.envs.code.grading import grade_suite
 from agentgym.envs.code.problems import RepairProblem, edits
 from agentgym.envs.code.sandbox_env import SandboxEnv
@@ -128,9 +126,7 @@ _passing_at_start: dict[str, int] = {}
 
 # ---- the visible tests as a command for the agent's sandbox, with deterministic output
 
-_PROGRAM: Final = tomllib.loads(
-    resources.files(__package__).joinpath("visible_tests.toml").read_text(encoding="utf-8")
-)["program"]
+_PROGRAM: Final = packaged(__package__, "visible_tests.toml")["program"]
 _MOST_SHOWN = 5
 _WIDEST = 400
 

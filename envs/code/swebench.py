@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from agentgym.canonical import packaged
 from agentgym.envs.rows import read_rows
 from agentgym.errors import CorruptDataError, UsageError
 
@@ -39,7 +39,7 @@ class Runner:
 
 
 _PYTEST: Final = "pytest -rA"
-_FILE: Final = tomllib.loads(resources.files(__package__).joinpath("swebench.toml").read_text(encoding="utf-8"))
+_FILE: Final = packaged(__package__, "swebench.toml")
 RUNNERS: Final[Mapping[str, Runner]] = {repo: Runner(**fields) for repo, fields in _FILE["runners"].items()}
 """Runners of the repositories of SWE-bench Verified; others use pytest."""
 _TEXTS: Final[Mapping[str, str]] = _FILE["files"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Final
+
+from agentgym.canonical import packaged
 
 _ARGUMENT: Final = re.compile(r"\{(\w+)\}")
 _GOODS: Final = ("bread", "milk", "tea", "soap", "rice")
@@ -109,6 +109,6 @@ ARGUMENTS: Final[Mapping[str, Callable[[random.Random], object]]] = {
 }
 """Kinds of arguments by name, each a function of a random generator."""
 
-_FILE: Final = tomllib.loads(resources.files(__package__).joinpath("themes.toml").read_text(encoding="utf-8"))
+_FILE: Final = packaged(__package__, "themes.toml")
 THEMES: Final[Mapping[str, Theme]] = {name: Theme(**fields) for name, fields in _FILE.items()}
 """Themes by name."""

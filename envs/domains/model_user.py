@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from agentgym.canonical import read_json
+from agentgym.canonical import packaged, read_json
 from agentgym.envs.domains.task import Scenario
 from agentgym.envs.domains.users import OUT_OF_SCOPE, STOP, TRANSFER, spoken
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
 GREETING: Final = "Hello! How can I help you today?"
 """Message of the agent that precedes the user's first message."""
-
-_GUIDELINES: Final = f"""You play a customer who writes to a shop's support. The other side is the support agent.
-- Write one short message at a time, as the customer, in your own words.
-- Go by the scenario alone. What it does not say, you do not know; never make anything up.
-- Tell only what the agent needs next; wait to be asked for details.
-- When the agent proposes a change that is what you want, answer yes; when it is not, say what is wrong.
-- When all you came for is settled, write {STOP}. When you are handed to another person, write {TRANSFER}.
-- When the scenario does not tell how to go on, write {OUT_OF_SCOPE}."""
+GUIDELINES: Final = {
+    kind: text.format(stop=STOP, transfer=TRANSFER, out_of_scope=OUT_OF_SCOPE)
+    for kind, text in packaged(__package__, "guidelines.toml").items()
+}
+"""Instructions of the model: of one that only talks, and of one with tools."""
 
 _SERVER_ERROR = 500
 _TOO_MANY = 429
@@ -77,7 +74,7 @@ class ModelUser:
     """
 
     is_blocking = True
-    guidelines: ClassVar[str] = _GUIDELINES
+    guidelines: ClassVar[str] = GUIDELINES["talks"]
 
     def __init__(self, scenario: Scenario, options: UserModel, seed: int, http: httpx.Client) -> None:
         self._options, self._seed, self._http = options, seed, http

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from agentgym.canonical import read_json
-from agentgym.envs.domains.model_user import GREETING, ModelUser, UserModel
+from agentgym.envs.domains.model_user import GREETING, GUIDELINES, ModelUser, UserModel
 from agentgym.envs.domains.task import Scenario
-from agentgym.envs.domains.users import OUT_OF_SCOPE, STOP, TRANSFER, spoken
+from agentgym.envs.domains.users import spoken
 from agentgym.errors import EnvError
 from agentgym.types import ToolSpec
 
@@ -21,16 +21,6 @@ UserCalls = Callable[[str, Mapping[str, object]], str]
 
 MAX_CALLS: Final = 30
 """Most calls that the model may make before it sends a message."""
-
-_GUIDELINES: Final = f"""You play a customer who writes to a company's support. The other side is the support agent.
-- Write one short message at a time, as the customer, in your own words; or call one of your tools. Never both.
-- Your tools act on your own device. Call one only if the agent asks for it, or to answer a question of the agent's.
-- The agent does not see your calls. Say what came of them, and never make up what a tool would have said.
-- If you are asked for several actions at once, ask to be told one at a time.
-- Go by the scenario alone. What neither it nor a tool says, you do not know.
-- Tell only what the agent needs next; wait to be asked for details.
-- When all you came for is settled, write {STOP}. When you are handed to another person, write {TRANSFER}.
-- When the scenario does not tell how to go on, write {OUT_OF_SCOPE}."""
 
 Turns = tuple[str, ...]
 """All messages so far as JSON, from the model's point of view, including calls and results."""
@@ -50,7 +40,7 @@ class ModelUserWithTools(ModelUser):
         EnvTimeoutError: the server does not answer in time.
     """
 
-    guidelines: ClassVar[str] = _GUIDELINES
+    guidelines: ClassVar[str] = GUIDELINES["acts"]
 
     def __init__(
         self,

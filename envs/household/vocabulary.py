@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
-_FILE: Final = tomllib.loads(resources.files(__package__).joinpath("vocabulary.toml").read_text(encoding="utf-8"))
+from agentgym.canonical import packaged
+
+_FILE: Final = packaged(__package__, "vocabulary.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,9 @@ class Room:
     task_types: tuple[str, ...]
     lamps: tuple[str, ...] = ()
 
+
+HELP: Final[str] = _FILE["help"]
+"""Text of the command ``help``."""
 
 TASK_TYPES: Final[tuple[str, ...]] = tuple(_FILE["goals"])
 """The six task types, by ALFWorld's names and in its order."""

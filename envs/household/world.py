@@ -15,6 +15,7 @@ from agentgym.envs.household.vocabulary import (
     APPLIANCES,
     CAN_HOLD,
     GOAL_TEMPLATES,
+    HELP,
     LAMPS,
     OPENABLE,
     PROCESS_OF,
@@ -23,21 +24,6 @@ from agentgym.envs.household.vocabulary import (
 
 NOWHERE: Final = -1
 """The agent's place before its first move, the place of the held object, and the content of an empty hand."""
-
-HELP: Final = """Available commands:
-  look:                             look around your current location
-  inventory:                        check your current inventory
-  go to (receptacle):               move to a receptacle
-  open (receptacle):                open a receptacle
-  close (receptacle):               close a receptacle
-  take (object) from (receptacle):  take an object from a receptacle
-  move (object) to (receptacle):  place an object in or on a receptacle
-  examine (something):              examine a receptacle or an object
-  use (object):                     use an object
-  heat (object) with (receptacle):  heat an object using a receptacle
-  clean (object) with (receptacle): clean an object using a receptacle
-  cool (object) with (receptacle):  cool an object using a receptacle
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Final
 
+from agentgym.canonical import packaged
 from agentgym.envs.domains.database import Database, Record
 from agentgym.envs.domains.task import Case, GoldAction, task_of_record
 from agentgym.envs.retail import changes, questions, swaps
@@ -46,9 +45,7 @@ _FORBIDDEN: Final[Mapping[_Draw, Sequence[str]]] = {
 _FIRST: Final = ("question", "payment refused")
 """Kinds of request that depend on a gift card's balance at the start, so they come first."""
 _MOST_REQUESTS: Final = 3
-_RULES: Final = tomllib.loads(resources.files(__package__).joinpath("shop_rules.toml").read_text(encoding="utf-8"))[
-    "text"
-]
+_RULES: Final = packaged(__package__, "shop_rules.toml")["text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

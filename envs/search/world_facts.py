@@ -15,6 +15,7 @@ from itertools import product
 from random import Random
 from typing import Final
 
+from agentgym.canonical import packaged
 from agentgym.errors import UsageError
 
 Value = int | str
@@ -36,27 +37,7 @@ class Relation:
     """True if the value may have been another one in the past."""
 
 
-RELATIONS: Final = (
-    Relation("birthplace", "person", "town"),
-    Relation("spouse", "person", "person", share=0.6),
-    Relation("teacher", "person", "person", share=0.5),
-    Relation("employer", "person", "company", share=0.6),
-    Relation("birth year", "person", "year"),
-    Relation("profession", "person", "baker painter doctor sailor judge farmer pilot singer"),
-    Relation("country", "town", "country"),
-    Relation("mayor", "town", "person", is_changing=True),
-    Relation("founding year", "town", "year"),
-    Relation("capital", "country", "town"),
-    Relation("president", "country", "person", is_changing=True),
-    Relation("currency", "country", "crown florin ducat thaler guilder shilling"),
-    Relation("author", "book", "person"),
-    Relation("publisher", "book", "company", share=0.7),
-    Relation("publication year", "book", "year"),
-    Relation("genre", "book", "romance comedy tragedy mystery satire fable"),
-    Relation("founder", "company", "person"),
-    Relation("headquarters", "company", "town"),
-    Relation("director", "company", "person", is_changing=True),
-)
+RELATIONS: Final = tuple(Relation(**given) for given in packaged(__package__, "world.toml")["relations"])
 RELATION_NAMES: Final = tuple(relation.name for relation in RELATIONS)
 FIRST_YEAR, LAST_YEAR = 1900, 2000
 _SHARES: Final[Mapping[str, float]] = {"person": 0.45, "town": 0.2, "country": 0.06, "book": 0.19, "company": 0.1}

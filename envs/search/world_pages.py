@@ -10,20 +10,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
+from agentgym.canonical import packaged
 from agentgym.envs.search.world_facts import FIRST_YEAR, LAST_YEAR, Facts, Former, Relation, relations_of
 from agentgym.tools.retrieval.types import Document
 
 PageKind = Literal["thing", "stale", "distractor", "injection"]
 
-_FILLER: Final = (
-    "Little else is known.",
-    "Visitors speak of it with respect.",
-    "Several letters mention it.",
-    "A small museum keeps the records.",
-    "The archive was lost in a fire.",
-    "Old maps show it under another spelling.",
-    "Its fame has grown in recent years.",
-)
+_FILLER: Final[Sequence[str]] = packaged(__package__, "world.toml")["filler"]
 _MEETINGS: Final = ("was seen near", "gave a talk about", "sent a letter to", "drew a picture of", "once dreamt of")
 
 

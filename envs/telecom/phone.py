@@ -6,8 +6,10 @@ sierra-research/tau2-bench (MIT), and are compared with them by ``benchmarks/tau
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from agentgym.canonical import packaged
 from agentgym.envs.domains.database import Database, Record
 from agentgym.envs.domains.toolkit import Toolkit
 
@@ -19,49 +21,9 @@ _SHARES: Final = {"poor": 0.2, "fair": 0.5, "good": 0.8, "excellent": 1.0}
 _WORDS: Final = ((1, "Very Poor"), (5, "Poor"), (25, "Fair"), (100, "Good"), (float("inf"), "Excellent"))
 _SLOW_VPN, _DATA_SAVER = 0.1, 0.2
 
-APN: Final[Record] = {
-    "apn_name": "internet",
-    "reset_at_reboot": False,
-    "mms_apn": "mms",
-    "mmsc_url": "http://mms.carrier.com/mms/wapenc",
-    "mms_proxy": None,
-    "mms_port": None,
-}
-VPN: Final[Record] = {"server_address": "192.168.1.1", "protocol": "OpenVPN", "server_performance": "excellent"}
-DEVICE: Final[Record] = {
-    "sim_card_status": "active",
-    "sim_card_missing": False,
-    "airplane_mode": False,
-    "network_signal_strength": "good",
-    "network_technology_connected": "5G",
-    "network_connection_status": "connected",
-    "battery_level": 80,
-    "data_enabled": True,
-    "roaming_enabled": False,
-    "network_mode_preference": "4g_5g_preferred",
-    "active_apn_settings": APN,
-    "wifi_enabled": False,
-    "wifi_connected": False,
-    "wifi_ssid": None,
-    "wifi_signal_strength": "none",
-    "wifi_calling_enabled": False,
-    "wifi_calling_mms_over_wifi": False,
-    "data_saver_mode": False,
-    "vpn_enabled_setting": False,
-    "vpn_connected": False,
-    "vpn_details": None,
-    "app_statuses": {},
-}
-SURROUNDINGS: Final[Record] = {
-    "name": None,
-    "phone_number": None,
-    "is_abroad": False,
-    "roaming_allowed": False,
-    "signal_strength": {"2G": "poor", "3G": "fair", "4G": "good", "5G": "excellent"},
-    "mobile_data_usage_exceeded": False,
-    "line_active": True,
-    "payment_request": None,
-}
+_FILE: Final[Mapping[str, Record]] = packaged(__package__, "phone.json")
+APN, VPN, DEVICE, SURROUNDINGS = (_FILE[name] for name in ("apn", "vpn", "device", "surroundings"))
+"""Records of a phone that nothing has changed."""
 PHONE, AROUND = "phone", "surroundings"
 """Tables of one record each, whose key is the table's name."""
 

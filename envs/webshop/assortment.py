@@ -14,7 +14,7 @@ from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed
 from agentgym.envs.webshop.product import Goal, Product
-from agentgym.envs.webshop.vocabulary import Kind, kinds
+from agentgym.envs.webshop.vocabulary import TEXTS, Kind, kinds
 from agentgym.errors import UsageError, require_known
 from agentgym.types import Task
 
@@ -118,16 +118,7 @@ def _original_goal(shop: original.OriginalShop, task: Task) -> Goal:
 # --------- draws a small shop from a seed: few kinds of products, and pages of a few lines, which small models can read
 
 RESULTS_PER_PAGE: Final = 4
-_QUERIES: Final = (
-    "toothpaste",
-    "lip care",
-    "men's polos",
-    "women's sweaters",
-    "bluetooth speakers",
-    "desks",
-    "nightstands",
-    "beverages",
-)
+_QUERIES: Final = TEXTS["kiosk_queries"]
 _NUM_ATTRIBUTES = 4
 """Number of attributes of each sort in the kiosk."""
 _NUM_VALUES = 3

@@ -12,7 +12,7 @@ from typing import Final
 
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.product import Product
-from agentgym.envs.webshop.vocabulary import Kind, Option, kinds
+from agentgym.envs.webshop.vocabulary import TEXTS, Kind, Option, kinds
 from agentgym.errors import UsageError
 
 MIN_PRODUCTS, MAX_PRODUCTS = 100, 100_000
@@ -26,29 +26,10 @@ _OPTION_OFFERED = 0.85
 _MOST_VALUES = 8
 
 _ASIN_CHARACTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_SYLLABLE_LIST: Final = (
-    "ba bel bo cor da del do fa fen ga gri ha hol ja ka kel ki lo lum ma mer mi na nor o pa pel qua ra ri ro sa sol su "
-    "ta tel ti u va vel vi wo xi ya za zen"
-)
-_SYLLABLES: Final = tuple(_SYLLABLE_LIST.split())
-_PURPOSES: Final = ("Home", "Work", "Travel", "Weekends", "Gifts", "Every Day")
-_CLAIMS: Final = (
-    "made for everyday use, so you can rely on it wherever you are",
-    "designed with care and tested before it leaves our workshop",
-    "a thoughtful present for family and friends on any occasion",
-    "the details make the difference, please see the pictures for more",
-    "enjoy it for years to come, or write to us and we will help",
-    "we chose every material ourselves to keep the quality high",
-    "customers tell us that this is what they like most about it",
-    "works well on its own and together with what you already have",
-)
-_CLOSINGS: Final = (
-    "Please allow minor differences in size due to manual measurement.",
-    "Colors may look slightly different on your screen.",
-    "If you have any question, our team answers within a day.",
-    "Please check the options before you place your order.",
-    "Packed safely and shipped from our own warehouse.",
-)
+_SYLLABLES: Final = TEXTS["syllables"]
+_PURPOSES: Final = TEXTS["purposes"]
+_CLAIMS: Final = TEXTS["claims"]
+_CLOSINGS: Final = TEXTS["closings"]
 
 
 def generated_catalogue(num_products: int, seed: int) -> Catalogue:

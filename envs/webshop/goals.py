@@ -15,19 +15,11 @@ from typing import Final
 from agentgym.envs.splits import is_byte_in_split
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT, Goal, Product
-from agentgym.envs.webshop.vocabulary import Attributes, kinds
+from agentgym.envs.webshop.vocabulary import TEXTS, Attributes, kinds
 
 _MOST_ATTRIBUTES = 3
 _OPTION_WANTED = 0.75
-_OPENINGS: Final = (
-    "i am looking for",
-    "i need",
-    "i'm looking for",
-    "i want",
-    "find me",
-    "show me",
-    "i would like to buy",
-)
+_OPENINGS: Final = TEXTS["openings"]
 _LIMITS: Final = tuple(10.0 * step for step in range(1, 100))
 
 

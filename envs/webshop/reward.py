@@ -17,6 +17,7 @@ from typing import Final
 from rapidfuzz import fuzz
 
 from agentgym.envs.webshop.product import Goal, Product
+from agentgym.envs.webshop.vocabulary import TEXTS
 from agentgym.types import RewardPart
 
 _ALIKE = 85  # a token_set_ratio above this is a match
@@ -163,27 +164,13 @@ def _path(product_category: str) -> set[str]:
 # Source: princeton-nlp/WebShop at 64fa2a5, ``web_agent_site/engine/goal.py`` and ``normalize.py``; the fuzzy score is
 # ``token_set_ratio`` of the package thefuzz, which is rapidfuzz's.
 
-_COLORS: Final = """
-    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
-    caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
-    dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
-    ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor
-    mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand
-    sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
-    wheat white wine yellow"""
-COLORS: Final = tuple(_COLORS.split())
+COLORS: Final = tuple(TEXTS["colors"])
 """WebShop's names of colours, in the order in which they are looked for."""
 
 _WORD = re.compile(r"[^\W_]+")
 _NAME_WORD = re.compile(r"[a-z0-9][a-z0-9.'’]*[a-z0-9]|[a-z]")
 _MEASURE = re.compile(r"[\d.]+(?:mm|cm|m|km|ft|in|oz|lb|g|kg|mg|l|w|v|k|t)?")
-_FUNCTION: Final = """
-    a about above after all also an and any are as at be been before below between both but by can each either even
-    every few for from had has have he her here his how i if in into is it its itself just may me more most much my no
-    nor not of off on once only or other our out over own per so some such than that the their them then there these
-    they this those through to too under until up us very via was we what when where which while who will with within
-    without you your"""
-_FUNCTION_WORDS: Final = frozenset(_FUNCTION.split())
+_FUNCTION_WORDS: Final = frozenset(TEXTS["function_words"])
 
 
 def token_set_ratio(first: str, second: str) -> int:

@@ -6,12 +6,17 @@ slip-ons``, attributes such as ``easy clean``. They are in ``vocabulary.json``, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from itertools import chain
+from typing import Final
+
+from agentgym.canonical import packaged
+
+_FILE: Final = packaged(__package__, "vocabulary.json")
+TEXTS: Final[Mapping[str, Sequence[str]]] = _FILE["texts"]
+"""Words and sentences by their use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,11 @@ def kinds() -> tuple[Kind, ...]:
         >>> len(kinds()), len({kind.category for kind in kinds()})
         (52, 5)
     """
-    data = json.loads(resources.files(__package__).joinpath("vocabulary.json").read_text(encoding="utf-8"))
     attributes = {
         name: Attributes(tuple(group["is"]), tuple(group["has"]), tuple(group["suits"]))
-        for name, group in data["attributes"].items()
+        for name, group in _FILE["attributes"].items()
     }
-    options = {name: Option(option["name"], tuple(option["values"])) for name, option in data["options"].items()}
+    options = {name: Option(option["name"], tuple(option["values"])) for name, option in _FILE["options"].items()}
     return tuple(
         Kind(
             query=kind["query"],
@@ -79,5 +83,5 @@ def kinds() -> tuple[Kind, ...]:
             options=tuple(options[name] for name in kind["options"]),
             dollars=(kind["dollars"][0], kind["dollars"][1]),
         )
-        for kind in data["kinds"]
+        for kind in _FILE["kinds"]
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import tomllib
-from importlib import resources
 
+from agentgym.canonical import packaged
 from agentgym.trainers.losses.component import FAMILIES, add
 
 PACKAGE = "agentgym.trainers.losses"
 
 
 def _add_all() -> None:
-    listed = tomllib.loads(resources.files(PACKAGE).joinpath("catalogue.toml").read_text(encoding="utf-8"))
+    listed = packaged(PACKAGE, "catalogue.toml")
     released = listed.pop("released")
     for family in FAMILIES:
         for name, facts in listed[family].items():

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from typing import Final
 
-from agentgym.canonical import read_json
+from agentgym.canonical import packaged, read_json
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.planning.decoder import Sizes, Weights, count_weights, is_counted
 
-KNOWN: Final[Mapping[str, Mapping[str, object]]] = tomllib.loads(
-    resources.files(__package__).joinpath("models.toml").read_text(encoding="utf-8")
-)
+KNOWN: Final[Mapping[str, Mapping[str, object]]] = packaged(__package__, "models.toml")
 """Sizes from the public ``config.json`` of known models, for plans without a network."""
 
 

@@ -7,15 +7,14 @@ import json
 import os
 import socket
 import tempfile
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from agentgym.canonical import packaged
 from agentgym.check.report import CheckFailed
 from agentgym.check.sandbox.subject import SandboxFactory
 from agentgym.errors import SandboxError, SandboxSpentError, ToolError
@@ -70,7 +69,8 @@ class Promise:
 @functools.cache
 def attempts() -> dict[str, Any]:
     """Return the programs in ``attempts.toml`` by promise and name."""
-    return tomllib.loads(resources.files(__package__).joinpath("attempts.toml").read_text(encoding="utf-8"))
+    programs: dict[str, Any] = packaged(__package__, "attempts.toml")
+    return programs
 
 
 def attack_sandbox(

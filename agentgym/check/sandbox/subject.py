@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Final
 
+from agentgym.canonical import packaged
 from agentgym.check.report import CheckFailed
 from agentgym.errors import SandboxFileError
 from agentgym.sandbox import ExecResult, Limits, Sandbox
 
 SandboxFactory = Callable[[Limits], Sandbox]
-PROGRAMS: Final[Mapping[str, str]] = tomllib.loads(
-    resources.files(__package__).joinpath("programs.toml").read_text(encoding="utf-8")
-)
+PROGRAMS: Final[Mapping[str, str]] = packaged(__package__, "programs.toml")
 """Programs that checks run in the sandbox, by name."""
 NOT_CLAIMED = "not applicable: {} is not claimed here"
 

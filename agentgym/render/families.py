@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentgym.errors import UsageError, unknown_name
-from agentgym.render.formats.deepseek import DeepSeek
 from agentgym.render.formats.gemma4 import Gemma4
 from agentgym.render.formats.harmony import Harmony
-from agentgym.render.formats.hermes import Hermes
-from agentgym.render.formats.json_calls import Json, LlamaJson, Mistral, Phi, React
+from agentgym.render.formats.json_calls import DeepSeek, Hermes, Json, LlamaJson, Mistral, Phi, React
 from agentgym.render.formats.plain import Compact, Text
 from agentgym.render.formats.pythonic import Marked, Pythonic
 from agentgym.render.formats.reading import ToolFormat

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from agentgym.env.env import Env
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.render.formats.hermes import Hermes
+from agentgym.render.formats.json_calls import Hermes
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym.canonical import MAX_DEPTH
 from agentgym.render.families import FORMATS
-from agentgym.render.formats.hermes import Hermes
-from agentgym.render.formats.json_calls import Json, LlamaJson, Mistral
+from agentgym.render.formats.json_calls import Hermes, Json, LlamaJson, Mistral
 from agentgym.render.formats.reading import MAX_CALLS, ToolFormat
 from agentgym.types import MalformedCall, ToolCall, ToolSpec
 

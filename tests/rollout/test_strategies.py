@@ -17,14 +17,13 @@ from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSched
 from agentgym.rollout.replay import BEFORE_RL, Place, Replayed, Swap
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
+from agentgym.rollout.strategies.dart import LongestSuccessOptions, ShrinkingOptions, shrinking
 from agentgym.rollout.strategies.dots import DotsOptions
 from agentgym.rollout.strategies.extending import ExtendingOptions, extending, was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, dars, knapsack, value
-from agentgym.rollout.strategies.longest_success import LongestSuccessOptions
 from agentgym.rollout.strategies.remix import RemixOptions
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
-from agentgym.rollout.strategies.shrinking import ShrinkingOptions, shrinking
 from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
 from agentgym.rollout.strategies.spo import SpoOptions
 from agentgym.rollout.strategies.success import SuccessOptions

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from agentgym.envs.gui.miniwob.solvers import clicking, drawings, forms, mail, menus, words
+from agentgym.envs.gui.miniwob.solvers import clicking, drawings, mail, words
 from agentgym.envs.gui.miniwob.view import View
 from agentgym.types import ToolCall
 
 SOLVERS: Final[Mapping[str, Callable[[View], ToolCall]]] = {
     **clicking.SOLVERS,
-    **menus.SOLVERS,
     **words.SOLVERS,
-    **forms.SOLVERS,
     **drawings.SOLVERS,
     **mail.SOLVERS,
 }

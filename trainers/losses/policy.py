@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentgym.trainers.losses.options import BapoOptions, MinproOptions
-from agentgym.trainers.losses.ratios import clamped, prefix_minimum
+from agentgym.trainers.losses.options import BapoOptions, MinproOptions, OpmdOptions, OpmdSquaredOptions, RlPlusOptions
+from agentgym.trainers.losses.ratios import clamped, prefix_minimum, sum_per_unit
 
 TokenLoss = tuple[Tensor, Tensor]
 
@@ -193,3 +193,90 @@ def _positive_share(ratio: Tensor, advantage: Tensor, low: float, high: float) -
 def log_ratio_per_token(logprob: Tensor, logprob_old: Tensor) -> Tensor:
     """Return ``log pi_theta / pi_old`` per token ``[N]``, clamped."""
     return clamped(logprob - logprob_old)
+
+
+# ----------------------- losses of online policy mirror descent, for data that another policy or an earlier one sampled
+# Neither has an importance ratio in front of its gradient, so no token's weight explodes with its age. The advantages
+# come from ``credit.estimator=opmd``, or from any other estimator that subtracts a baseline.
+
+
+def opmd(logprob: Tensor, advantage: Tensor, options: OpmdOptions) -> TokenLoss:
+    """OPMD without a ratio: ``-A logp / (1 + tau)``.
+
+    Source: "Trinity-RFT: A General-Purpose and Unified Framework for Reinforcement Fine-Tuning of Large Language
+    Models", appendix A (``opmd_policy_loss.py``): the pairwise form, whose gradient at the policy that sampled is that
+    of REINFORCE with the group's mean as its baseline.
+
+    Example:
+        >>> opmd(torch.tensor([-2.0, -1.0]), torch.tensor([1.0, -1.0]), OpmdOptions(tau=1.0))[0].tolist()
+        [1.0, -0.5]
+    """
+    return -advantage * logprob / (1 + options.tau), torch.zeros_like(logprob, dtype=torch.bool)
+
+
+def opmd_squared(
+    logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, turn: Tensor, options: OpmdSquaredOptions
+) -> TokenLoss:
+    """OPMD as regression: ``-A l + tau l^2 / 2`` per sequence, with its log-ratio ``l = log pi(y) / pi_old(y)``.
+
+    Up to a constant this is ``(A - tau l)^2 / (2 tau)``. The squared log-ratio pulls the policy back to the one that
+    sampled, and is 0 in a step's first update unless ``loss.mode=bypass`` compares with the engine's log-probabilities.
+    Each token carries its share of the sum. A log-ratio is limited to ±20 in the factor of its gradient.
+
+    Source: "Kimi k1.5: Scaling Reinforcement Learning with LLMs", equation 3: the gradient is
+    ``(r - mean) grad log pi - tau / 2 grad (log pi / pi_old)^2``.
+
+    Example:
+        >>> new, old = torch.tensor([-1.0, -0.5]), torch.tensor([-1.2, -0.4])
+        >>> one = torch.zeros(2, dtype=torch.long)
+        >>> loss, _ = opmd_squared(new, old, torch.ones(2), one, one, OpmdSquaredOptions(tau=0.5))
+        >>> round(loss.sum().item(), 6)
+        -0.0975
+    """
+    ratio = logprob - logprob_old
+    far = clamped(sum_per_unit(ratio.detach(), turn if options.level == "turn" else row))
+    # the product rule gives the square twice the gradient of its value; the constant takes the value back
+    loss = (options.tau * far - advantage) * ratio - (options.tau / 2 * far * ratio).detach()
+    return loss, torch.zeros_like(logprob, dtype=torch.bool)
+
+
+# -------------------------- RL-PLUS: a policy loss for groups that hold demonstrations beside the policy's own episodes
+
+
+def rl_plus(
+    ratio: Tensor,
+    logprob: Tensor,
+    logprob_old: Tensor,
+    advantage: Tensor,
+    demonstrated: Tensor,
+    low: float,
+    high: float,
+    options: RlPlusOptions,
+) -> TokenLoss:
+    """PPO-clip on the policy's tokens, and ``-m A (1 - sg[pi])^gamma`` on demonstrated ones.
+
+    ``m = 2 pi / (pi_old + w)`` is a multiple importance sampling ratio, at most 4 times pi. The demonstrator's
+    distribution is unknown, and ``w = (pi_old + 1) / 2`` stands for it: half the old policy and half certainty. The
+    factor ``(1 - sg[pi])^gamma`` turns the gradient to tokens that are still unlikely.
+
+    Args:
+        ratio, advantage, low, high: as in :func:`~agentgym.trainers.losses.policy.ppo_clip`.
+        logprob, logprob_old: ``[N]`` under the trained and the old policy.
+        demonstrated: ``[N]`` True for tokens of demonstrations.
+        options: the exponent gamma.
+
+    Source: "RL-PLUS: Countering Capability Boundary Collapse of LLMs in Reinforcement Learning with Hybrid-policy
+    Optimization" (``rlplus_core_alg.py``, ``compute_token_on_off_policy_loss``). The release trains without the clip.
+
+    Example:
+        >>> logprob, shown = torch.log(torch.tensor([0.25, 0.25])), torch.tensor([True, False])
+        >>> ones, options = torch.ones(2), RlPlusOptions(gamma=1.0)
+        >>> loss, _ = rl_plus(ones, logprob, logprob, ones, shown, 0.8, 1.28, options)
+        >>> [round(x, 6) for x in loss.tolist()]
+        [-0.428571, -1.0]
+    """
+    loss, was_clipped = ppo_clip(ratio, advantage, low, high)
+    chance, before = logprob.exp(), logprob_old.exp()
+    multiple = 2 * chance / (before + 0.5 * (before + 1))
+    taught = -multiple * advantage * (1 - chance.detach()).clamp(min=0.0) ** options.gamma
+    return torch.where(demonstrated, taught, loss), was_clipped & ~demonstrated

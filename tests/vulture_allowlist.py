@@ -209,7 +209,7 @@ activations  # the same
 _.divergence_rejection
 _.batch_normalise
 DistillOptions
-_.embedded
+_.torch_engine
 _.sapo
 _.minpro
 _.refuel

@@ -44,10 +44,6 @@ class Reading:
         """Return the state after a search that returned these documents."""
         return replace(self, found=tuple(sorted({*self.found, *doc_ids})))
 
-    def after_open(self, doc_id: str, page: int) -> Reading:
-        """Return the state after opening a page."""
-        return replace(self, doc_id=doc_id, page=page)
-
 
 class SearchTools:
     """Mixin of the three tools for a :class:`~agentgym.env.tool_env.ToolEnv`.
@@ -93,7 +89,7 @@ class SearchTools:
         if not 1 <= page <= len(pages):
             raise ToolError(f"{document.id} has pages 1 to {len(pages)}, got {page}", "no_such_page")
         self._opened = document
-        self.reading = self.reading.after_open(document.id, page)
+        self.reading = replace(self.reading, doc_id=document.id, page=page)
         return page_text(document, page, pages)
 
     @tool

@@ -25,7 +25,7 @@ from agentgym.evals.prices import cost_text
 from agentgym.evals.results_table import write_tables
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import Play, SuiteResult, run_suite
-from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, suite_names, suite_to_dict
+from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, suite_names
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.trust import sign
@@ -97,7 +97,7 @@ def begin(
         check_policy(policy, sampling)
     plan = SuitesPlan(suites=tuple(suites), policies=tuple(policies), sampling=sampling, is_all=ALL in targets)
     folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
-    saved = asdict(plan) | {"suites": [suite_to_dict(suite) for suite in suites]}
+    saved = asdict(plan) | {"suites": [asdict(suite) for suite in suites]}
     write_json(folder / "config.json", {"eval_suites": saved})
     sign(folder)
     return plan, folder

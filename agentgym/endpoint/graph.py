@@ -170,7 +170,8 @@ class CallGraph:
     def _continued(self, parent: Sampled, rest: Sequence[Message], tools: tuple[ToolSpec, ...], chain: str) -> Prompt:
         replies = tuple(self._own(message, tools) for message in rest)
         messages = (*parent.history, *replies)
-        added = self._renderer.suffix_ids(parent.history, replies, tools, self._end_of(parent))
+        end = parent.end if parent.end in self._renderer.turn_end_ids else None
+        added = self._renderer.suffix_ids(parent.history, replies, tools, end)
         is_free = self._tails.get(parent.segment) == parent.ordinal
         token_ids = (*parent.tokens, *added) if added is not None else self._renderer.prompt_ids(messages, tools)
         continues = is_free and added is not None  # otherwise the template changes earlier messages
@@ -187,9 +188,6 @@ class CallGraph:
             is_main=parent.is_main and is_free,
             parent=parent.ordinal if is_free else -1,
         )
-
-    def _end_of(self, one: Sampled) -> int | None:
-        return one.end if one.end in self._renderer.turn_end_ids else None
 
     def _own(self, message: Message, tools: tuple[ToolSpec, ...]) -> Message:
         """Return an agent's message for the renderer, with the call ids that the policy wrote."""

@@ -111,9 +111,9 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r}; name the folder of an evaluation")
     if (folder / SUITE_FILE).is_file():
-        found = [_of_suite(folder)]
+        found = [open_evaluation(folder)]
     elif (folder / "results.json").is_file():
-        found = [_of_suite(path.parent) for path in sorted(folder.glob(f"*/*/{SUITE_FILE}"))]
+        found = [open_evaluation(path.parent) for path in sorted(folder.glob(f"*/*/{SUITE_FILE}"))]
     elif (folder / "metrics.jsonl").is_file():
         found = _of_training(folder)
     elif (run := training_run_of(folder)) is not None:
@@ -129,15 +129,6 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
     if not by_label:
         raise CorruptDataError(f"{folder} has no suite that was played")
     return by_label
-
-
-def open_evaluation(folder: Path) -> Evaluation:
-    """Return the finished evaluation of one policy on one suite.
-
-    Raises:
-        CorruptDataError: the evaluation is not finished or cannot be read.
-    """
-    return _of_suite(folder)
 
 
 def training_run_of(folder: Path) -> Path | None:
@@ -286,7 +277,12 @@ def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
     return found or [f"{a.label} was changed between them (its parts' arguments or limits)"]
 
 
-def _of_suite(folder: Path) -> Evaluation:
+def open_evaluation(folder: Path) -> Evaluation:
+    """Return the finished evaluation of one policy on one suite.
+
+    Raises:
+        CorruptDataError: the evaluation is not finished or cannot be read.
+    """
     _check_finished(folder)
     saved = load_saved(folder)
     parts = {part.label: read_rows(part_dir(folder, saved.suite, part.label)) for part in saved.suite.parts}

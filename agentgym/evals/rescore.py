@@ -12,7 +12,7 @@ from agentgym.evals.prices import NO_PRICES, Prices
 from agentgym.evals.runner import EvalSummary, load_summary, summarise
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import SUITE_FILE, SavedEvaluation, SuiteResult, part_dir, rows_of_suite
-from agentgym.evals.suites import open_suite, suite_to_dict
+from agentgym.evals.suites import open_suite
 from agentgym.rollout.folder_lock import locked
 
 
@@ -53,7 +53,7 @@ async def rescore_suite(
     out_dir.mkdir(parents=True, exist_ok=True)
     write_json(
         out_dir / SUITE_FILE,
-        {"suite": suite_to_dict(suite), "content_hash": content_hash, "policy": saved.policy},
+        {"suite": asdict(suite), "content_hash": content_hash, "policy": saved.policy},
     )
     parts = [
         await rescore(part_dir(source, saved.suite, part.label), part_dir(out_dir, suite, part.label), scoring, prices)

@@ -29,7 +29,7 @@ from agentgym.errors import (
 from agentgym.evals.episodes import read_rows, write_json
 from agentgym.evals.prices import Price
 from agentgym.evals.runner import EvalSummary, evaluate, summarise
-from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict, suite_to_dict
+from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
@@ -99,7 +99,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
     except AgentGymError as error:
         return _refused(suite, content_hash, policy, error, "cannot_run")
     out_dir.mkdir(parents=True, exist_ok=True)
-    saved = {"suite": suite_to_dict(suite), "content_hash": content_hash, "policy": policy}
+    saved = {"suite": asdict(suite), "content_hash": content_hash, "policy": policy}
     write_json(out_dir / SUITE_FILE, saved)
     try:
         parts = [await _run_part(opened, part, play) for part in opened.parts]

@@ -288,11 +288,6 @@ def suite_from_dict(values: Mapping[str, object]) -> Suite:
     return checked(Suite, values)
 
 
-def suite_to_dict(suite: Suite) -> dict[str, object]:
-    """Return the plain data that :func:`suite_from_dict` reads."""
-    return asdict(suite)
-
-
 def open_suite(suite: Suite) -> OpenSuite:
     """Make the environments once and look up the tasks.
 

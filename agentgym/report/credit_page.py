@@ -189,9 +189,7 @@ def _in_words(value: Any) -> str:
         return f"{value:g}"
     if not hasattr(value, "kind"):
         return str(value)
-    changed = (f"{key.name}={getattr(value, key.name)}" for key in fields(value) if _is_changed(value, key))
+    names = [key.name for key in fields(value) if key.name != "kind"]
+    usual = type(value)()
+    changed = (f"{name}={found}" for name in names if (found := getattr(value, name)) != getattr(usual, name))
     return f"{value.kind}({', '.join(changed)})"
-
-
-def _is_changed(value: Any, key: Any) -> bool:
-    return bool(key.name != "kind" and getattr(value, key.name) != getattr(type(value)(), key.name))

@@ -191,7 +191,8 @@ def _data_dir(given: str | Path | None) -> Path:
 
 @functools.cache
 def _tasks(data_dir: Path, split: str) -> tuple[Task, ...]:
-    root = next((base for base in (data_dir, data_dir / _RELEASE) if _has_splits(base)), None)
+    bases = (data_dir, data_dir / _RELEASE)
+    root = next((base for base in bases if any((base / name).is_dir() for name in _FOLDERS.values())), None)
     if root is not None:
         folder = root / _FOLDERS[split]
     elif split == "train":
@@ -230,10 +231,6 @@ def _listed(data_dir: Path, file: Path) -> tuple[Task, ...]:
         data = {"path": game.relative_to(data_dir).as_posix(), "task_type": _task_type(game)}
         found.append(Task(id=game.parent.relative_to(data_dir).as_posix(), split="test", seed=0, data=data))
     return tuple(found)
-
-
-def _has_splits(folder: Path) -> bool:
-    return any((folder / name).is_dir() for name in _FOLDERS.values())
 
 
 def _is_playable(game: Path) -> bool:

@@ -6,7 +6,7 @@ knowledge of the grading than an agent could have: they attack its processes, de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from agentgym.canonical import packaged
 from agentgym.envs.code.workspace import Assignment
@@ -62,12 +62,8 @@ def cheats_for(assignment: Assignment, tools: Sequence[ToolSpec]) -> Mapping[str
 
 
 def _writing(files: Mapping[str, str]) -> tuple[Message, ...]:
-    return (_turn(*_writes(files)), _turn(ToolCall("submit")))
-
-
-def _writes(files: Mapping[str, str]) -> Iterator[ToolCall]:
-    for path, content in files.items():
-        yield ToolCall("write_file", {"path": path, "content": content})
+    calls = (ToolCall("write_file", {"path": path, "content": content}) for path, content in files.items())
+    return (_turn(*calls), _turn(ToolCall("submit")))
 
 
 def _turn(*calls: ToolCall) -> Message:

@@ -223,7 +223,9 @@ class _Repository:
 
     def _tests(self, cases: Mapping[str, Sequence[Case]], path: str) -> dict[str, str]:
         return {
-            path.format(module): render_tests(_class_name(module), f"from {self.package}.{module} import *", chosen)
+            path.format(module): render_tests(
+                f"Test{module.capitalize()}", f"from {self.package}.{module} import *", chosen
+            )
             for module, chosen in cases.items()
         }
 
@@ -251,7 +253,3 @@ _TASK = (
     "Find the cause in the repository, which is the current folder, and repair it there. The docstrings are right. "
     "Hidden tests of all modules decide; submit when you are done."
 )
-
-
-def _class_name(module: str) -> str:
-    return f"Test{module.capitalize()}"

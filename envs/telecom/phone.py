@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agentgym.canonical import packaged
-from agentgym.envs.domains.database import Database, Record
+from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.toolkit import Toolkit
 
 MODES: Final = {"4g_5g_preferred": "5G", "4g_only": "4G", "3g_only": "3G", "2g_only": "2G"}
@@ -37,9 +37,6 @@ def phone_tables(user_db: Record) -> dict[str, dict[str, Record]]:
 
 class Phone(Toolkit):
     """A phone over the database: the state, without the user's tools."""
-
-    def __init__(self, db: Database) -> None:
-        super().__init__(db)
 
     @property
     def device(self) -> Record:

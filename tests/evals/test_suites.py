@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from agentgym.evals.suites import (
     suite_facts,
     suite_from_dict,
     suite_names,
-    suite_to_dict,
 )
 from agentgym.registry import register
 from agentgym.tool import tool
@@ -136,7 +135,7 @@ def test_a_users_suite_is_a_short_file(tmp_path: Path) -> None:
     assert (made.label, made.parts[0].kwargs) == ("mine@2", {"highest": 5})
     assert [task.id for task in open_suite(made).parts[0].tasks] == ["test-0", "test-1", "test-2"]
     as_json = tmp_path / "mine.json"
-    as_json.write_text(json.dumps(suite_to_dict(made)))
+    as_json.write_text(json.dumps(asdict(made)))
     assert load_suite(str(as_json)) == made
 
 

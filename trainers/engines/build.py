@@ -48,11 +48,6 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     return made
 
 
-def embedded(config: TrainConfig, model: CausalLM) -> Engine:
-    """Create the embedded engine over the trainer's model."""
-    return torch_engine(config, model)
-
-
 def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     """Create the client of the vLLM servers in the configuration.
 

@@ -40,5 +40,5 @@ def engine(name: str, **facts: Any) -> Callable[[F], F]:
     return register
 
 
-for _name, _function in (("torch", "embedded"), ("vllm", "servers")):
+for _name, _function in (("torch", "torch_engine"), ("vllm", "servers")):
     ENGINES.add(Component(name=_name, family="engine", function=f"agentgym.trainers.engines.build:{_function}"))

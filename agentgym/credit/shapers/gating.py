@@ -16,16 +16,12 @@ from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 
-def _default_priorities() -> dict[str, int]:
-    return {"outcome": 0, "process": 1, "format": 1, "cost": 1}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraOptions(Options):
     """Keys of G-RA."""
 
     kind: Literal["g_ra"] = "g_ra"
-    priorities: Mapping[str, int] = field(default_factory=_default_priorities)
+    priorities: Mapping[str, int] = field(default_factory=lambda: {"outcome": 0, "process": 1, "format": 1, "cost": 1})
     """Priority of each role, where 0 is the highest. A role that is not listed is never gated and opens no gate."""
     thresholds: tuple[float, ...] = (0.0,)
     """Gate value of each priority from 0 on; 0 for priorities not listed. Choose values that no return equals."""

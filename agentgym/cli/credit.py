@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 
 from agentgym.cli.output import JsonFlag, Output, output, page_path
-from agentgym.cli.progress import step_progress
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.errors import UsageError
+from agentgym.progress import progress_bars
 
 if TYPE_CHECKING:
     from agentgym.report.credit_page import CreditReport
@@ -60,8 +60,9 @@ def credit(
         plan = plan_recredit(estimator.split(","), read_credit_settings(run, env), overrides or [], held)
         plan = replace(plan, env_name=env)
         path = page_path(run / "credit.html" if out_path is None else out_path)
-        with step_progress(out.status, len(chosen)) as count:
-            report = write_credit_report(run, plan, chosen, path, on_step=lambda step: count())
+        with progress_bars(out.status, transient=True) as bars:
+            task = bars.add_task("steps", total=len(chosen))
+            report = write_credit_report(run, plan, chosen, path, on_step=lambda step: bars.advance(task))
         out.result(_as_json(run, len(chosen), report))
         _print(out, report)
 

@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument, open_env, parse_pairs
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.env.env import SPLITS
 from agentgym.errors import UsageError
-from agentgym.registry import find, parameters_of
+from agentgym.registry import find, make, parameters_of
 from agentgym.tool import usage
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
     """Describe an environment: tools, arguments, splits, limits, and the first observation."""
     with output(as_json) as out:
         entry = find(env)
-        with contextlib.closing(open_env(entry, parse_pairs(kwargs or ()))) as made:
+        with contextlib.closing(make(entry.id, **parse_pairs(kwargs or ()))) as made:
             value = _description(entry, made)
         out.result(value)
         if not as_json:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from agentgym.env.env import Env
 from agentgym.errors import UsageError
-from agentgym.registry import EnvEntry, make
 from agentgym.settings import read_pair
 
 EnvArgument = Annotated[str, typer.Argument(metavar="ENV", help="An id, module:Id, or path/to/file.py:Id.")]
@@ -37,13 +35,3 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
             raise UsageError(f"{key} is given twice")
         values[key] = value
     return values
-
-
-def open_env(entry: EnvEntry, kwargs: Mapping[str, object]) -> Env:
-    """Make an environment after checking its arguments against its class.
-
-    Raises:
-        UnknownNameError: an argument is unknown; the message names similar ones.
-        MissingExtraError: the environment needs an extra.
-    """
-    return make(entry.id, **kwargs)

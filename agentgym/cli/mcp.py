@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument, open_env, parse_pairs
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.errors import require_extra
-from agentgym.registry import find
+from agentgym.registry import find, make
 
 
 def mcp(
@@ -35,7 +35,7 @@ def mcp(
     from agentgym.server.mcp_stdio import McpEpisode
     from agentgym.tools.retrieval.server import bound_socket
 
-    made = open_env(find(env), parse_pairs(kwargs or ()))
+    made = make(find(env).id, **parse_pairs(kwargs or ()))
     try:
         if seed is None:
             seed = made.tasks(split)[task].seed

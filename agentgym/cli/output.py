@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,12 @@ class Output:
     def result(self, value: object) -> None:
         """Set the command's JSON value, which is printed when the command ends."""
         self._value = value
+
+    def announce(self, value: Mapping[str, object], text: str, *, markup: bool = True) -> None:
+        """Print at once what programs may wait for, such as an address: a value as JSON, or else a text."""
+        if self.as_json:
+            print(json.dumps(value), flush=True)
+        self.console.print(text, soft_wrap=True, markup=markup)
 
     def note(self, text: str) -> None:
         """Print a remark on standard error, without markup."""

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import numpy as np
 import typer
 
-from agentgym.cli.env_args import EnvArgument, KwargsArgument, open_env, parse_pairs
+from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, output
-from agentgym.registry import find
+from agentgym.registry import find, make
 
 
 def play(
@@ -26,7 +26,7 @@ def play(
     from agentgym.rollout.seeds import derive_seed
 
     with output(as_json) as out:
-        made = open_env(find(env), parse_pairs(kwargs or ()))
+        made = make(find(env).id, **parse_pairs(kwargs or ()))
         game = Game(made, out.status if as_json else out.console, seed=seed, split=split)
         try:
             game.begin()

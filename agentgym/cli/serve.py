@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -60,9 +59,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
     out = Output(as_json)
     url = f"ws://{host}:{listening.getsockname()[1]}"
-    if as_json:
-        print(json.dumps({"url": url, "envs": sessions.env_ids}), flush=True)
-    out.console.print(f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]", soft_wrap=True)
+    out.announce({"url": url, "envs": sessions.env_ids}, f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]")
     try:
         run(listening, sessions, token, drain_s)
     except KeyboardInterrupt:
@@ -114,10 +111,8 @@ def _serve_openenv(  # one parameter per option
     listening = bound_socket(host, port)
     listening.listen(4096)
     url = f"http://{host}:{listening.getsockname()[1]}"
-    if as_json:
-        print(json.dumps({"url": url, "envs": [entry.id]}), flush=True)
     out = Output(as_json)
-    out.console.print(f"serving {entry.id} by OpenEnv's protocol at [bold]{url}[/]", soft_wrap=True)
+    out.announce({"url": url, "envs": [entry.id]}, f"serving {entry.id} by OpenEnv's protocol at [bold]{url}[/]")
     try:
         run(listening, app)
     except KeyboardInterrupt:

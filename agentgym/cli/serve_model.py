@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,15 +111,13 @@ def _announce(out: Output, process: VllmProcess, version: str, source: str) -> N
         "vllm_version": version,
         "log": str(process.log_path),
     }
-    if out.as_json:
-        print(json.dumps(value), flush=True)
-    out.console.print(
+    out.announce(
+        value,
         f"serving {process.options.model} at [bold]{process.url}[/] (vLLM {version}, log {process.log_path})\n"
         f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'\n"
         f"evaluate with: agentgym eval ENV --policy 'vllm:{process.url}?model={source}'\n"
         f"or by OpenAI's API: agentgym eval ENV --policy 'openai:{process.url}/v1?tools=text'\n"
         "Ctrl-C or SIGTERM stops it",
-        soft_wrap=True,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -36,15 +35,12 @@ def serve_search(  # one per option
     retriever.close()
     settings_to_environment(corpus, backend, model)
     listening.listen(1024)  # from here on the port is open, so clients wait instead of being rejected
-    _announce(out, f"http://{host}:{listening.getsockname()[1]}", corpus, backend, num_documents)
+    url = f"http://{host}:{listening.getsockname()[1]}"
+    out.announce(
+        {"url": url, "corpus": str(corpus), "backend": backend, "num_documents": num_documents},
+        f"serving {num_documents} documents of {corpus} at [bold]{url}[/] ({backend})",
+    )
     try:
         serve(listening, workers)
     except KeyboardInterrupt:
         out.status.print("stopped")
-
-
-def _announce(out: Output, url: str, corpus: Path, backend: str, num_documents: int) -> None:
-    if out.as_json:
-        value = {"url": url, "corpus": str(corpus), "backend": backend, "num_documents": num_documents}
-        print(json.dumps(value), flush=True)
-    out.console.print(f"serving {num_documents} documents of {corpus} at [bold]{url}[/] ({backend})", soft_wrap=True)

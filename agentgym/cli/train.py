@@ -12,7 +12,6 @@ from rich.table import Table
 
 from agentgym.cli.exits import resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
-from agentgym.cli.progress import loading
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.cli.view import print_episodes
 from agentgym.errors import UsageError, unknown_name
@@ -73,7 +72,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
                 "cluster.num_trainer_ranks on a Ray cluster"
             )
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
-        with loading(out.status, "loading torch and transformers"):
+        with out.status.status("loading torch and transformers"):
             from agentgym.report import write_report
             from agentgym.trainers.loop import train as run
 
@@ -126,7 +125,7 @@ def _plan_on_paper(
     recipe: str | None, overrides: list[str], resume: Path | None, ranks: int | None, device_gib: float, out: Output
 ) -> None:
     """Print the size of the run and the memory that it needs."""
-    with loading(out.status, "planning"):  # counting the parameters of a model that must be built takes seconds
+    with out.status.status("planning"):  # counting the parameters of a model that must be built takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
 
         config = _config(recipe, overrides, resume)

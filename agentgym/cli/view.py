@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -68,9 +67,7 @@ def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -
     from agentgym.cli.live import serve
 
     def say(url: str) -> None:
-        if out.as_json:
-            print(json.dumps({"url": url}), flush=True)
-        out.console.print(f"{run} as it goes on: {url} (Ctrl-C ends it)", soft_wrap=True, markup=False)
+        out.announce({"url": url}, f"{run} as it goes on: {url} (Ctrl-C ends it)", markup=False)
         if open_it:
             import webbrowser
 

@@ -1,15 +1,17 @@
 """Model families: the format of their calls and thinking, and the marks that identify their chat templates.
 
-The table has one row per family. It does not say what a template can render (tools, tool results, several calls in a
-message); :mod:`agentgym.render.template` finds that out by rendering.
+The table ``families.json`` has one row per family. It does not say what a template can render (tools, tool results,
+several calls in a message); :mod:`agentgym.render.template` finds that out by rendering.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
+from agentgym.canonical import packaged
 from agentgym.errors import UsageError, unknown_name
 from agentgym.render.formats.gemma4 import Gemma4
 from agentgym.render.formats.harmony import Harmony
@@ -72,36 +74,14 @@ class Family:
     """Further tokens that end an assistant message, besides the template's and the tokenizer's own."""
 
 
-FAMILIES: tuple[Family, ...] = (
-    # The first row whose marks are in a template is its family, so more specific rows come first.
-    Family(name="gpt-oss", models="gpt-oss", format="harmony", marks=("<|channel|>", "<|return|>"), think=None,
-           thinking_key="thinking", takes_raw=False, ends=("<|call|>", "<|return|>")),
-    Family(name="gemma4", models="Gemma 4", format="gemma4", marks=("<|tool_call>call:",),
-           think=("<|channel>thought\n", "<channel|>"), ends=("<|tool_response>",)),
-    Family(name="glm4", models="GLM 4.5 to 4.7", format="glm", marks=("<arg_key>", "<arg_value>"),
-           ends=("<|observation|>", "<|user|>")),
-    Family(name="qwen3.5", models="Qwen3-Coder, Qwen3.5, Qwen3.6, Nemotron 3", format="qwen_xml",
-           marks=("<function=", "<parameter=")),
-    Family(name="deepseek", models="DeepSeek V3, V3.1, R1 and its distillations", format="deepseek",
-           marks=("<｜tool▁call▁begin｜>",), ends=("<｜end▁of▁sentence｜>",)),
-    Family(name="mistral", models="Mistral, Ministral, Mistral Nemo", format="mistral", marks=("[TOOL_CALLS]",),
-           think=("[THINK]", "[/THINK]")),
-    Family(name="lfm2", models="LFM2", format="lfm2", marks=("<|tool_list_start|>",), thinking_key="thinking"),
-    Family(name="lfm2.5", models="LFM2.5", format="lfm2", marks=("<|tool_call_start|>",), thinking_key="thinking"),
-    Family(name="phi4", models="Phi-4-mini", format="phi", marks=("<|tool|>",)),
-    Family(name="hermes", models="Qwen2.5, Qwen3, Hermes 2 and 3, SmolLM3", format="hermes",
-           marks=("<tool_call>",)),
-    Family(name="llama3", models="Llama 3, 3.1, 3.2, 3.3", format="llama_json", marks=("<|start_header_id|>",),
-           think=None, ends=("<|eom_id|>", "<|eot_id|>")),
-    Family(name="llama4", models="Llama 4", format="pythonic", marks=("<|header_start|>",), think=None,
-           ends=("<|eom|>", "<|eot|>")),
-    Family(name="gemma3", models="Gemma 1 to 3", format="tool_code", marks=("<start_of_turn>",), think=None),
-    Family(name="phi3", models="Phi-3, Phi-3.5", format="json", marks=("<|end|>", "<|assistant|>"), think=None),
-    Family(name="cohere", models="Command R and A, Aya", format="json", marks=("<|START_OF_TURN_TOKEN|>",), think=None),
-    Family(name="vision", models="LLaVA-NeXT, Idefics 3, SmolVLM", format="json", marks=("<image>",), think=None),
-    Family(name="chatml", models="SmolLM, SmolLM2, other ChatML models without tools", format="hermes",
-           marks=("<|im_start|>",)),
-)  # fmt: skip
+def _family(row: Mapping[str, Any]) -> Family:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    return Family(**values)
+
+
+FAMILIES: tuple[Family, ...] = tuple(map(_family, packaged(__package__, "families.json")))
+"""The families, from ``families.json``. The first row whose marks are all in a template is its family, so more specific
+rows come first."""
 
 
 def format_named(name: str) -> ToolFormat:

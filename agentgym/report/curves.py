@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from agentgym.canonical import packaged
 from agentgym.report.charts import (
     Beside,
     Format,
@@ -22,30 +23,8 @@ from agentgym.types import Status
 _SHARE: Format = "share"
 _NUMBER: Format = "number"
 
-KNOWN: dict[str, tuple[str, Format, str]] = {
-    "return": ("return", _NUMBER, "mean undiscounted return of the step's valid episodes; failed ones are left out"),
-    "num_turns": ("turns", _NUMBER, "mean turns per valid episode"),
-    "truncated_success_share": (
-        "successes cut off",
-        _SHARE,
-        "share of successes whose episode a limit of turns or tokens ended: the policy goes on collecting",
-    ),
-    "loss": ("loss", _NUMBER, "the policy loss"),
-    "entropy": ("entropy", _NUMBER, "mean entropy of the sampled distribution, in nats per token"),
-    "clip_fraction": ("clipped", _SHARE, "share of tokens whose ratio was clipped"),
-    "grad_norm": ("gradient norm", _NUMBER, "norm of the gradient before it is cut"),
-    "logprob_gap_max": ("logprob gap, max", _NUMBER, "largest gap of trainer and engine log-probabilities"),
-    "logprob_gap_mean": ("logprob gap, mean", _NUMBER, "mean gap of trainer and engine log-probabilities"),
-    "anchor_share": ("turns with an anchor", _SHARE, "share of turns whose state another turn of the group shared"),
-    "anchor_size": ("anchor group size", _NUMBER, "mean number of turns that share a state"),
-    "zero_advantage_share": ("turns that teach nothing", _SHARE, "share of turns with advantage zero"),
-    "credit/phantom_share": ("phantom advantage", _SHARE, "turns set apart by shaping alone, where nobody succeeded"),
-    "credit/gate_open_rate": ("open gates", _SHARE, "share of episodes whose gated rewards counted"),
-    "void_alarm": ("void alarm", _NUMBER, "kinds of action after which the infrastructure fails more often"),
-    "num_dropped_groups": ("dropped groups", _NUMBER, "groups left out of the update"),
-    "invalid_share": ("invalid turns", _SHARE, "share of turns with a malformed or impossible action"),
-    "tokens_per_s": ("tokens per second", _NUMBER, "sampled tokens per second of rollout"),
-}
+_CHARTS = packaged("agentgym.report", "charts.toml")
+KNOWN: dict[str, tuple[str, Format, str]] = {name: tuple(chart) for name, chart in _CHARTS["rl"].items()}
 """Charts of the RL phase in order: label, format, explanation."""
 
 
@@ -56,10 +35,7 @@ def of_envs(names: Sequence[str]) -> dict[str, tuple[str, Format, str]]:
     }
 
 
-SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
-    "loss": ("loss", _NUMBER, "cross-entropy over all weighted tokens"),
-    "action_loss": ("loss on actions", _NUMBER, "cross-entropy over the demonstrated actions alone"),
-}
+SFT_KNOWN: dict[str, tuple[str, Format, str]] = {name: tuple(chart) for name, chart in _CHARTS["sft"].items()}
 
 NUM_COLOURS = 12
 """Number of colours for parts in the style sheet."""

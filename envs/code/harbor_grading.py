@@ -22,6 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final
 
+from agentgym.canonical import packaged
 from agentgym.envs.code.harbor import HarborTask
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool
 from agentgym.envs.code.workspace import Grade
@@ -32,11 +33,8 @@ from agentgym.sandboxes.images import DEFAULT_IMAGE
 LIMITS: Final = Limits(wall_s=600.0, cpu_s=600, memory_mb=2048, workspace_mb=512, file_mb=256)
 """Limits of a task's sandbox; a task may request more memory."""
 
-_COPY: Final = """
-[ -d "$1" ] && [ ! "$1" -ef . ] || exit 0
-from=$1; shift
-if [ $# -eq 0 ]; then cp -a "$from/." .; else tar -C "$from" "$@" -cf - . | tar -xf -; fi
-"""
+_PROGRAMS: Final = packaged(__package__, "harbor.toml")
+_COPY: Final[str] = _PROGRAMS["copy"]
 _REPORT: Final = "logs/agentgym-junit.xml"
 _RAN: Final = {
     "pytest": re.compile(r'<testsuite\b[^>]*\btests="[1-9]'),
@@ -204,13 +202,7 @@ _NAMES_A_ROOT: Final = re.compile(r"PYTHONPATH|pythonpath|sys\.path|site\.addsit
 _WORDS: Final = re.compile(r"[\w./-]+")
 _OF_PROJECTS: Final = frozenset({"test", "tests", "docs", "examples"})
 """Names that libraries also use, but that tests never import from a library."""
-_LISTING: Final = """
-import sys
-sys.path[:] = [folder for folder in sys.path if folder]
-import json, pkgutil
-names = set(sys.builtin_module_names) | set(getattr(sys, "stdlib_module_names", ()))
-print(json.dumps(sorted(names | {module.name for module in pkgutil.iter_modules()})))
-"""
+_LISTING: Final[str] = _PROGRAMS["listing"]
 
 
 def importable_in(sandbox: Sandbox) -> frozenset[str]:

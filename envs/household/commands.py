@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from agentgym.envs.household.vocabulary import COMMANDS
 from agentgym.errors import ToolError
 from agentgym.tool import unknown_tool, usage
 from agentgym.types import ToolCall, ToolSpec
@@ -55,26 +56,8 @@ class _Form:
         return tuple(name for name in (self.first, self.second) if name)
 
 
-_ARGUMENTS: Mapping[str, str] = {
-    "receptacle": "Name and number of a receptacle, such as fridge 1.",
-    "object": "Name and number of an object, such as mug 2.",
-    "target": "Name and number of the receptacle you are at, or of the object you hold.",
-}
-
-_FORMS: tuple[_Form, ...] = (
-    _Form("go_to", "go to", "Go to a receptacle and see what is on it, or in it if it is open.", "receptacle"),
-    _Form("open_receptacle", "open", "Open the receptacle you are at and see what is in it.", "receptacle"),
-    _Form("close_receptacle", "close", "Close the receptacle you are at.", "receptacle"),
-    _Form("take", "take", "Take an object from the receptacle you are at.", "object", "from", "receptacle"),
-    _Form("move", "move", "Put the object you hold in or on the receptacle you are at.", "object", "to", "receptacle"),
-    _Form("heat", "heat", "Heat the object you hold with the microwave you are at.", "object", "with", "receptacle"),
-    _Form("clean", "clean", "Clean the object you hold in the sinkbasin you are at.", "object", "with", "receptacle"),
-    _Form("cool", "cool", "Cool the object you hold with the fridge you are at.", "object", "with", "receptacle"),
-    _Form("use", "use", "Turn on a lamp where you are.", "object"),
-    _Form("examine", "examine", "Look closely at the receptacle you are at or the object you hold.", "target"),
-    _Form("look", "look", "Look around where you are."),
-    _Form("inventory", "inventory", "Tell what you hold."),
-)
+_ARGUMENTS: Mapping[str, str] = COMMANDS["arguments"]
+_FORMS: tuple[_Form, ...] = tuple(_Form(*words) for words in COMMANDS["forms"])
 _HELP = _Form("help", "help", "List the commands.")
 _FORM_OF: Mapping[str, _Form] = {form.name: form for form in (*_FORMS, _HELP)}
 

@@ -28,6 +28,8 @@ class Room:
 
 HELP: Final[str] = _FILE["help"]
 """Text of the command ``help``."""
+COMMANDS: Final[Mapping[str, Any]] = _FILE["commands"]
+"""Forms of the commands, and descriptions of their arguments."""
 
 TASK_TYPES: Final[tuple[str, ...]] = tuple(_FILE["goals"])
 """The six task types, by ALFWorld's names and in its order."""

@@ -14,6 +14,7 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from agentgym.canonical import packaged
 from agentgym.errors import CorruptDataError, require_extra
 from agentgym.trainers.types import Tokenizer
 
@@ -89,23 +90,14 @@ def _card(file: Path, facts: dict[str, object], origin: str, num_parameters: int
     name = facts.get("general.name", file.stem)
     licence = facts.get("general.license", "unknown")
     maker = facts.get("general.organization", "unknown")
-    return f"""---
-license: {licence}
-library_name: transformers
----
-
-# {name}
-
-Converted by `agentgym model import` from a quantized GGUF file. The weights are those of the file in float32, so they
-differ from the original model's by the rounding of the file's quantization.
-
-| | |
-|---|---|
-| source | `{origin}` |
-| file | `{file.name}` |
-| SHA-256 | `{digest}` |
-| made by | {maker} |
-| licence | {licence} |
-| parameters | {num_parameters:,} |
-| tokenizer rule | `{facts.get("tokenizer.ggml.pre", "default")}`{"; " + note if note else ""} |
-"""
+    return str(packaged(__package__, "gguf_card.toml")["card"]).format(
+        name=name,
+        licence=licence,
+        maker=maker,
+        origin=origin,
+        file=file.name,
+        digest=digest,
+        num_parameters=num_parameters,
+        rule=facts.get("tokenizer.ggml.pre", "default"),
+        note=f"; {note}" if note else "",
+    )

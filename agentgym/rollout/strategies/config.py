@@ -27,9 +27,8 @@ from agentgym.rollout.strategies.defaults import (
     UnaidedOptions,
 )
 from agentgym.rollout.strategies.demonstration import DemonstrationOptions
-from agentgym.rollout.strategies.feedback import FeedbackOptions
 from agentgym.rollout.strategies.rubric import RubricOptions
-from agentgym.rollout.strategies.teacher import TeacherOptions
+from agentgym.rollout.strategies.teacher import FeedbackOptions, TeacherOptions
 
 _REGISTRIES: Mapping[str, Registry[Component]] = {
     "tasks": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS, "branching": BRANCHINGS, "pruning": PRUNINGS,

@@ -12,6 +12,7 @@ import pytest
 from testkit.issue_commands import solving_commands
 from testkit.qwen_code import COMMAND, FOLDER, IMAGE, shell_calls
 from testkit.scripted_engine import ScriptedEngine
+from testkit.smollm2 import IN_BFLOAT16, MAX_GAP
 
 from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
@@ -56,15 +57,14 @@ def test_it_solves_an_issue_in_the_docker_sandbox() -> None:
 @pytest.mark.slow
 def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    command = ["bash", str(ROOT / "benchmarks/smollm2/qwen_code/train.sh"), FOLDER, str(tmp_path / "run")]
+    small = ["group.group_size=2", "group.num_envs=2", "eval.num_episodes=1", *IN_BFLOAT16]
+    command = ["bash", str(ROOT / "benchmarks/smollm2/qwen_code/train.sh"), FOLDER, str(tmp_path / "run"), *small]
     environment = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run(
-        [*command, "eval.num_episodes=1"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
-    assert row["status/completed"] + row["status/truncated_turns"] == 4
+    assert row["status/completed"] + row["status/truncated_turns"] == 2
     assert row["success"] > 0, "four conversations have taught it to call Qwen Code's shell"
     assert row["trained_tokens"] > 0
     # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
-    assert row["logprob_gap_max"] < 1e-3
+    assert row["logprob_gap_max"] < MAX_GAP

@@ -44,10 +44,14 @@ def ranked(orders: Path, cluster: ClusterConfig = RANKS) -> TrainConfig:
     return replace(config(orders, cluster), checkpoint_every=1)
 
 
+def set_path_of_workers(patch: pytest.MonkeyPatch) -> None:
+    """Let workers import what is beside the environment's file, which it imports."""
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
+
+
 @pytest.fixture(autouse=True)
 def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's file imports another one beside it."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
+    set_path_of_workers(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -180,11 +184,42 @@ def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
     check_same(tmp_path / "run", without_ray, [0, 0, 0])
 
 
-def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two_machines() -> Iterator[tuple[Any, Any]]:
+    """Two machines, the first one with two GPUs by name; the last test of them takes one away."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_path_of_workers(patch)
+        with two_nodes(ROOM, num_gpus=2) as found:
+            yield found
+
+
+def test_what_ranks_on_a_cluster_cannot_do_is_said(
+    tmp_path: Path, two_machines: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, _ = two_machines
+    here = replace(RANKS, address=cluster.address, num_trainer_ranks=1)
+    crowded = replace(here, num_trainer_ranks=ROOM + 1, rank_placement="strict_pack")
+    with pytest.raises(ConfigError, match=r"had no room for 5 trainer ranks .*rank_placement=strict_pack"):
+        train(ranked(tmp_path, replace(crowded, start_timeout_s=2)), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"too little for 9 trainer ranks, .*CPU 8 of 11"):
+        train(ranked(tmp_path, replace(here, num_trainer_ranks=9)), tmp_path / "run")
+    absent = replace(ranked(tmp_path, here), model=replace(config(tmp_path).model, path=str(tmp_path / "absent")))
+    with pytest.raises(UsageError, match="absent"):
+        train(absent, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").touch()
+    with pytest.raises(InfrastructureError, match=r"trainer rank 0 failed: .*Exists"):  # and nothing starts again
+        train(ranked(tmp_path, here), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    monkeypatch.setattr(Path, "touch", lambda path: None)
+    with pytest.raises(ConfigError, match=rf"trainer rank 0 \(process .*\) does not see {tmp_path}/run: .*--run-dir"):
+        train(ranked(tmp_path, here), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path, two_machines: tuple[Any, Any]) -> None:
     cluster = replace(RANKS, gpus_per_rank=1)
-    ray.init(
-        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False
-    )  # GPUs by name alone
+    ray.init(address=two_machines[0].address, log_to_driver=False)
     try:
         with trainer._reserved(cluster) as (group, bundles):
             handles = [trainer._actor(cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
@@ -194,12 +229,6 @@ def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
     assert {place.process.partition(", ")[2] for place in places} == {"GPU 0", "GPU 1"}
     assert len({place.address for place in places}) == 2 and all(place.sees_folder for place in places)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture
-def two_machines() -> Iterator[tuple[Any, Any]]:
-    with two_nodes(ROOM) as found:
-        yield found
 
 
 def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
@@ -228,30 +257,6 @@ def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
     noticed = [row["ranks/num_restarts"] for row in rl_rows(tmp_path / "run")][1]
     assert noticed in (0, 1)
     check_same(tmp_path / "run", without_ray, [0, noticed, 1])
-
-
-def test_what_ranks_on_a_cluster_cannot_do_is_said(
-    tmp_path: Path, two_machines: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, _ = two_machines
-    here = replace(RANKS, address=cluster.address, num_trainer_ranks=1)
-    crowded = replace(here, num_trainer_ranks=ROOM + 1, rank_placement="strict_pack")
-    with pytest.raises(ConfigError, match=r"had no room for 5 trainer ranks .*rank_placement=strict_pack"):
-        train(ranked(tmp_path, replace(crowded, start_timeout_s=2)), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"too little for 9 trainer ranks, .*CPU 8 of 11"):
-        train(ranked(tmp_path, replace(here, num_trainer_ranks=9)), tmp_path / "run")
-    absent = replace(ranked(tmp_path, here), model=replace(config(tmp_path).model, path=str(tmp_path / "absent")))
-    with pytest.raises(UsageError, match="absent"):
-        train(absent, tmp_path / "run")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "tensorboard").touch()
-    with pytest.raises(InfrastructureError, match=r"trainer rank 0 failed: .*Exists"):  # and nothing starts again
-        train(ranked(tmp_path, here), tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
-    monkeypatch.setattr(Path, "touch", lambda path: None)
-    with pytest.raises(ConfigError, match=rf"trainer rank 0 \(process .*\) does not see {tmp_path}/run: .*--run-dir"):
-        train(ranked(tmp_path, here), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_rank_killed_with_the_lock_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,49 +292,52 @@ def test_a_job_on_two_machines_is_killed_and_resumed(without_ray: Path, tmp_path
         assert set(actors) == {"rank 0", "rank 1", "engine 0", "env worker 0"}
         os.kill(actors["rank 1"], signal.SIGKILL)
         until((tmp_path / "done-wait-stopped").exists)
-        jobs.ask("stop", "first")
-        said = jobs.ask("logs", "first")
+        jobs.stop("first")
+        said = jobs.logs("first")
         assert "restart 1 of 3 from the last checkpoint" in said
         assert f"interrupted; to go on: agentgym train --resume {run_dir}" in said
         (tmp_path / "stopped").touch()
         write_ray_address(nodes.address)
         jobs.submit("second", "--resume", str(run_dir))
         until(lambda: jobs.status("second") == "SUCCEEDED")
-        assert "resumed after rl step 2" in jobs.ask("logs", "second")
+        assert "resumed after rl step 2" in jobs.logs("second")
     check_same(run_dir, without_ray, [0, 1, 0])
 
 
 class Jobs:
-    """Jobs of a cluster, by Ray's commands."""
+    """Jobs of a cluster: submitted by Ray's command, and otherwise seen from here, since the command starts slowly."""
 
     def __init__(self, address: str) -> None:
+        from ray.job_submission import JobSubmissionClient
+
         self._address = address
-        until(lambda: "list" in self.ask("list", check=False) or True)
+        found: list[Any] = []
+        until(lambda: found.append(JobSubmissionClient(address)) is None)  # Ray's dashboard takes a moment to answer
+        self._client = found[0]
 
     def submit(self, name: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "agentgym", "train", *arguments]
+        program = "from ray.scripts.scripts import main; main()"
+        words = ["job", "submit", "--address", self._address, "--no-wait", "--submission-id", name, "--", *command]
         said: list[str] = []
 
         def taken() -> bool:
-            said.append(self.ask("submit", "--no-wait", "--submission-id", name, "--", *command, check=False))
+            done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+            said.append(done.stdout + done.stderr)
             return "No available agent" not in said[-1]  # Ray asks to try again while its agents start
 
         until(taken)
         assert "submitted successfully" in said[-1], said[-1]
 
-    def ask(self, *words: str, check: bool = True) -> str:
-        verb, *rest = words
-        program = "from ray.scripts.scripts import main; main()"
-        command = [sys.executable, "-c", program, "job", verb, "--address", self._address, *rest]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0 or not check, done.stderr
-        return done.stdout + done.stderr
+    def stop(self, name: str) -> None:
+        self._client.stop_job(name)
+        until(lambda: self.status(name) == "STOPPED")
 
     def status(self, name: str) -> str:
-        """Return a job's status in this process: Ray's command takes seconds to start."""
-        from ray.job_submission import JobSubmissionClient
+        return str(self._client.get_job_status(name).value)
 
-        return str(JobSubmissionClient(self._address).get_job_status(name).value)
+    def logs(self, name: str) -> str:
+        return str(self._client.get_job_logs(name))
 
     def actors(self) -> dict[str, int]:
         """Return the processes of the runs' actors that Ray's dashboard shows, by their names."""

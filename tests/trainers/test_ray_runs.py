@@ -68,34 +68,6 @@ def ray_processes() -> set[int]:
     return found
 
 
-def test_a_run_on_a_cluster_is_the_run_without_one_and_leaves_no_process(
-    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, reports = ray_processes(), list[Sampled]()
-    plain = InFlight.observe_report
-
-    def noting(in_flight: InFlight, sampled: Sampled) -> None:
-        reports.append(sampled)
-        plain(in_flight, sampled)
-
-    monkeypatch.setattr(InFlight, "observe_report", noting)
-    follows = PipelineConfig(max_in_flight="auto")
-    train(replace(config(tmp_path, replace(CLUSTER, num_engines=2)), pipeline=follows), tmp_path / "run")
-    most = 4 * (NUM_STEPS * 3 * 4 + 2 * 6)  # turns of all groups and evaluations
-    assert 0 < sum(report.num_turns for report in reports) <= most, "workers report what they played, each turn once"
-    assert all(report.generate_s > 0 and report.span_s > 0 for report in reports if report.num_turns)
-    assert any(row["trained_tokens"] for row in rl_rows(alone)), "else equal weights would say nothing"
-    assert told(tmp_path / "run") == told(alone)
-    assert weights(tmp_path / "run") == weights(alone)
-    last = rl_rows(tmp_path / "run")[-1]
-    assert (last["env_workers/num_lost"], last["engine/num_lost"]) == (0, 0)
-    for _ in range(300):  # they are told to end, and take a moment
-        if not ray_processes() - before:
-            break
-        time.sleep(0.2)
-    assert not ray_processes() - before
-
-
 def test_a_run_whose_worker_and_engine_are_killed_ends_with_the_same_episodes_and_weights(
     alone: Path, tmp_path: Path, at_step: dict[int, Path]
 ) -> None:
@@ -147,22 +119,35 @@ def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resum
     assert weights(tmp_path / "run") == weights(alone)
 
 
-def test_environments_on_servers_that_ray_places_give_the_same_run_though_one_is_killed(
+def test_a_run_on_a_cluster_is_the_run_without_one_though_a_server_is_killed_and_leaves_no_process(
     alone: Path, tmp_path: Path, at_step: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AGENTGYM_SERVER_TOKEN", raising=False)
-    before = ray_processes()
+    before, reports = ray_processes(), list[Sampled]()
+    plain = InFlight.observe_report
+
+    def noting(in_flight: InFlight, sampled: Sampled) -> None:
+        reports.append(sampled)
+        plain(in_flight, sampled)
+
+    monkeypatch.setattr(InFlight, "observe_report", noting)
     at_step |= {1: tmp_path / "kill-worker"}  # the process that the environment is in: a server's
-    train(config(tmp_path, replace(CLUSTER, num_env_servers=2)), tmp_path / "run")
+    settings = config(tmp_path, replace(CLUSTER, num_env_servers=2, num_engines=2))
+    train(replace(settings, pipeline=PipelineConfig(max_in_flight="auto")), tmp_path / "run")
     assert (tmp_path / "done-kill-worker").exists()
+    assert any(row["trained_tokens"] for row in rl_rows(alone)), "else equal weights would say nothing"
     assert told(tmp_path / "run") == told(alone)
     assert weights(tmp_path / "run") == weights(alone)
     last = rl_rows(tmp_path / "run")[-1]
-    assert (last["env_servers/num_lost"], last["env_workers/num_lost"]) == (1, 0)
-    assert num_retries(tmp_path / "run", 1) >= 1, "the episodes of the server"
+    assert (last["env_servers/num_lost"], last["env_workers/num_lost"], last["engine/num_lost"]) == (1, 0, 0)
+    num_again = [num_retries(tmp_path / "run", step) for step in range(NUM_STEPS)]
+    assert num_again[1] >= 1, "the episodes of the server"
+    most = 4 * (NUM_STEPS * 3 * 4 + 2 * 6 + sum(num_again))  # turns of all groups, evaluations and retries
+    assert 0 < sum(report.num_turns for report in reports) <= most, "workers report what they played, each turn once"
+    assert all(report.generate_s > 0 and report.span_s > 0 for report in reports if report.num_turns)
     assert "url" not in (tmp_path / "run" / "config.json").read_text(encoding="utf-8").split('"engine"')[0]
     monkeypatch.undo()
-    for _ in range(300):
+    for _ in range(300):  # they are told to end, and take a moment
         if not ray_processes() - before and not serving_processes():
             break
         time.sleep(0.2)

@@ -15,6 +15,7 @@ import pytest
 import torch
 import trl
 from testkit.own_tokenizers import SMOLLM2, folder, needs
+from testkit.smollm2 import IN_BFLOAT16
 
 from agentgym.api.policies import SamplingPlan, open_agents
 from agentgym.registry import make
@@ -138,8 +139,9 @@ def test_a_small_model_learns_what_the_server_says_as_a_teacher(server: Server, 
     changes = [
         *(f"model.path={server.model}", "env.id=agentgym/Maze-v0", f"env.kwargs={json.dumps(ENV)}", "sft.keep=all"),
         *(f"sft.teacher=openai:{server.url}/v1", "sft.num_demos=6", "sft.teacher_max_new_tokens=24"),
-        *("sft.num_epochs=6", "sft.batch_size=2", "sft.optimizer.lr=3e-4", "sft.observation_weight=0"),
+        *("sft.num_epochs=3", "sft.batch_size=2", "sft.optimizer.lr=3e-4", "sft.observation_weight=0"),
         *("model.max_context_tokens=1024", "num_steps=0", "eval.num_episodes=1", "num_threads=1", "group.num_envs=4"),
+        *IN_BFLOAT16,
     ]
     train(apply_overrides(load_recipe("finetune"), changes), tmp_path / "run")
     taught = list(read_records(tmp_path / "run" / "demos" / "teacher.jsonl.gz"))

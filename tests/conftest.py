@@ -25,15 +25,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # nothing that collection makes is garbage, and looking for it takes a quarter of its time
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Collect garbage again, but not among modules and test items; check that groups of tests are kept together."""
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but not among modules and test items."""
     gc.freeze()
     gc.enable()
-    if getattr(session.config.option, "loadgroup", False):
-        grouped = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group")]
-        apart = [name for name in grouped if "@" not in name]
-        if apart:
-            raise pytest.UsageError(f"pytest-xdist would run {apart[0]} beside other tests of its group")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail where tests of a group run beside each other: pytest-xdist marks a group in the tests' ids."""
+    is_grouped = getattr(item.config.option, "loadgroup", False) and item.get_closest_marker("xdist_group")
+    assert not is_grouped or "@" in item.nodeid, "pytest-xdist does not keep this test's group together"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import platform
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 
+from agentgym.ports import free_port
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
@@ -69,9 +69,7 @@ async def updates(run: Run, num_updates: int) -> tuple[list[float], list[int]]:
 def measure(weight_sync: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return one row: a server, and some updates of it."""
     rank = LORA_RANK if weight_sync == "lora" else 0
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     settings = [
         *("env.id=agentgym/GuessNumber-v0", "engine.kind=vllm", f"engine.weight_sync={weight_sync}"),
         *(f'engine.urls=["http://127.0.0.1:{port}"]', "engine.update_timeout_s=600", "engine.start_timeout_s=600"),

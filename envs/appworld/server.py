@@ -24,8 +24,9 @@ from typing import Any, Final, Protocol
 import httpx
 
 from agentgym.envs.appworld.data import AppWorldData
-from agentgym.envs.watched import KEPT_VARIABLES, end_watched, free_port, start_watched
+from agentgym.envs.watched import KEPT_VARIABLES, end_watched, start_watched
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+from agentgym.ports import free_port
 
 PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
 """Environment variable that names a Python interpreter with ``appworld``."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentgym.ports import free_port
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX
 
 Command = Callable[..., Any]
@@ -59,13 +60,6 @@ def model(tmp_path: Path) -> str:
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     return str(folder)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 IN_FRONT = (

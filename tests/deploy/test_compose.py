@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from agentgym.ports import free_port
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 
 pytestmark = [
@@ -53,13 +53,6 @@ def compose_command() -> tuple[str, ...]:
         return ("docker", "compose")
     assert shutil.which("docker-compose"), "Docker Compose is not installed: apt-get install docker-compose"
     return ("docker-compose",)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass(frozen=True)

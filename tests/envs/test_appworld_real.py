@@ -15,8 +15,8 @@ import pytest
 
 from agentgym.envs.appworld.env import AppWorldEnv
 from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer
-from agentgym.envs.watched import free_port
 from agentgym.errors import EnvError
+from agentgym.ports import free_port
 from agentgym.types import Message, ToolCall
 
 PYTHON = os.environ.get(PYTHON_VARIABLE, "")

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from testkit import TESTKIT
 from testkit.killed_runs import SCRIPT
-from testkit.ranks import forked, free_port
+from testkit.ranks import forked
 from testkit.ray_runs import CLUSTER, SMALL, config, rl_rows, two_nodes
 from testkit.run_records import told, weights
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
+from agentgym.ports import free_port
 from agentgym.rollout.folder_lock import LOCK_NAME
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
@@ -311,9 +312,12 @@ class Jobs:
         from ray.job_submission import JobSubmissionClient
 
         self._address = address
-        found: list[Any] = []
-        until(lambda: found.append(JobSubmissionClient(address)) is None)  # Ray's dashboard takes a moment to answer
-        self._client = found[0]
+
+        def answers() -> bool:
+            self._client = JobSubmissionClient(address)
+            return True
+
+        until(answers)  # Ray's dashboard takes a moment
 
     def submit(self, name: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "agentgym", "train", *arguments]

@@ -22,6 +22,7 @@ from testkit import TESTKIT
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
+from agentgym.ports import free_port
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.optimizer import OptimizerConfig
@@ -104,13 +105,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 def options(folder: Path, port: int, lora_rank: int = 0) -> ServeOptions:
     return ServeOptions(model=str(folder / "model"), port=port, lora_rank=lora_rank, num_threads=1)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run_in(limit_s: float, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from testkit.own_tokenizers import SMOLLM2, folder, needs
 from testkit.smollm2 import IN_BFLOAT16
 
 from agentgym.api.policies import SamplingPlan, open_agents
+from agentgym.ports import free_port
 from agentgym.registry import make
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -57,12 +57,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     shutil.copytree(folder(SMOLLM2), model)
     template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
     shutil.copy(template, model / "chat_template.jinja")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
     options = ServeOptions(
         model=str(model),
-        port=port,
+        port=free_port(),
         num_threads=1,
         max_context_tokens=1024,
         extra=("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError
+from agentgym.ports import free_port
 
 if TYPE_CHECKING:
     from agentgym.trainers.run_folder import TrainResult
@@ -126,12 +127,9 @@ class TrainerRank:
         give_up = time.monotonic() + _SEEN_AFTER_S  # a network's file system may show it late
         while not os.path.exists(mark) and time.monotonic() < give_up:
             time.sleep(_LOOK_S)
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = probe.getsockname()[1]
         return RankPlace(
             process=self._process,
-            address=f"{ray.util.get_node_ip_address()}:{port}",
+            address=f"{ray.util.get_node_ip_address()}:{free_port('')}",
             sees_folder=os.path.exists(mark),
         )
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from agentgym.ports import free_port
 from agentgym.trainers.engines.build import MODEL_FOLDER, facts_of
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
@@ -70,7 +70,7 @@ class VllmServing(Serving):
         if spec.tokenizer is not None:
             spec.tokenizer.save_pretrained(folder)
         self._save(folder)
-        options = serve_options(spec, folder, _free_port())
+        options = serve_options(spec, folder, free_port())
         # in this thread, which lives as long as the actor: the server is to be killed with it
         self._process = VllmProcess(self._install, options, self._root / "vllm.log", ending_with_parent())
         config = spec.config.engine
@@ -94,10 +94,3 @@ class VllmServing(Serving):
         if self._process is not None and not self._process.is_running:
             shutil.rmtree(self._root, ignore_errors=True)
             os._exit(1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

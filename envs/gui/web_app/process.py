@@ -20,8 +20,9 @@ import httpx
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.envs.gui.web_app.spec import WebApp
-from agentgym.envs.watched import KEPT_VARIABLES, end_watched, free_port, start_watched
+from agentgym.envs.watched import KEPT_VARIABLES, end_watched, start_watched
 from agentgym.errors import EnvError, EnvTimeoutError
+from agentgym.ports import free_port
 
 _TOLD = 2000
 _POLL_S = 0.03

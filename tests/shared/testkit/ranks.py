@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
+from agentgym.ports import free_port
 from testkit.warm_python import Command
 
 
@@ -44,9 +44,3 @@ def forked(address: str, num_ranks: int, *arguments: str) -> str:
         said, failed = out.read().decode(), err.read().decode()
     assert codes == [0] * num_ranks, failed[-3000:]
     return said
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

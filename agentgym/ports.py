@@ -1,0 +1,34 @@
+"""Ports for servers that start later."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+_OF_CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST, _NUM_TRIES = 15_000, 100
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """Return a port of this machine that is free now and that no outgoing connection takes until the server listens.
+
+    A server of vLLM takes a minute to listen. The system gives ports of a range to connections, and to those who ask
+    for any port; this port is below that range.
+
+    Raises:
+        OSError: no port is free.
+
+    Example:
+        >>> 15_000 <= free_port() < 65_536
+        True
+    """
+    begin = int(_OF_CONNECTIONS.read_text().split()[0]) if _OF_CONNECTIONS.exists() else 32_768
+    draw = random.SystemRandom()
+    for _ in range(_NUM_TRIES):
+        port = draw.randrange(_LOWEST, max(begin, _LOWEST + _NUM_TRIES))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise OSError(f"no port from {_LOWEST} to {begin} is free")

@@ -38,8 +38,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with tests that one worker runs as a group, so that it is not alone with them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Begin with tests that one worker runs as a group, then with conformance kits, so that none is alone at the end.
+
+    Kits play each environment for a minute or so; other tests are shorter.
+    """
+    items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.name != "test_it_conforms"))
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ _LOWEST, _NUM_TRIES = 15_000, 100
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port of this machine that is free now and that no outgoing connection takes until the server listens.
+    """Return a free port that the system gives to no outgoing connection before the server listens.
 
-    A server of vLLM takes a minute to listen. The system gives ports of a range to connections, and to those who ask
-    for any port; this port is below that range.
+    A vLLM server takes up to a minute to listen. The system assigns ports from a range to connections, and to programs
+    that ask for any port. The returned port is below that range; another program can still choose it by number.
 
     Raises:
         OSError: no port is free.

@@ -4,7 +4,7 @@ The engine is a Java program that ends with this process. A state key consists o
 the progress towards the goal. The engine reports no more without a step, so the key does not cover other rooms.
 
 Commands go to the Java object, not through the package's ``step``: that one also fetches all commands that are possible
-now, a thousand strings one by one, which takes forty times as long as the step.
+now, a thousand strings one by one, which takes several times as long as the step.
 """
 
 from __future__ import annotations

@@ -28,12 +28,14 @@ _UNKNOWN_IN_CHILD = 17  # an exit status that Python itself never uses
 
 
 def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[Episode]:
-    """Play episodes of a random policy, one per task, each in a new environment."""
-    episodes = []
-    for number, task in enumerate(subject.tasks(num_episodes)):
-        with contextlib.closing(subject.factory()) as env:
-            episodes.append(play(env, random_action, task, subject.rng(2, number)))
-    return episodes
+    """Return episodes of a random policy, one per task, each played once in a new environment."""
+    wanted = subject.num_episodes if num_episodes is None else num_episodes
+    played = subject.random_episodes
+    if len(played) < wanted:
+        for number, task in enumerate(subject.tasks(wanted)[len(played) :], len(played)):
+            with contextlib.closing(subject.factory()) as env:
+                played.append(play(env, random_action, task, subject.rng(2, number)))
+    return played[:wanted]
 
 
 def seed_determinism(subject: Subject) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agentgym.check.episodes import Episode
 from agentgym.env.env import SPLITS, Env
 from agentgym.errors import UsageError
 from agentgym.types import Task
@@ -24,6 +25,8 @@ class Subject:
     seed: int
     arguments: Mapping[str, object] = field(default_factory=dict)
     """Arguments with which the environment is made."""
+    random_episodes: list[Episode] = field(default_factory=list, compare=False)
+    """Random episodes that were played so far, one per task; checks that read or replay an episode share them."""
 
     @property
     def name(self) -> str:

@@ -49,6 +49,6 @@ def fill() -> None:
 
 if __name__ == "__main__":
     django.setup()
-    call_command("migrate", verbosity=0, interactive=False)
+    call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
     fill()
     call_command("rebuild_index", verbosity=0, interactive=False)

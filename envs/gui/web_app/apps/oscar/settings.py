@@ -5,6 +5,20 @@ from pathlib import Path
 
 from oscar.defaults import *  # noqa: F403
 
+
+class NoMigrations:
+    """Leaves the history of every app's tables out, so that ``migrate`` makes them as they are now, five times as fast.
+
+    Django takes it for a dictionary whose values are all ``None``.
+    """
+
+    def __contains__(self, label: object) -> bool:
+        return True
+
+    def __getitem__(self, label: str) -> None:
+        return None
+
+
 DATA = Path(os.environ["OSCAR_DATA"])
 SECRET_KEY = "a shop on one machine, with nothing in it that is worth keeping"  # the same in every run
 DEBUG = False
@@ -16,6 +30,7 @@ STATIC_URL, MEDIA_URL = "/static/", "/media/"
 MEDIA_ROOT = DATA / "media"
 SITE_ID = 1
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
+MIGRATION_MODULES = NoMigrations()
 EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
 OSCAR_SHOP_NAME = "Village Shop"
 OSCAR_ALLOW_ANON_CHECKOUT = True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentgym.envs.gui.chromium import FLAGS, find_chromium
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.runner import summarise
 from agentgym.rollout.record import GroupRecord, append_json_line, record_path, write_records
@@ -188,6 +189,16 @@ def run_dir(tmp_path: Path) -> Path:
     write_eval(folder / "eval" / "after", num_won=8)
     write_tokenizer(folder / "model")
     return folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A Chromium for the tests of a module; every page that a test opens has a context of its own."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
+from agentgym.envs.gui.chromium import INSTALL, has_chromium
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.runner import summarise
 from agentgym.report import write_report
@@ -56,18 +56,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def page(report: Path) -> Iterator[Any]:
+def page(report: Path, chromium: Any) -> Iterator[Any]:
     """The page, opened; an error in it fails the test."""
 
     errors: list[str] = []
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
-        shown = browser.new_page(viewport={"width": 1300, "height": 900})
-        shown.on("pageerror", lambda error: errors.append(str(error)))
-        shown.goto(report.as_uri())
-        shown.wait_for_selector(".turn")
-        yield shown
-        browser.close()
+    shown = chromium.new_page(viewport={"width": 1300, "height": 900})
+    shown.on("pageerror", lambda error: errors.append(str(error)))
+    shown.goto(report.as_uri())
+    shown.wait_for_selector(".turn")
+    yield shown
+    shown.close()
     assert errors == []
 
 

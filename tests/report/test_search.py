@@ -10,30 +10,26 @@ from typing import Any
 
 import pytest
 
-from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
+from agentgym.envs.gui.chromium import INSTALL, has_chromium
 from agentgym.report import write_report
 
 pytestmark = [pytest.mark.gui, pytest.mark.skipif(not has_chromium(), reason=f"needs Chromium: {INSTALL}")]
 
 
 @pytest.fixture
-def page(run_dir: Path, tmp_path: Path) -> Iterator[Any]:
+def page(run_dir: Path, tmp_path: Path, chromium: Any) -> Iterator[Any]:
     """The report of a run beside another, opened; an error in it fails the test."""
-    from playwright.sync_api import sync_playwright
-
     other = tmp_path / "other" / "mugs-002"
     shutil.copytree(run_dir, other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"seed": 8}))
     path = write_report(run_dir, tmp_path / "both.html", beside=other)
     errors: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
-        shown = browser.new_page(viewport={"width": 1300, "height": 900})
-        shown.on("pageerror", lambda error: errors.append(str(error)))
-        shown.goto(path.as_uri())
-        yield shown
-        browser.close()
+    shown = chromium.new_page(viewport={"width": 1300, "height": 900})
+    shown.on("pageerror", lambda error: errors.append(str(error)))
+    shown.goto(path.as_uri())
+    yield shown
+    shown.close()
     assert errors == []
 
 
@@ -64,10 +60,14 @@ def test_search_goes_where_the_first_match_is(page: Any) -> None:
     sections = search(page, "test-1")
     assert "evaluation" in page.locator("#section option:checked").inner_text()
     assert sections[0].endswith("(0 matches)") and any(section.endswith("(1 match)") for section in sections)
-    page.focus("#search")
-    before = page.locator(".turn.here .about > b").inner_text()
-    page.keyboard.press("j")
-    assert page.locator(".turn.here .about > b").inner_text() == before, "keys in the field are text"
+    before, after = page.evaluate("""() => {
+        const turn = () => document.querySelector(".turn.here .about > b").innerText;
+        const before = turn();
+        const pressed = new KeyboardEvent("keydown", {key: "j", bubbles: true});
+        document.querySelector("#search").dispatchEvent(pressed);
+        return [before, turn()];
+    }""")
+    assert after == before, "keys in the field are text"
 
 
 def test_the_same_task_in_the_other_run(page: Any) -> None:

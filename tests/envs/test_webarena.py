@@ -316,6 +316,6 @@ def still(tmp_path: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.slow
 @NEEDS_CHROMIUM[1]
 def test_the_kit_finds_nothing_wrong(still: dict[str, Any]) -> None:
-    report = check_env(lambda: WebArenaEnv(**still), num_episodes=1)
+    report = check_env(lambda: WebArenaEnv(**still, max_turns=8), num_episodes=1)
     failures = {check.name: check.detail for check in report.failures}
     assert set(failures) <= {"splits"}, failures  # all are for testing

@@ -8,7 +8,7 @@ from dataclasses import replace
 from agentgym.call_syntax import format_call
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers.drawings import described, shapes_of
-from agentgym.envs.gui.replay import record
+from agentgym.envs.gui.replay import Recording
 from agentgym.envs.gui.tree import Node
 from agentgym.types import ToolCall
 
@@ -16,16 +16,19 @@ RIGHT_ALONE = frozenset({"click-test", "click-dialog", "focus-text", "guess-numb
 """Pages that end an episode only after the right action; the only wrong episode lets the time run out."""
 _UNTIL_WRONG = {"generate-number": "click: generate", "stock-market": "wait: 0.1"}
 """Actions to repeat until the page shows a wrong value: another number, another price."""
-_MAX_TURNS = 60
 
 
-def play_wrong(env: MiniWoBEnv, task: str) -> float | None:
-    """Return the page's raw reward for a deliberately wrong episode, or None if the episode has not ended."""
-    right = record(env, task, MiniWoBEnv.oracle, _MAX_TURNS).actions
-    env.reset(options={"task": task})
-    for action in _wrong(env, str(env.task.data["task"]), right):
+def play_wrong(env: MiniWoBEnv, right: Recording) -> float | None:
+    """Return the page's raw reward for a deliberately wrong episode, or None if the episode has not ended.
+
+    Args:
+        env: the environment.
+        right: the scripted policy's episode of the task.
+    """
+    env.reset(options={"task": right.task})
+    for action in _wrong(env, str(right.task.data["task"]), right.actions):
         _, reward, terminated, _, _ = env.step(action)
-        assert reward == 0.0, (task, action, reward)
+        assert reward == 0.0, (right.task.id, action, reward)
         if terminated:
             return env.raw_reward
     return None

@@ -98,8 +98,12 @@ def request(url: str, operation: str, timeout_s: float, values: dict[str, object
     """
     # The server's clock jumps when it is frozen, which ends kept-alive connections.
     headers = {"Connection": "close"}
+    # Plain HTTP needs no certificates, and reading them takes 30 ms of processor time.
+    verify = url.startswith("https:")
     try:
-        answer = httpx.post(f"{url}/{operation}", json=values, headers=headers, timeout=timeout_s, trust_env=False)
+        answer = httpx.post(
+            f"{url}/{operation}", json=values, headers=headers, timeout=timeout_s, trust_env=False, verify=verify
+        )
     except httpx.TimeoutException:
         raise EnvTimeoutError(f"AppWorld's server did not answer {operation} within {timeout_s:g} s") from None
     except httpx.HTTPError as error:
@@ -216,7 +220,7 @@ class OwnServer:
         deadline = time.monotonic() + self._start_s
         while self._process is not None and self._process.poll() is None:
             with suppress(httpx.HTTPError):
-                httpx.get(self._url, timeout=5.0, trust_env=False)
+                httpx.get(self._url, timeout=5.0, trust_env=False, verify=False)
                 return True
             if time.monotonic() > deadline:
                 self.end()

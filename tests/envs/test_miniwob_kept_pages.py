@@ -11,7 +11,7 @@ from testkit.miniwob_episodes import NEEDS_MINIWOB
 from agentgym.envs.gui.fuzz import fuzz_action
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.tasks import RELOADED, TASKS
-from agentgym.envs.gui.replay import PATIENT, Policy, Recording, differences, record, side_by_side
+from agentgym.envs.gui.replay import PATIENT, Policy, differences, record, side_by_side
 from agentgym.types import Message, Task
 
 pytestmark = NEEDS_MINIWOB
@@ -29,13 +29,6 @@ class CountingEnv(MiniWoBEnv):
         return await super().set_up(task)
 
 
-class FreshEnv(CountingEnv):
-    """Every page is a fresh one."""
-
-    def kept_page(self, task: Task) -> str | None:
-        return None
-
-
 def fuzzing(seed: int) -> Policy[MiniWoBEnv]:
     rng = np.random.default_rng(seed)
 
@@ -45,26 +38,25 @@ def fuzzing(seed: int) -> Policy[MiniWoBEnv]:
     return act
 
 
-def on_fresh_page(env: CountingEnv, name: str) -> Recording:
+def twice(env: CountingEnv, name: str) -> tuple[bool, list[str]]:
+    """Play an episode on a fresh page, one of another seed that does something else, and the first one again.
+
+    Returns whether the last two were on one page, and the differences between the first and the last.
+    """
     recording = record(env, f"{name}-3", fuzzing(1), 5)
     assert env.num_begun == 1
-    return recording
-
-
-def on_kept_page(env: CountingEnv, recording: Recording) -> tuple[int, list[str]]:
-    """After an episode of another seed that did something else: episodes on the page so far, and what differs."""
-    record(env, recording.task.id.replace("-3", "-8"), fuzzing(2), 5)
+    record(env, f"{name}-8", fuzzing(2), 5)
+    num_begun = env.num_begun
     found = differences(env, recording)
-    return env.num_begun, found
+    return env.num_begun == num_begun + 1, found
 
 
 @pytest.mark.slow
 def test_episodes_on_kept_pages_are_as_on_fresh_ones() -> None:
     pool = replace(PATIENT, num_kept=16)
-    fresh = side_by_side(lambda: FreshEnv(pool=pool), on_fresh_page, KEPT)
-    kept = side_by_side(lambda: CountingEnv(pool=pool), on_kept_page, fresh)
-    assert {name: found for name, (_, found) in zip(KEPT, kept, strict=True) if found} == {}
-    assert sum(num_begun == 2 for num_begun, _ in kept) >= 0.8 * len(KEPT), "the others were left by the first episode"
+    played = side_by_side(lambda: CountingEnv(pool=pool), twice, KEPT)
+    assert {name: found for name, (_, found) in zip(KEPT, played, strict=True) if found} == {}
+    assert sum(is_kept for is_kept, _ in played) >= 0.8 * len(KEPT), "the others were left by the episode before"
 
 
 def test_other_pages_are_loaded_anew() -> None:

@@ -30,8 +30,8 @@ def env() -> Iterator[WebFormsEnv]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gold_policy_solves_every_kind(env: WebFormsEnv, kind: str) -> None:
-    for split in ("train", "test"):
-        for number, task in enumerate(env.tasks(split)[:16]):
+    for split, first in (("train", 8), ("test", 0)):  # test_many_episodes_at_a_time has the first eight to train on
+        for number, task in enumerate(env.tasks(split)[first : first + 8]):
             if task.data["kind"] != kind:
                 continue
             env.reset(options={"task": task})

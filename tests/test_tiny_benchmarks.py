@@ -155,7 +155,7 @@ def test_learning_on_miniwob(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.gui
 def test_speed_of_miniwob(run: Run, tmp_path: Path) -> None:
-    sizes = ["--episodes", "6", "--relaunches", "6", "--parallel", "2", "--rounds", "1"]
+    sizes = ["--episodes", "4", "--relaunches", "2", "--parallel", "2", "--rounds", "1"]
     run("gui/miniwob_speed.py", *sizes, "--out", tmp_path / "speed.json")
     assert read(tmp_path / "speed.json")
 

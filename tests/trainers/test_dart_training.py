@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from testkit.checkpoints import drop_checkpoint
-from testkit.counting_runs import config, weights
+from testkit.counting_runs import from_scratch, weights
 
 from agentgym.rollout.record import probe_record_path, read_json_lines, read_records, record_path, recorded_steps
 from agentgym.rollout.replay import BEFORE_RL
@@ -27,7 +27,7 @@ DART = (
 @pytest.mark.slow
 def test_all_parts_of_dart_act_and_resume(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    made = apply_overrides(config(num_steps=6, checkpoint_every=2), DART)
+    made = apply_overrides(from_scratch(num_steps=6, checkpoint_every=2), DART)
     train(made, run_dir)
     rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
     groups = [r.group for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]

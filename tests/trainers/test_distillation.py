@@ -60,7 +60,7 @@ def test_a_resumed_run_ends_in_the_same_weights(teacher: Path, tmp_path: Path) -
 
 def test_a_teacher_that_speaks_other_tokens_is_refused(teacher: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the teacher .* has another tokenizer \(2\d\d tokens\)"):
-        train(student(teacher, *ALONE, "model.vocab_size=270"), tmp_path / "run")
+        train(student(teacher, *ALONE, "model.path=", "model.vocab_size=270"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

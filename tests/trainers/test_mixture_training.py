@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
-from testkit.counting_runs import config as single
+from testkit.counting_runs import from_scratch as single
 from testkit.counting_runs import token_ages, weights
 from typer.testing import CliRunner
 

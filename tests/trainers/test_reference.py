@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
-from testkit.counting_runs import config
+from testkit.counting_runs import config, from_scratch
 from testkit.policy_updates import on_policy
 
 from agentgym.trainers.config.overrides import apply_overrides
@@ -72,7 +72,7 @@ def test_adapters_are_back_also_after_a_failure(policy: Any) -> None:
 
 
 def test_a_run_keeps_the_adapters_before_rl_and_resumes_with_them(tmp_path: Path) -> None:
-    settings = apply_overrides(config(), [LORA, KL, "num_steps=2", "checkpoint_every=1", "sft.mix.weight=0.5"])
+    settings = apply_overrides(from_scratch(), [LORA, KL, "num_steps=2", "checkpoint_every=1", "sft.mix.weight=0.5"])
     train(settings, tmp_path / "run")
     whole = read_checkpoint(tmp_path / "run", 2)
     assert whole["reference"] and all(".lora_" in name for name in whole["reference"])

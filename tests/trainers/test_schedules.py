@@ -21,6 +21,7 @@ from agentgym.trainers.loop import train
 KL = 'loss.regularisers=[{"kind": "kl"}]'
 COOLING = {"key": "sampling.temperature", "from": 1.2, "to": 0.6, "steps": 3}
 GROWING = {"key": "group.group_size", "from": 2, "to": 5, "steps": 4}
+MIX = ("sft.num_demos=8", "sft.mix.weight=0.1")
 FADING = {"key": "loss.regularisers.kl.coef", "from": 0.1, "to": 0.0, "steps": 2}
 
 
@@ -121,7 +122,7 @@ TEMPERATURE = {"key": "sampling.temperature", "from": 1.0, "to": 0.5, "steps": 4
         ({"key": "sampling.temperature", "from": 1.0}, (), "has no 'to'; expected"),
         ({**TEMPERATURE, "key": 3}, (), "schedules.key must be the path of a value, got 3"),
         (TEMPERATURE, ("pipeline.mode=async", "loss.corrections=[]"), "name one of loss.corrections"),
-        ({**TEMPERATURE, "key": "loss.num_epochs", "from": 2, "to": 1}, ("sft.mix.weight=0.1",), "sft.mix counts on"),
+        ({**TEMPERATURE, "key": "loss.num_epochs", "from": 2, "to": 1}, MIX, "sft.mix counts on"),
     ],
 )  # fmt: skip
 def test_wrong_schedules_say_what_is_wrong(schedule: dict[str, Any], overrides: tuple[str, ...], message: str) -> None:

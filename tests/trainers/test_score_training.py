@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from testkit.checkpoints import drop_checkpoint
-from testkit.counting_runs import config, weights
+from testkit.counting_runs import config, from_scratch, weights
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
@@ -43,7 +43,7 @@ def settings(folder: Path) -> TrainConfig:
     path = folder / "sums.jsonl"
     rows = [{"question": f"What is {a} + {b}?", "answers": [str(a + b)]} for a in range(4) for b in range(4)]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    made = apply_overrides(config(num_steps=5, checkpoint_every=1), [*SCORE, f"env.kwargs.data={path}"])
+    made = apply_overrides(from_scratch(num_steps=5, checkpoint_every=1), [*SCORE, f"env.kwargs.data={path}"])
     return replace(made, zero_variance_filter="off")
 
 

@@ -227,7 +227,7 @@ def test_a_probe_leaves_out_tasks_that_teach_nothing(tmp_path: Path) -> None:
 
 def test_a_probe_that_finds_nothing_to_learn_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(RunStoppedError, match=r"none of 4 tasks is solved in some of 2 episodes and not in others"):
-        run(tmp_path / "run", "strategy.probe=2", "env.num_train_tasks=4", "sft.num_demos=8")
+        run(tmp_path / "run", "strategy.probe=2", "env.num_train_tasks=4", "model.path=", "sft.num_demos=8")
     refused("must be 0 or at least 2", "strategy.probe=1")
     with pytest.raises(ConfigError, match=r"set env.num_train_tasks to at most 10,000"):
         run(tmp_path / "many", "strategy.probe=2", "env.num_train_tasks=0")

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 from testkit.checkpoints import read_checkpoint
-from testkit.counting_runs import ENV_FILE, NUM_STEPS, config, token_ages, trained_ordinals, weights
+from testkit.counting_runs import ENV_FILE, NUM_STEPS, token_ages, trained_ordinals, weights
+from testkit.counting_runs import from_scratch as config
 from testkit.killed_runs import resume, start
 
 from agentgym.check.chaos import Chaos

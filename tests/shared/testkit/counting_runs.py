@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
+from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
 
 ENV_FILE = Path(__file__).parent / "counting_env.py"
@@ -21,6 +25,25 @@ NUM_STEPS = 6
 
 
 def config(**changes: Any) -> TrainConfig:
+    """Return a run of a model that can count a little; with changes of ``model`` or ``sft``, a run from scratch."""
+    if "model" in changes or "sft" in changes:
+        return from_scratch(**changes)
+    model = replace(from_scratch().model, path=str(warm_model()))
+    return from_scratch(model=model, sft=SftConfig(num_demos=0), **changes)
+
+
+@functools.cache
+def warm_model() -> Path:
+    """Return the folder of a model after the demonstrations, trained once in a process of tests."""
+    folder = tempfile.TemporaryDirectory(prefix="agentgym-counting-")
+    atexit.register(folder.cleanup)
+    run_dir = Path(folder.name) / "run"
+    train(from_scratch(num_steps=0, eval=EvalConfig(num_episodes=1)), run_dir)
+    return run_dir / "model"
+
+
+def from_scratch(**changes: Any) -> TrainConfig:
+    """Return a run that makes a tokenizer and a model, shows it demonstrations, and trains it."""
     made = replace(
         apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0"]),
         model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),

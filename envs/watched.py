@@ -18,8 +18,13 @@ _ANY_MEMORY_MB = 1 << 30  # the guard's memory limit is meant for browser pages
 _STOP_S = 10.0
 
 
-def start_watched(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a folder, with its output in ``log.txt``, and return the process of its guard."""
+def start_watched(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a command in a folder, with its output in ``log.txt``, and return the process of its guard.
+
+    The command inherits the file descriptors in ``pass_fds``.
+    """
     owner = os.getpid()
     watch = [sys.executable, "-I", "-S", guard.__file__, str(owner), guard.start_ticks(owner), str(_ANY_MEMORY_MB)]
     with open(folder / "log.txt", "wb") as log:
@@ -30,6 +35,7 @@ def start_watched(command: Sequence[str], variables: Mapping[str, str], folder: 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
+            pass_fds=pass_fds,
             start_new_session=True,  # Ctrl-C must reach only the owner
         )
 

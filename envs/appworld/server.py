@@ -11,41 +11,25 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 import weakref
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import httpx
 
 from agentgym.envs.appworld.data import AppWorldData
-from agentgym.envs.watched import KEPT_VARIABLES, end_watched, start_watched
+from agentgym.envs.appworld.loaded import Job, LoadedAppWorld, variables_of
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
-from agentgym.ports import free_port
 
 PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
 """Environment variable that names a Python interpreter with ``appworld``."""
 EXPERIMENT: Final = "agentgym"
 """Experiment name under which AppWorld saves an agent's results."""
-# `appworld serve environment` does the same on all addresses of the machine, where it would run anybody's code.
-_SERVE: Final = (
-    "import sys, uvicorn; from appworld.serve.environment import app; "
-    "uvicorn.run(app, host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
-)
-# the part of `appworld evaluate` for one task
-_JUDGE: Final = (
-    "import json, sys; from appworld.evaluator import evaluate_task; "
-    "found = evaluate_task(sys.argv[1], experiment_name=sys.argv[2]).to_dict(); "
-    "open(sys.argv[3], 'w').write(json.dumps(found))"
-)
 _TOLD: Final = 1500
-_POLL_S: Final = 0.05
-_TRIES: Final = 3
 
 
 class Server(Protocol):
@@ -117,7 +101,7 @@ def request(url: str, operation: str, timeout_s: float, values: dict[str, object
 
 
 class OwnServer:
-    """A local server process, which is started for each episode.
+    """A local server process, which is forked for each episode; see :mod:`agentgym.envs.appworld.forks`.
 
     It uses a separate folder with the databases, the documentation and the specification of one task, but no ground
     truth. Another process runs the tests on the saved changes of the databases.
@@ -125,32 +109,28 @@ class OwnServer:
     Args:
         data: AppWorld's data.
         python: an interpreter with ``appworld``.
-        start_s: seconds within which the server must listen.
+        start_s: seconds within which AppWorld must load.
     """
 
     def __init__(self, data: AppWorldData, python: str, start_s: float) -> None:
         self._data, self._python, self._start_s = data, python, start_s
         self._folder = Path(tempfile.mkdtemp(prefix="agentgym-appworld-"))
-        self._process: subprocess.Popen[bytes] | None = None
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._loaded: LoadedAppWorld | None = None
+        self._job: Job | None = None
         self._url = ""
 
     @property
     def pid(self) -> int | None:
-        """Process id of its guard; None between episodes."""
-        return None if self._process is None else self._process.pid
+        """Process id of its watcher; None between episodes."""
+        return None if self._job is None else self._job.pid
 
     def begin(self, name: str) -> None:
         """Prepare an episode of a task."""
         self.end()
         self._lay_out(name)
-        for attempt in range(_TRIES):
-            self._start()
-            if self._listens():
-                return
-            if attempt + 1 == _TRIES or "address already in use" not in self._said():  # otherwise the port was in use
-                break
-        raise EnvError(self._failed("AppWorld's server does not start"))
+        self._job = self._start("serve", self._folder)
+        self._url = f"http://127.0.0.1:{self._job.port}"
 
     def call(self, operation: str, timeout_s: float, **values: object) -> Any:
         """Send a request and return its ``output``."""
@@ -160,7 +140,7 @@ class OwnServer:
             self.end()
             raise
         except EnvError as error:
-            raise EnvError(self._failed(str(error))) from error
+            raise EnvError(_failed(str(error), self._said())) from error
 
     def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
         """Run the task's tests on the final databases."""
@@ -169,28 +149,30 @@ class OwnServer:
             root, task = Path(scratch), Path("experiments", "outputs", EXPERIMENT, "tasks", name, "dbs")
             (root / "data").symlink_to(self._data.folder)
             shutil.copytree(self._folder / task, root / task)
-            command = [self._python, "-c", _JUDGE, name, EXPERIMENT, "found.json"]
+            job = self._start("judge", root, (name, EXPERIMENT, "found.json"))
             try:
-                done = subprocess.run(
-                    command, env=_variables(root), cwd=root, timeout=timeout_s, capture_output=True, check=False
-                )
-            except subprocess.TimeoutExpired:
+                code = job.exit_code(timeout_s)
+            except TimeoutError:
                 raise EnvTimeoutError(f"AppWorld's tests of {name} did not end within {timeout_s:g} s") from None
-            if done.returncode:
-                said = done.stderr.decode(errors="replace").strip()[-_TOLD:]
-                raise EnvError(f"AppWorld's tests of {name} could not run: {said}")
+            finally:
+                job.end()
+            if code != 0:
+                raise EnvError(f"AppWorld's tests of {name} could not run: {_end_of(root)}")
             found: dict[str, Any] = json.loads((root / "found.json").read_text(encoding="utf-8"))
             return found
 
     def end(self) -> None:
         """End the episode."""
-        if self._process is not None:
-            self._kill()
-            self._process = None
+        if self._job is not None:
+            self._job.end()
+            self._job = None
 
     def close(self) -> None:
         """Free all resources."""
         self.end()
+        if self._loaded is not None:
+            self._loaded.leave()
+            self._loaded = None
         self._remove()
 
     # ---------------------------------------------------------------------------------------------------- private
@@ -207,34 +189,31 @@ class OwnServer:
         except (OSError, shutil.Error) as error:
             raise EnvError(f"AppWorld's data of {name} cannot be copied: {error}") from error
 
-    def _start(self) -> None:
-        self.end()
-        port = free_port()
-        self._url = f"http://127.0.0.1:{port}"
-        command = [self._python, "-c", _SERVE, str(port)]
-        self._process = start_watched(command, _variables(self._folder), self._folder)
-        self._kill = weakref.finalize(self, end_watched, self._process)
-
-    def _listens(self) -> bool:
-        """Wait until the server answers. Return False if it ends before."""
-        deadline = time.monotonic() + self._start_s
-        while self._process is not None and self._process.poll() is None:
-            with suppress(httpx.HTTPError):
-                httpx.get(self._url, timeout=5.0, trust_env=False, verify=False)
-                return True
-            if time.monotonic() > deadline:
-                self.end()
-                raise EnvTimeoutError(self._failed(f"AppWorld's server does not listen within {self._start_s:g} s"))
-            time.sleep(_POLL_S)
-        return False
+    def _start(self, what: str, root: Path, words: Sequence[str] = ()) -> Job:
+        if self._loaded is None:
+            self._loaded = LoadedAppWorld.shared(self._python)
+        job = self._loaded.start(what, root, variables_of(root), words)
+        try:
+            if job.begins(self._start_s):
+                return job
+        except TimeoutError:
+            job.end()
+            told = _failed(f"AppWorld does not load within {self._start_s:g} s", self._loaded.said())
+            raise EnvTimeoutError(told) from None
+        job.end()
+        raise EnvError(_failed("AppWorld does not start", self._loaded.said()))
 
     def _said(self) -> str:
-        log = self._folder / "log.txt"
-        return log.read_text(errors="replace")[-_TOLD:].strip() if log.is_file() else ""
+        return _end_of(self._folder)
 
-    def _failed(self, what: str) -> str:
-        said = self._said()
-        return f"{what}; its log ends: {said}" if said else what
+
+def _end_of(folder: Path) -> str:
+    log = folder / "log.txt"
+    return log.read_text(errors="replace")[-_TOLD:].strip() if log.is_file() else ""
+
+
+def _failed(what: str, said: str) -> str:
+    return f"{what}; its log ends: {said}" if said else what
 
 
 class RemoteServer:
@@ -290,11 +269,3 @@ class RemoteServer:
     def close(self) -> None:
         """Free all resources."""
         self.end()
-
-
-def _variables(root: Path) -> dict[str, str]:
-    """Return the environment variables of an AppWorld process, with its folder instead of any set by the user."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    own = {"HOME": str(root), "APPWORLD_ROOT": str(root), "APPWORLD_CACHE": str(root / "cache")}
-    # so that sets have the same order in every process
-    return {**kept, **own, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}

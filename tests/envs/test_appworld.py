@@ -12,30 +12,34 @@ import pytest
 
 from agentgym.envs.appworld.data import ROOT_VARIABLE, AppWorldData
 from agentgym.envs.appworld.env import AppWorldEnv
+from agentgym.envs.appworld.loaded import LoadedAppWorld
 from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer, RemoteServer
 from agentgym.errors import CorruptDataError, EnvError, EnvTimeoutError, UnknownNameError, UsageError
 from agentgym.evals.suites import load_suite, open_suite
 from agentgym.types import Message, RewardRole, ToolCall
 
-# It stands for the interpreter: `-c CODE PORT` serves, `-c CODE TASK EXPERIMENT FILE` judges what was saved.
+# It stands for the interpreter: `forks.py` runs in it, with modules that stand for uvicorn and AppWorld.
 SCRIPTED = """#!PYTHON
-import json, os, sys, time
+import json, os, runpy, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 def saved(name):
     return Path("experiments", "outputs", "agentgym", "tasks", name, "dbs", "said.json")
 
-if len(sys.argv) > 4:
-    said = json.loads(saved(sys.argv[3]).read_text())
-    assert Path("data", "tasks", sys.argv[3], "ground_truth", "metadata.json").is_file()
+def evaluate_task(name, experiment_name):
+    assert experiment_name == "agentgym"
+    said = json.loads(saved(name).read_text())
+    assert Path("data", "tasks", name, "ground_truth", "metadata.json").is_file()
     if "spoil" in said:
         sys.exit("the tests are broken")
+    if "crash" in said:
+        os._exit(9)
     wanted = ["one", "two", "three"]
     tests = {"passes": [{"requirement": w} for w in wanted if w in said],
              "failures": [{"requirement": w} for w in wanted if w not in said], "num_tests": 3}
-    Path(sys.argv[5]).write_text(json.dumps({} if "odd" in said else tests))
-    sys.exit()
+    return SimpleNamespace(to_dict=lambda: {} if "odd" in said else tests)
 
 class Handler(BaseHTTPRequestHandler):
     said, task = [], ""
@@ -50,6 +54,7 @@ class Handler(BaseHTTPRequestHandler):
             Handler.said, Handler.task = [], asked["task_id"]
             task = json.loads(Path("data", "tasks", asked["task_id"], "specs.json").read_text())
             assert not Path("data", "tasks", asked["task_id"], "ground_truth").exists()
+            assert os.environ["APPWORLD_ROOT"] == os.getcwd()
             keys = ("task_id", "instruction", "supervisor", "datetime")
             return self.answer({"output": {"task_id": asked["task_id"], **task}})
         if operation == "task_completed":
@@ -61,6 +66,8 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(3)
         if code == "hang":
             time.sleep(60)
+        if code == "pids":
+            code = f"{os.getpid()} {os.getppid()}"
         Handler.said += code.split()
         path = saved(Handler.task)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +86,32 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
-HTTPServer(("127.0.0.1", int(sys.argv[3])), Handler).serve_forever()
+class Server:
+    def __init__(self, config):
+        assert config == {"app": "the app", "log_level": "warning"}
+
+    def run(self, sockets):
+        server = HTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+        (server.socket,) = sockets
+        server.serve_forever()
+
+def imported(name):
+    with open(os.environ["HOME"] + "/imported.txt", "a") as out:
+        out.write(name + " ")
+
+def module(name, **values):
+    sys.modules[name] = ModuleType(name)
+    vars(sys.modules[name]).update(values)
+
+module("uvicorn", Config=lambda app, log_level: {"app": app, "log_level": log_level}, Server=Server)
+for name in ("appworld", "appworld.serve", "appworld.common"):
+    module(name)
+module("appworld.serve.environment", app="the app")
+module("appworld.evaluator", evaluate_task=evaluate_task)
+module("appworld.apps", get_all_apps=lambda: ["venmo"])
+module("appworld.common.utils", import_apis_module=imported, import_models_module=imported)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 PERSON = {"first_name": "Ada", "last_name": "Marsh", "email": "ada@example.com", "phone_number": "5550001"}
 
@@ -260,6 +292,7 @@ def test_coroutines_play_the_same(env: AppWorldEnv) -> None:
         ("fail", "answered execute with 500: Internal Server Error"),
         ("junk", "answered execute with no output: junk"),
         ("spoil done", "tests of aaa_1 could not run: the tests are broken"),
+        ("crash done", "tests of aaa_1 could not run: "),
         ("odd done", "gave a result in another form"),
     ],
 )
@@ -280,13 +313,58 @@ def test_a_server_that_hangs(env: AppWorldEnv, monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(env._server, OwnServer) and env._server.pid is None
 
 
+def test_appworld_is_loaded_once_for_all_episodes_and_environments(data: Path, python: str) -> None:
+    envs = [AppWorldEnv(data_dir=data, python=python) for _ in range(2)]
+    pids = []
+    for env in (*envs, *envs):
+        env.reset(options={"task": "aaa_1"})
+        pid, watcher = env.step(call("pids"))[0][0].text.split()
+        assert isinstance(env._server, OwnServer) and str(env._server.pid) == watcher
+        pids.append(int(pid))
+        assert (Path("/proc") / pid).exists()
+    assert len(set(pids)) == 4
+    loaded = LoadedAppWorld.shared(python)
+    assert loaded._folder is not None and (loaded._folder / "imported.txt").read_text() == "venmo venmo "
+    process, folder = loaded._process, loaded._folder
+    assert process is not None and process.poll() is None
+    loaded.leave()
+    for env in envs:
+        assert process.poll() is None
+        env.close()
+    assert process.poll() is not None and not folder.exists()
+    assert not any((Path("/proc") / str(pid)).exists() for pid in pids)
+
+
+def test_a_dead_process_is_replaced(env: AppWorldEnv, python: str) -> None:
+    env.reset(options={"task": "aaa_1"})
+    loaded = LoadedAppWorld.shared(python)
+    loaded.leave()
+    assert loaded._process is not None
+    loaded._process.kill()
+    loaded._process.wait()
+    env.reset(options={"task": "aaa_1"})
+    *_, info = env.step(call("one two three done"))
+    assert info["success"]
+
+
+def test_a_process_that_does_not_load_in_time(data: Path, tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    env = AppWorldEnv(data_dir=data, python=str(slow), load_timeout_s=0.2)
+    with pytest.raises(EnvTimeoutError, match=r"does not load within 0\.2 s"):
+        env.reset(options={"task": "aaa_1"})
+    env.close()
+
+
 def test_a_server_that_does_not_start(data: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("#!/bin/sh\necho 'run appworld install' >&2\nexit 1\n")
     wrong.chmod(0o755)
     env = AppWorldEnv(data_dir=data, python=str(wrong))
-    with pytest.raises(EnvError, match="does not start; its log ends: run appworld install"):
-        env.reset(options={"task": "aaa_1"})
+    for _ in range(2):
+        with pytest.raises(EnvError, match="does not start; its log ends: run appworld install"):
+            env.reset(options={"task": "aaa_1"})
     env.close()
 
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from agentgym.envs.appworld.env import AppWorldEnv
+from agentgym.envs.appworld.loaded import LoadedAppWorld
 from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer
 from agentgym.errors import EnvError
 from agentgym.ports import free_port
@@ -48,6 +49,14 @@ def made_world(folder: Path, seed: int) -> Path:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_world(tmp_path_factory.mktemp("appworld"), 7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> Iterator[None]:
+    """Keep AppWorld loaded between environments."""
+    kept = LoadedAppWorld.shared(PYTHON)
+    yield
+    kept.leave()
 
 
 @pytest.fixture

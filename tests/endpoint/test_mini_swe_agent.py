@@ -59,8 +59,8 @@ def test_it_solves_an_issue_through_the_endpoint() -> None:
 ROOT = Path(__file__).resolve().parents[2]
 HARNESS = ROOT / "benchmarks" / "smollm2" / "harness"
 SMALL = """
-    num_steps=3 groups_per_step=2 group.group_size=4 group.num_envs=4 sampling.max_new_tokens=32
-    model.max_context_tokens=1024 eval.num_episodes=2 eval.base=false sft.num_demos=0
+    num_steps=2 groups_per_step=1 group.group_size=4 group.num_envs=4 sampling.max_new_tokens=32
+    model.max_context_tokens=1024 eval.num_episodes=1 eval.base=false sft.num_demos=0 credit.estimator=returns
 """
 
 
@@ -80,8 +80,8 @@ def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
-    assert [row["status/completed"] + row["status/truncated_turns"] for row in rows] == [8, 8, 8]
+    assert [row["status/completed"] + row["status/truncated_turns"] for row in rows] == [4, 4]
     trained = [row for row in rows if row["trained_tokens"]]
-    assert trained, "eight conversations leave it unsure, so that episodes of a group differ"
+    assert trained, "eight conversations have taught it to print the file"
     # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
     assert all(row["logprob_gap_max"] < MAX_GAP for row in trained)

@@ -17,6 +17,7 @@ import pytest
 
 from agentgym.ports import free_port
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX
+from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, command
 
 Command = Callable[..., Any]
 
@@ -32,7 +33,7 @@ if "--die" in flags:
     sys.exit(3)
 class Models(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        names = ("VLLM_SERVER_DEV_MODE", "OMP_NUM_THREADS", "PYTHONPATH")
+        names = ("VLLM_SERVER_DEV_MODE", "OMP_NUM_THREADS", "PYTHONPATH", "VLLM_ENABLE_V1_MULTIPROCESSING")
         body = json.dumps({{"data": [{{"id": value("--served-model-name"), "flags": flags,
                                       "environment": {{n: os.environ.get(n) for n in names}}}}]}}).encode()
         self.send_response(200)
@@ -90,6 +91,7 @@ def test_it_serves_until_ctrl_c(vllm: str, model: str, tmp_path: Path) -> None:
         assert flags in given
     assert card["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
     assert card["environment"]["OMP_NUM_THREADS"] == "3"
+    assert card["environment"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     folder = Path(card["environment"]["PYTHONPATH"].split(os.pathsep)[0])
     assert [path.name for path in folder.glob("agentgym*.py")] == ["agentgym_vllm.py"]
     process.send_signal(signal.SIGINT)
@@ -98,6 +100,15 @@ def test_it_serves_until_ctrl_c(vllm: str, model: str, tmp_path: Path) -> None:
     assert b"stopping the server" in err
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_the_cache_of_a_server_on_a_cpu_may_be_a_fraction_of_a_gib() -> None:
+    install = VllmInstall(python="py", version="0.32.0", is_cpu=True)
+    words, environment = command(install, ServeOptions(model="m", cache_gib=2.0), "n")
+    assert environment["VLLM_CPU_KVCACHE_SPACE"] == "2" and "--kv-cache-memory-bytes" not in words
+    words, environment = command(install, ServeOptions(model="m", cache_gib=0.5), "n")
+    assert words[words.index("--kv-cache-memory-bytes") + 1] == str(2**29)
+    assert "VLLM_CPU_KVCACHE_SPACE" not in environment, "vLLM reads it as a whole number"
 
 
 def test_a_server_that_dies_is_said_with_the_end_of_its_log(run: Command, vllm: str, model: str) -> None:

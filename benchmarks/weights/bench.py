@@ -66,29 +66,10 @@ async def updates(run: Run, num_updates: int) -> tuple[list[float], list[int]]:
     return seconds, sizes
 
 
-def measure(weight_sync: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Return one row: a server, and some updates of it."""
-    rank = LORA_RANK if weight_sync == "lora" else 0
-    port = free_port()
-    settings = [
-        *("env.id=agentgym/GuessNumber-v0", "engine.kind=vllm", f"engine.weight_sync={weight_sync}"),
-        *(f'engine.urls=["http://127.0.0.1:{port}"]', "engine.update_timeout_s=600", "engine.start_timeout_s=600"),
-    ]
-    lora = {"rank": rank} if rank else {}
-    model: dict[str, Any] = (
-        {**TINY, "lora": lora} if options.tiny else {"path": "smollm2", "max_context_tokens": 160, "lora": lora}
-    )
-    run = Run(apply_overrides(load_recipe("tiny"), [*settings, f"model={json.dumps(model)}"]), folder / weight_sync)
-    if options.tiny:
-        save_model(run.model, run.tokenizer, folder / "model")
-    source = folder / "model" if options.tiny else local_model("smollm2")
-    serving = ServeOptions(model=str(source), port=port, lora_rank=rank, num_threads=1, max_context_tokens=160)
-    process = VllmProcess(find_vllm(options.python), serving, folder / f"{weight_sync}.log")
-    try:
-        process.wait_until_ready(900.0)
-        seconds, sizes = asyncio.run(updates(run, options.updates))
-    finally:
-        process.stop()
+def measure(weight_sync: str, options: argparse.Namespace, folder: Path, url: str) -> dict[str, Any]:
+    """Return one row: some updates of a server."""
+    run = made_run(weight_sync, options, folder / weight_sync, url)
+    seconds, sizes = asyncio.run(updates(run, options.updates))
     return {
         "weight_sync": weight_sync,
         "num_parameters": sum(p.numel() for p in run.model.parameters()),
@@ -96,6 +77,45 @@ def measure(weight_sync: str, options: argparse.Namespace, folder: Path) -> dict
         "seconds": seconds,
         "bytes": sizes[-1],
     }
+
+
+def made_run(weight_sync: str, options: argparse.Namespace, folder: Path, url: str) -> Run:
+    """Return a training run whose engine is the server at ``url``."""
+    settings = [
+        *("env.id=agentgym/GuessNumber-v0", "engine.kind=vllm", f"engine.weight_sync={weight_sync}"),
+        *(f'engine.urls=["{url}"]', "engine.update_timeout_s=600", "engine.start_timeout_s=600"),
+    ]
+    lora = {"rank": LORA_RANK} if weight_sync == "lora" else {}
+    model: dict[str, Any] = (
+        {**TINY, "lora": lora} if options.tiny else {"path": "smollm2", "max_context_tokens": 160, "lora": lora}
+    )
+    return Run(apply_overrides(load_recipe("tiny"), [*settings, f"model={json.dumps(model)}"]), folder)
+
+
+def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Return one row for each way, all with the same server."""
+    port = free_port()
+    if options.tiny:
+        run = made_run("folder", options, folder / "tiny", f"http://127.0.0.1:{port}")
+        save_model(run.model, run.tokenizer, folder / "model")
+    source = folder / "model" if options.tiny else local_model("smollm2")
+    rank = LORA_RANK if "lora" in options.ways else 0
+    serving = ServeOptions(
+        model=str(source),
+        port=port,
+        lora_rank=rank,
+        num_threads=1,
+        max_context_tokens=160,
+        cache_gib=1 / 32 if options.tiny else 1.0,
+    )
+    process = VllmProcess(find_vllm(options.python), serving, folder / "server.log")
+    try:
+        process.wait_until_ready(900.0)
+        # adapters first, since they are of the weights that the server begins with
+        rows = {way: measure(way, options, folder, process.url) for way in sorted(options.ways, reverse=True)}
+        return [rows[way] for way in options.ways]
+    finally:
+        process.stop()
 
 
 def table(rows: list[dict[str, Any]], about: dict[str, str]) -> str:
@@ -124,7 +144,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = [measure(way, options, Path(folder)) for way in options.ways]
+        rows = measure_all(options, Path(folder))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     about = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}",

@@ -49,7 +49,11 @@ ENV_FILE = TESTKIT / "counting_env.py"
 MAX_GAP = 1e-4
 START_TIMEOUT_S = 600.0
 CONTEXT = 160
+NUM_STEPS = 28
+"""Success is 0.1 at the start and 0.8 by then; after 40 steps it would be 0.9."""
 LORA = LoraSettings(rank=4)
+CACHE_GIB = 1 / 32
+"""80,000 tokens of this model. vLLM makes an object for each block of 16 and visits all of them at each update."""
 PATIENT: dict[str, Any] = {"request_timeout_s": 240.0, "update_timeout_s": 240.0, "health_timeout_s": 60.0}
 """The machine may be busy with other things; what is tested is what happens, not when."""
 
@@ -60,13 +64,13 @@ def config(*urls: str, **engine: Any) -> TrainConfig:
         apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0"]),
         model=ModelConfig(hidden_size=32, num_layers=1, head_dim=32, vocab_size=320, max_context_tokens=CONTEXT),
         sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8, noise=0.25),
-        num_steps=40,
+        num_steps=NUM_STEPS,
         groups_per_step=4,
         group=GroupConfig(group_size=8, num_envs=32),
         credit=CreditConfig(estimator="gigpo"),
         optimizer=OptimizerConfig(lr=2e-3),
         eval=EvalConfig(num_episodes=100),
-        checkpoint_every=40,
+        checkpoint_every=NUM_STEPS,
         engine=EngineConfig(kind="vllm", urls=urls, **{**PATIENT, **engine}),
     )
 
@@ -104,7 +108,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 def options(folder: Path, port: int, lora_rank: int = 0) -> ServeOptions:
-    return ServeOptions(model=str(folder / "model"), port=port, lora_rank=lora_rank, num_threads=1)
+    return ServeOptions(model=str(folder / "model"), port=port, lora_rank=lora_rank, num_threads=1, cache_gib=CACHE_GIB)
 
 
 def run_in(limit_s: float, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -258,7 +262,7 @@ def test_gigpo_learns_with_rollouts_from_vllm(servers: Servers, tmp_path: Path) 
     asked_often = config(servers.urls[0], health_interval_s=0.2)
     result = train(replace(asked_often, pipeline=PipelineConfig(max_in_flight="auto")), tmp_path / "run")
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
-    assert len(rows) == 40
+    assert len(rows) == NUM_STEPS
     assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP
     assert max(row["engine/probe_gap"] for row in rows) < MAX_GAP
     assert rows[-1]["engine/num_left_out"] == 0
@@ -266,7 +270,7 @@ def test_gigpo_learns_with_rollouts_from_vllm(servers: Servers, tmp_path: Path) 
     assert shares and all(0 <= share <= 1 for share in shares)
     assert max(shares) > 0.2, "a turn's prompt is the one before and some tokens more; blocks of 16 are kept whole"
     assert result.success_before is not None and result.success_after is not None
-    assert result.success_after > result.success_before + 0.3  # the embedded engine: from 0.14 to 0.88
+    assert result.success_after > result.success_before + 0.3
 
 
 def test_kill_9_in_the_middle_of_a_rollout(servers: Servers, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from agentgym.envs.adapters.worker_main import serve
 
-_MEMORY = "-Xmx512m -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
+# each environment has an engine of its own, so that threads for collecting garbage would be too many
+_OPTIONS = "-Xmx512m -XX:+UseSerialGC -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
 _REFUSALS = ("No known action matches", "Ambiguous request", "Unknown action")
 
 
@@ -24,12 +25,13 @@ class Laboratory:
     """The engine with at most one experiment loaded."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("JAVA_TOOL_OPTIONS", _MEMORY)
+        os.environ.setdefault("JAVA_TOOL_OPTIONS", _OPTIONS)
         module: Any = importlib.import_module("scienceworld")
         self._env = module.ScienceWorldEnv("")
         self._score = 0.0
         self._is_over = False
         self._gold: list[str] | None = None
+        self._gold_paths: dict[tuple[str, int, str], tuple[str, ...]] = {}
         self._key = ""
 
     def variations(self) -> dict[str, Any]:
@@ -48,11 +50,15 @@ class Laboratory:
         """Begin an experiment."""
         if experiment not in self._env.get_task_names():
             return {"refused": f"there is no experiment {experiment!r}"}
-        self._env.load(experiment, variation, simplifications, generateGoldPath=True)
-        self._env.server.reset()
+        wanted = experiment, variation, simplifications
+        # The engine loads an experiment twice to find its gold path. The package's reset loads it once more, which
+        # changes nothing after a load.
+        self._env.load(*wanted, generateGoldPath=wanted not in self._gold_paths)
+        if wanted not in self._gold_paths:
+            self._gold_paths[wanted] = tuple(self._env.get_gold_action_sequence())
         said = self._execute("look around")  # as the package does
         self._score, self._is_over = 0.0, False
-        self._gold = list(self._env.get_gold_action_sequence())
+        self._gold = list(self._gold_paths[wanted])
         return self._seen(f"{self._env.taskdescription().strip()}\n\n{said}", is_valid=True)
 
     def step(self, command: str) -> dict[str, Any]:

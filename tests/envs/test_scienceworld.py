@@ -16,6 +16,14 @@ scienceworld = pytest.importorskip("scienceworld", reason="needs the package sci
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="ScienceWorld's engine needs a Java runtime")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_start() -> Iterator[None]:
+    """Engines live for a few episodes here, which the second compiler of Java takes longer to compile than to play."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
 @pytest.fixture(scope="module")
 def env() -> Iterator[ScienceWorldEnv]:
     made = ScienceWorldEnv(interface="text")
@@ -58,6 +66,22 @@ def test_keys_and_refusals(env: ScienceWorldEnv) -> None:
     assert env.state_key() != start
     with pytest.raises(UsageError, match="no plan"):
         env.oracle()
+
+
+def test_a_second_episode_of_a_task_is_the_first_again(env: ScienceWorldEnv) -> None:
+    def played() -> list[object]:
+        observation, _ = env.reset(options={"task": "use-thermometer-0"})
+        seen: list[object] = [observation[0].text, env.state_key()]
+        for _ in range(5):
+            command = env.oracle()
+            observation, reward, *_ = env.step(command)
+            seen += [command.text, observation[0].text, reward, env.state_key()]
+        return seen
+
+    first = played()
+    env.reset(options={"task": "find-living-thing-0"})
+    env.step("close door to kitchen")
+    assert played() == first
 
 
 def test_a_wrong_focus_costs_the_experiment(env: ScienceWorldEnv) -> None:

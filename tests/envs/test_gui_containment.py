@@ -312,13 +312,14 @@ def test_an_episode_whose_browser_is_killed_has_no_reward() -> None:
 
 
 OWNER = """
-import os, signal, sys
+import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 from testkit.gui_pages import PageEnv
 env = PageEnv("<button onclick='for(;;);'>x</button>")
 env.reset(seed=0)
 print("ready", flush=True)
-sys.stdin.readline()
+while True:  # a signal that arrives just before a read that waits is handled after it, which may be never
+    time.sleep(0.01)
 """
 
 

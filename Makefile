@@ -3,7 +3,7 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-# `make install UV=uv` installs by uv, in a fraction of pip's time, and keeps each package once on the disk
+# `make install UV=uv` installs by uv, which keeps each package once on the disk
 UV ?=
 pip = $(if $(UV),VIRTUAL_ENV=$(1) $(UV) pip -q $(2),$(1)/bin/python -m pip -qq --disable-pip-version-check $(2))
 INSTALLED := .venv/.installed

@@ -30,7 +30,7 @@ _UNKNOWN_IN_CHILD = 17  # an exit status that Python itself never uses
 def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[Episode]:
     """Return episodes of a random policy, one per task, each played once in a new environment."""
     wanted = subject.num_episodes if num_episodes is None else num_episodes
-    played = subject.random_episodes
+    played = subject.played
     if len(played) < wanted:
         for number, task in enumerate(subject.tasks(wanted)[len(played) :], len(played)):
             with contextlib.closing(subject.factory()) as env:

@@ -25,7 +25,7 @@ class Subject:
     seed: int
     arguments: Mapping[str, object] = field(default_factory=dict)
     """Arguments with which the environment is made."""
-    random_episodes: list[Episode] = field(default_factory=list, compare=False)
+    played: list[Episode] = field(default_factory=list, compare=False)
     """Random episodes that were played so far, one per task; checks that read or replay an episode share them."""
 
     @property

@@ -7,7 +7,7 @@ from oscar.defaults import *  # noqa: F403
 
 
 class NoMigrations:
-    """Leaves the history of every app's tables out, so that ``migrate`` makes them as they are now, five times as fast.
+    """Leaves the history of every app's tables out, so that ``migrate`` makes them as they are now.
 
     Django takes it for a dictionary whose values are all ``None``.
     """

@@ -12,7 +12,7 @@ import pytest
 from testkit.issue_commands import solving_commands
 from testkit.qwen_code import COMMAND, FOLDER, IMAGE, shell_calls
 from testkit.scripted_engine import ScriptedEngine
-from testkit.smollm2 import IN_BFLOAT16, MAX_GAP
+from testkit.smollm2 import IN_BFLOAT16, assert_the_policy_was_sampled
 
 from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
@@ -67,4 +67,4 @@ def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
     assert row["success"] > 0, "four conversations have taught it to call Qwen Code's shell"
     assert row["trained_tokens"] > 0
     # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
-    assert row["logprob_gap_max"] < MAX_GAP
+    assert_the_policy_was_sampled(row)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from testkit.scripted_engine import ScriptedEngine
-from testkit.smollm2 import IN_BFLOAT16, MAX_GAP
+from testkit.smollm2 import IN_BFLOAT16, assert_the_policy_was_sampled
 
 from agentgym.endpoint.calls import ChatCall
 from agentgym.endpoint.harness import HarnessConfig
@@ -135,4 +135,4 @@ def test_its_rollouts_train_smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert row["success"] > 0, "four conversations have taught it to guess"
     assert row["trained_tokens"] > 0
     # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
-    assert row["logprob_gap_max"] < MAX_GAP
+    assert_the_policy_was_sampled(row)

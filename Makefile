@@ -82,7 +82,9 @@ CHAOS_SEEDS ?= 50
 chaos: install
 	OMP_NUM_THREADS=1 AGENTGYM_CHAOS_SEEDS=$(CHAOS_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/chaos
 
-# The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins.
+# The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins. By pip also where uv installs
+# the rest: pip keeps the planner that it compiled, and uv compiled it again each time.
+$(ALFWORLD)/.installed: UV :=
 $(ALFWORLD)/.installed: pyproject.toml
 	test -x $(ALFWORLD)/bin/python || $(PYTHON) -m venv $(ALFWORLD)
 	$(call pip,$(ALFWORLD),install) --editable '.[alfworld]' pytest hypothesis

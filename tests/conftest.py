@@ -31,18 +31,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail where tests of a group run beside each other: pytest-xdist marks a group in the tests' ids."""
-    is_grouped = getattr(item.config.option, "loadgroup", False) and item.get_closest_marker("xdist_group")
-    assert not is_grouped or "@" in item.nodeid, "pytest-xdist does not keep this test's group together"
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with tests that one worker runs as a group, then with conformance kits, so that none is alone at the end.
-
-    Kits play each environment for a minute or so; other tests are shorter.
-    """
-    items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.name != "test_it_conforms"))
+    """Begin with conformance kits, which play an environment for a minute or so, so that none is alone at the end."""
+    items.sort(key=lambda item: item.name != "test_it_conforms")
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,7 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.ray.config import ClusterConfig
 
 ray = pytest.importorskip("ray")
-# one cluster of this machine at a time: a job joins any that it finds
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 from agentgym.trainers.ray import trainer  # noqa: E402
 

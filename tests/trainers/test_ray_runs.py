@@ -22,8 +22,7 @@ from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.types import Metrics
 
 ray = pytest.importorskip("ray")
-# one cluster of this machine at a time: a job joins any that it finds
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

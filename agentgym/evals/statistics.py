@@ -9,6 +9,8 @@ from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 
+_DRAWN_AT_ONCE = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -190,8 +192,11 @@ def mean_interval(
         raise ValueError("a mean needs at least one value")
     sample = np.asarray(values, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    # One resample at a time keeps memory proportional to the number of episodes.
-    means = np.array([sample[rng.integers(len(sample), size=len(sample))].mean() for _ in range(num_resamples)])
+    at_once = max(1, _DRAWN_AT_ONCE // len(sample))  # of large samples one, so that memory follows their size
+    counts = [min(at_once, num_resamples - done) for done in range(0, num_resamples, at_once)]
+    means = np.concatenate(
+        [sample[rng.integers(len(sample), size=(count, len(sample)))].mean(axis=1) for count in counts]
+    )
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return Estimate(float(sample.mean()), float(low), float(high))

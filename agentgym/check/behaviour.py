@@ -12,8 +12,9 @@ from math import inf, nan
 import numpy as np
 
 from agentgym.check.contract import free_texts
-from agentgym.check.episodes import MAX_TURNS, TOLERANCE, Episode, brief, noop, play, reward_of, step_limit
-from agentgym.check.policies import Policy, noop_action, oracle_action, random_action
+from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play, step_limit
+from agentgym.check.first_turns import FirstTurns
+from agentgym.check.policies import Policy, oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.sandbox.adversary import attempts
 from agentgym.check.subject import Subject
@@ -115,26 +116,14 @@ def _blind(subject: Subject) -> str:
 def hostile_actions(subject: Subject) -> str:
     """Check that malformed and absurd actions raise no error, earn nothing, and count as invalid if they cannot run."""
     task = subject.tasks(1)[0]
-    env = subject.factory()
     num_actions = 0
-    try:
-        idle = max(0.0, reward_of(env, task, noop_action(env)))
-        ceilings: dict[str, float] = {}  # number of hostile actions by tool
+    with contextlib.closing(subject.factory()) as env:
+        start = FirstTurns(env, task)
         for text in _ODD_TEXTS:
             env.parse_action(text)
-        is_fresh = False
         for hostile in _hostile(env, subject.rng(8)):
-            ceiling = idle
-            if hostile.plain is not None:
-                tool = hostile.plain.name
-                if tool not in ceilings:
-                    ceilings[tool] = max(idle, reward_of(env, task, _calls(hostile.plain)))
-                    is_fresh = False
-                ceiling = ceilings[tool]
-            is_fresh = _check_hostile(env, task, hostile, ceiling, is_fresh)
+            _check_hostile(start, hostile)
             num_actions += 1
-    finally:
-        env.close()
     return f"{num_actions} actions"
 
 
@@ -252,34 +241,18 @@ def _calls(*calls: ToolCall | MalformedCall) -> Message:
     return Message("assistant", "", calls)
 
 
-def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float, is_fresh: bool) -> bool:
-    """Play one hostile action. Return True if the episode is still at its start, so that it needs no reset.
-
-    A rejected action leaves the episode unchanged. If the action earns a reward, it is played once more after a reset:
-    the reward may belong to the turn limit, at which an unfinished episode is graded.
-    """
-    if not is_fresh:
-        env.reset(options={"task": task})
-    reward, is_fresh_after, is_valid = _play_hostile(env, hostile.action)
-    if is_fresh and reward > ceiling + TOLERANCE:
-        return _check_hostile(env, task, hostile, ceiling, is_fresh=False)
-    what = _what(hostile.action)
-    if reward > ceiling + TOLERANCE:
-        raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
-    if hostile.is_impossible and is_valid:
-        raise CheckFailed(f"{what}: counts as a valid action")
-    return is_fresh_after
-
-
-def _play_hostile(env: Env, action: Message) -> tuple[float, bool, bool]:
-    """Return the reward, whether the episode continues in the same state, and whether the turn was valid."""
+def _check_hostile(start: FirstTurns, hostile: _Hostile) -> None:
+    action = hostile.action
+    what = _what(action)
     try:
-        observation, reward, terminated, truncated, info = env.step(action)
+        observation, reward, _, _, info = start.step(action)
         for message in observation:
             message.text.encode()
     except Exception as error:
-        raise CheckFailed(f"{_what(action)}: {type(error).__name__}: {brief(str(error))}") from error
-    return float(reward), not (terminated or truncated or info["is_valid"]), bool(info["is_valid"])
+        raise CheckFailed(f"{what}: {type(error).__name__}: {brief(str(error))}") from error
+    start.check_reward(what, float(reward), action, _calls(hostile.plain) if hostile.plain else None)
+    if hostile.is_impossible and info["is_valid"]:
+        raise CheckFailed(f"{what}: counts as a valid action")
 
 
 def _what(action: Message) -> str:

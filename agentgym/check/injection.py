@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentgym.check.episodes import TOLERANCE, brief, play, replay, reward_of
-from agentgym.check.policies import noop_action, oracle_action, random_action
+from agentgym.check.episodes import brief, play, replay
+from agentgym.check.first_turns import FirstTurns
+from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
@@ -37,16 +38,15 @@ def injection(subject: Subject) -> str:
         episode = play(env, random_action, task, subject.rng(13))
         _check_words(env, episode.observations)
     with contextlib.closing(subject.factory()) as env:
-        idle = max(0.0, reward_of(env, task, noop_action(env)))
-        _check_forgery(env, task, Message("assistant", _FORGED), idle)
+        start = FirstTurns(env, task)
+        _check_forgery(start, Message("assistant", _FORGED), None)
         num_actions = 1
         for spec in env.tools:
             call = random_call(spec, subject.rng(14))
             texts = [name for name, value in call.arguments.items() if isinstance(value, str)]
-            ceiling = max(idle, reward_of(env, task, Message("assistant", calls=(call,)))) if texts else idle
             for name in texts:
                 forged = ToolCall(spec.name, {**call.arguments, name: _FORGED})
-                _check_forgery(env, task, Message("assistant", calls=(forged,)), ceiling)
+                _check_forgery(start, Message("assistant", calls=(forged,)), Message("assistant", calls=(call,)))
                 num_actions += 1
     return f"{num_actions} actions"
 
@@ -62,15 +62,13 @@ def _check_words(env: Env, observations: Sequence[Observation]) -> None:
             )
 
 
-def _check_forgery(env: Env, task: Task, action: Message, ceiling: float) -> None:
+def _check_forgery(start: FirstTurns, action: Message, harmless: Message | None) -> None:
     what = brief(action.calls[0] if action.calls else action.content, 80)
-    env.reset(options={"task": task})
     try:
-        observation, reward, *_ = env.step(action)
+        observation, reward, *_ = start.step(action)
     except Exception as error:
         raise CheckFailed(f"{what}: {type(error).__name__}: {brief(str(error))}") from error
-    if float(reward) > ceiling + TOLERANCE:
-        raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
+    start.check_reward(what, float(reward), action, harmless)
     if others := {message.role for message in observation} - set(_ROLES):
         raise CheckFailed(
             f"{what}: is answered by a message of the role {', '.join(sorted(others))}; an environment answers as "

@@ -31,6 +31,19 @@ def test_clock_and_random_numbers_come_from_the_seed() -> None:
         assert first[:-1] != env.js(RANDOM)[:-1]
 
 
+def test_only_the_agent_moves_the_mouse() -> None:
+    """The window system's own mouse is at the corner, and Chromium tells a page so at any time after it has loaded."""
+    page = """<style>body { margin: 0; height: 100vh; }</style><button>Go</button><p></p><script>
+    for (const kind of ["pointermove", "pointerover", "pointerout", "mousemove", "mouseover", "mouseenter", "mouseout"])
+      addEventListener(kind, () => { document.querySelector("p").textContent += kind + " "; }, true);</script>"""
+    with opened(page) as env:
+        for seed in range(5):
+            env.reset(seed=seed)
+            for _ in range(3):
+                assert "over" not in env.do("wait: 1").content
+            assert "mousemove" in env.do("hover: go").content
+
+
 def test_the_clock_stands_still_between_turns() -> None:
     page = "<button>x</button><p></p><script>setInterval(() => { p = document.querySelector('p'); p.textContent = Date.now(); }, 50)</script>"
     with opened(page) as env:

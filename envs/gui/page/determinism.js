@@ -99,17 +99,20 @@
   // --- what moves under a mouse that rests: Chromium tells it with one of its next frames, whenever that comes, so that
   // is kept from the page, which is told whenever its clock has moved on
   let mouse = null, over = null;
-  for (const kind of ["over", "out", "enter", "leave"]) {
+  // The window system's own mouse rests at the corner. Chromium tells a new page so some time after it has loaded.
+  const isNobodys = (event) => event.isTrusted && !event.buttons && !event.screenX && !event.screenY;
+  for (const kind of ["move", "over", "out", "enter", "leave"]) {
     for (const device of ["pointer", "mouse"]) {
       globalThis.addEventListener(device + kind, (event) => {
-        if (!event.isTrusted || !mouse) return;
+        if (isNobodys(event)) event.stopImmediatePropagation();
+        if (!event.isTrusted || !mouse || kind === "move") return;
         if (event.clientX === mouse.clientX && event.clientY === mouse.clientY) event.stopImmediatePropagation();
         else if (kind === "out" && !event.relatedTarget) mouse = null;  // it has left the document
       }, true);
     }
   }
   globalThis.addEventListener("mousemove", (event) => {
-    if (!event.isTrusted) return;
+    if (!event.isTrusted || isNobodys(event)) return;
     mouse = {clientX: event.clientX, clientY: event.clientY};
     over = event.composedPath()[0];
   }, true);

@@ -45,7 +45,9 @@
 
   // The style of what a resting mouse is over follows what moves there with a frame, whenever that comes: it is awaited.
   let mouse = null;
-  globalThis.addEventListener("mousemove", ({clientX, clientY}) => { mouse = {clientX, clientY}; }, true);
+  globalThis.addEventListener("mousemove", ({clientX, clientY, screenX, screenY, buttons}) => {
+    if (screenX || screenY || buttons) mouse = {clientX, clientY};  // else it is the window system's, see determinism.js
+  }, true);
   const isHovered = () => {
     const over = mouse && document.elementFromPoint(mouse.clientX, mouse.clientY);
     return !over || [...document.querySelectorAll(":hover")].pop() === over;

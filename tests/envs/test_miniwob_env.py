@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from testkit.miniwob_episodes import NEEDS_MINIWOB, elsewhere, first_look, make_env
+from testkit.miniwob_episodes import NEEDS_MINIWOB, elsewhere, make_env
 
 from agentgym.check import check_env
 from agentgym.envs.gui.fuzz import fuzz_action
@@ -23,8 +23,6 @@ from agentgym.types import Message
 
 pytestmark = NEEDS_MINIWOB
 SOLVED = tuple(SOLVERS)
-NUM_ACTIONS = 8
-"""Of the fuzzing agent on each page; ``test_miniwob_kept_pages.py`` has ten others."""
 
 
 @pytest.fixture(scope="module")
@@ -153,33 +151,6 @@ def test_a_replay_that_goes_otherwise_is_told(env: MiniWoBEnv) -> None:
     assert Recording.from_json(json.loads(json.dumps(right.to_json()))) == right
     wrong = Recording(right.task, right.seed, ("click: two",), right.state_keys, (1.0,), True)
     assert any("the reward was '1.0' and is '0.0'" in line for line in differences(env, wrong))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(3))
-def test_every_page_begins_alike_in_two_processes_and_after_actions_of_a_fuzzing_agent(part: int) -> None:
-    def play(env: MiniWoBEnv, name: str) -> tuple[list[str], int]:
-        rng = np.random.default_rng(TASKS.index(name))
-        start, num_actions = first_look(env, f"{name}-0"), 0
-        assert start[0]
-        for seed in range(1, NUM_ACTIONS + 1):
-            is_over = False
-            while not is_over and num_actions < NUM_ACTIONS:
-                observation, reward, terminated, truncated, _ = env.step(fuzz_action(env, rng))
-                assert observation and all(message.text for message in observation), (name, num_actions)
-                assert reward in ((0.0, 1.0) if terminated else (0.0,))
-                num_actions, is_over = num_actions + 1, terminated or truncated
-            if num_actions < NUM_ACTIONS:
-                env.reset(options={"task": f"{name}-{seed}"})
-        assert first_look(env, f"{name}-0") == start
-        return start, num_actions
-
-    names = TASKS[part::3]
-    played = side_by_side(make_env, play, names)
-    assert [num_actions for _, num_actions in played] == [NUM_ACTIONS] * len(names)
-    starts = [start for start, _ in played]
-    assert len({key for _, _, key in starts}) == len(names)
-    assert elsewhere("first_looks", [f"{name}-0" for name in names]) == starts
 
 
 @pytest.mark.slow

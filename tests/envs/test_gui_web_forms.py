@@ -100,5 +100,5 @@ def test_kinds_are_chosen_by_name() -> None:
 
 @pytest.mark.slow
 def test_it_conforms() -> None:
-    report = check_env("agentgym/WebForms-v0", num_episodes=1)
+    report = check_env("agentgym/WebForms-v0", num_episodes=1, arguments={"max_turns": 8})
     assert [(check.name, check.detail) for check in report.failures] == []

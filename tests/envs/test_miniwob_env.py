@@ -139,10 +139,10 @@ def test_recordings_replay_in_another_process() -> None:
             return record(env, f"{SOLVED[number % len(SOLVED)]}-3", MiniWoBEnv.oracle)
         return record(env, f"{TASKS[3 * number % len(TASKS)]}-7", lambda env: fuzz_action(env, rng), max_turns=8)
 
-    recordings = side_by_side(make_env, play, range(20))
-    assert [one.rewards[-1] for one in recordings[1::2]] == [1.0] * 10
-    assert sum(len(one.actions) for one in recordings) > 60
-    assert elsewhere("replay", [one.to_json() for one in recordings]) == [[]] * 20
+    recordings = side_by_side(make_env, play, range(10))
+    assert [one.rewards[-1] for one in recordings[1::2]] == [1.0] * 5
+    assert sum(len(one.actions) for one in recordings) > 30
+    assert elsewhere("replay", [one.to_json() for one in recordings]) == [[]] * 10
 
 
 def test_a_replay_that_goes_otherwise_is_told(env: MiniWoBEnv) -> None:

@@ -255,5 +255,5 @@ def test_unknown_stock_is_refused() -> None:
 
 @pytest.mark.slow
 def test_it_conforms() -> None:
-    report = check_env(lambda: WebShopGUIEnv(num_products=200, max_turns=12), num_episodes=1)
+    report = check_env(lambda: WebShopGUIEnv(num_products=200, max_turns=8), num_episodes=1)
     assert [(check.name, check.detail) for check in report.failures] == []

@@ -21,9 +21,11 @@ from typing import Any, Final, Protocol
 
 import httpx
 
+from agentgym.envs.appworld import program
 from agentgym.envs.appworld.data import AppWorldData
-from agentgym.envs.appworld.loaded import Job, LoadedAppWorld, variables_of
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+from agentgym.processes.loaded import Job, Loaded
+from agentgym.processes.watched import KEPT_VARIABLES
 
 PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
 """Environment variable that names a Python interpreter with ``appworld``."""
@@ -101,7 +103,7 @@ def request(url: str, operation: str, timeout_s: float, values: dict[str, object
 
 
 class OwnServer:
-    """A local server process, which is forked for each episode; see :mod:`agentgym.envs.appworld.forks`.
+    """A local server process, which is forked for each episode; see :mod:`agentgym.processes.forks`.
 
     It uses a separate folder with the databases, the documentation and the specification of one task, but no ground
     truth. Another process runs the tests on the saved changes of the databases.
@@ -116,7 +118,7 @@ class OwnServer:
         self._data, self._python, self._start_s = data, python, start_s
         self._folder = Path(tempfile.mkdtemp(prefix="agentgym-appworld-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._loaded: LoadedAppWorld | None = None
+        self._loaded: Loaded | None = None
         self._job: Job | None = None
         self._url = ""
 
@@ -129,7 +131,7 @@ class OwnServer:
         """Prepare an episode of a task."""
         self.end()
         self._lay_out(name)
-        self._job = self._start("serve", self._folder)
+        self._job = self._start("serve", self._folder, listens=True)
         self._url = f"http://127.0.0.1:{self._job.port}"
 
     def call(self, operation: str, timeout_s: float, **values: object) -> Any:
@@ -189,10 +191,10 @@ class OwnServer:
         except (OSError, shutil.Error) as error:
             raise EnvError(f"AppWorld's data of {name} cannot be copied: {error}") from error
 
-    def _start(self, what: str, root: Path, words: Sequence[str] = ()) -> Job:
+    def _start(self, what: str, root: Path, words: Sequence[str] = (), *, listens: bool = False) -> Job:
         if self._loaded is None:
-            self._loaded = LoadedAppWorld.shared(self._python)
-        job = self._loaded.start(what, root, variables_of(root), words)
+            self._loaded = loaded_appworld(self._python)
+        job = self._loaded.start(what, root, variables_of(root), words, listens=listens)
         try:
             if job.begins(self._start_s):
                 return job
@@ -214,6 +216,19 @@ def _end_of(folder: Path) -> str:
 
 def _failed(what: str, said: str) -> str:
     return f"{what}; its log ends: {said}" if said else what
+
+
+def loaded_appworld(python: str) -> Loaded:
+    """Return the process that has loaded AppWorld, for all environments of this process with the same Python."""
+    return Loaded.shared(python, Path(program.__file__), variables_of)
+
+
+def variables_of(root: Path) -> dict[str, str]:
+    """Return the environment variables of an AppWorld process, with its folder instead of any set by the user."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    own = {"HOME": str(root), "APPWORLD_ROOT": str(root), "APPWORLD_CACHE": str(root / "cache")}
+    # so that sets have the same order in every process
+    return {**kept, **own, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
 
 
 class RemoteServer:

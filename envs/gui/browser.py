@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentgym.envs.gui import guard
 from agentgym.envs.gui.chromium import UNWANTED, find_chromium, flags
 from agentgym.errors import EnvError, EnvTimeoutError, boundary, require_extra
+from agentgym.processes import guard
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -155,7 +155,7 @@ class Browser:
 
 
 def _guarded(chromium: Path, memory_mb: int, folder: Path) -> Path:
-    """Write a program that starts Chromium under :mod:`agentgym.envs.gui.guard`, and return its path."""
+    """Write a program that starts Chromium under :mod:`agentgym.processes.guard`, and return its path."""
     owner = os.getpid()
     words = [sys.executable, "-I", "-S", guard.__file__, str(owner), guard.start_ticks(owner), str(memory_mb)]
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in [*words, str(chromium)])

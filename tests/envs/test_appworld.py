@@ -12,10 +12,10 @@ import pytest
 
 from agentgym.envs.appworld.data import ROOT_VARIABLE, AppWorldData
 from agentgym.envs.appworld.env import AppWorldEnv
-from agentgym.envs.appworld.loaded import LoadedAppWorld
-from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer, RemoteServer
+from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer, RemoteServer, loaded_appworld
 from agentgym.errors import CorruptDataError, EnvError, EnvTimeoutError, UnknownNameError, UsageError
 from agentgym.evals.suites import load_suite, open_suite
+from agentgym.processes.guard import start_ticks
 from agentgym.types import Message, RewardRole, ToolCall
 
 # It stands for the interpreter: `forks.py` runs in it, with modules that stand for uvicorn and AppWorld.
@@ -323,7 +323,7 @@ def test_appworld_is_loaded_once_for_all_episodes_and_environments(data: Path, p
         pids.append(int(pid))
         assert (Path("/proc") / pid).exists()
     assert len(set(pids)) == 4
-    loaded = LoadedAppWorld.shared(python)
+    loaded = loaded_appworld(python)
     assert loaded._folder is not None and (loaded._folder / "imported.txt").read_text() == "venmo venmo "
     process, folder = loaded._process, loaded._folder
     assert process is not None and process.poll() is None
@@ -332,12 +332,12 @@ def test_appworld_is_loaded_once_for_all_episodes_and_environments(data: Path, p
         assert process.poll() is None
         env.close()
     assert process.poll() is not None and not folder.exists()
-    assert not any((Path("/proc") / str(pid)).exists() for pid in pids)
+    assert not any(start_ticks(pid) for pid in pids)
 
 
 def test_a_dead_process_is_replaced(env: AppWorldEnv, python: str) -> None:
     env.reset(options={"task": "aaa_1"})
-    loaded = LoadedAppWorld.shared(python)
+    loaded = loaded_appworld(python)
     loaded.leave()
     assert loaded._process is not None
     loaded._process.kill()

@@ -14,8 +14,7 @@ import httpx
 import pytest
 
 from agentgym.envs.appworld.env import AppWorldEnv
-from agentgym.envs.appworld.loaded import LoadedAppWorld
-from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer
+from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer, loaded_appworld
 from agentgym.errors import EnvError
 from agentgym.ports import free_port
 from agentgym.types import Message, ToolCall
@@ -54,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> Iterator[None]:
     """Keep AppWorld loaded between environments."""
-    kept = LoadedAppWorld.shared(PYTHON)
+    kept = loaded_appworld(PYTHON)
     yield
     kept.leave()
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from testkit.gui_pages import NEEDS_CHROMIUM, PageEnv, opened
 
-from agentgym.envs.gui import guard
 from agentgym.envs.gui.browser import PageLimits
 from agentgym.envs.gui.pool import PoolConfig, close_browsers
 from agentgym.errors import EnvError
+from agentgym.processes import guard
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Message, Status, Task, ToolCall

@@ -20,12 +20,12 @@ import pytest
 from testkit.gui_pages import NEEDS_CHROMIUM
 
 from agentgym.check import check_env
-from agentgym.envs.gui import guard
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.gui.web_app.env import PYTHON, WebAppEnv, draw_values, worded
 from agentgym.envs.gui.web_app.process import AppProcess, make_data
 from agentgym.envs.gui.web_app.spec import APPS, WebApp, load_web_app
 from agentgym.errors import CorruptDataError, EnvError, EnvTimeoutError, UnknownNameError, UsageError
+from agentgym.processes import guard
 from agentgym.registry import make
 
 pytestmark = NEEDS_CHROMIUM

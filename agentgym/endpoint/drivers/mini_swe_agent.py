@@ -1,8 +1,4 @@
-"""Run mini-swe-agent for one episode and send its shell commands to the environment's tool over HTTP.
-
-Usage: ``python mini_swe_agent.py SETTINGS.json``. The settings hold task, config, tool_url, base_url, api_key, model,
-step_limit and tool.
-"""
+"""Runs mini-swe-agent, and sends its shell commands to the environment's tool over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import json
 import logging
 import platform
 import re
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -69,6 +64,8 @@ def run(settings: dict[str, Any]) -> str:
     return str(agent.run(settings["task"]).get("exit_status", ""))
 
 
-if __name__ == "__main__":
+def play(path: str) -> None:
+    """Play one episode with the settings in a JSON file: task, config, tool_url, base_url, api_key, model, step_limit
+    and tool."""
     logging.disable(logging.WARNING)
-    print(run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    print(run(json.loads(Path(path).read_text(encoding="utf-8"))))

@@ -1,13 +1,8 @@
-"""Run an agent of smolagents for one episode. It calls the environment's tools over HTTP.
-
-Usage: ``python smolagents_agent.py SETTINGS.json``. The settings hold task, agent, step_limit, tools, tools_url,
-base_url, api_key and model.
-"""
+"""Runs an agent of smolagents, which calls the environment's tools over HTTP."""
 
 from __future__ import annotations
 
 import json
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -60,5 +55,7 @@ def run(settings: dict[str, Any]) -> None:
     agent.run(settings["task"])
 
 
-if __name__ == "__main__":
-    run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+def play(path: str) -> None:
+    """Play one episode with the settings in a JSON file: task, agent, step_limit, tools, tools_url, base_url, api_key
+    and model."""
+    run(json.loads(Path(path).read_text(encoding="utf-8")))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.command import endpoint_variables, run_command
+from agentgym.endpoint.harnesses.with_driver import play_driver
 from agentgym.errors import EnvError
 from agentgym.plugins import Options
 from agentgym.settings import Count, Positive
 
-_DRIVER = Path(__file__).resolve().parents[1] / "drivers" / "mini_swe_agent.py"
+_QUIET = {
+    "MSWEA_SILENT_STARTUP": "1", "MSWEA_CONFIGURED": "1", "MSWEA_GLOBAL_CONFIG_DIR": "{folder}",
+    "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}  # fmt: skip
+"""Variables with which it reads no settings of the user, asks nothing of the network, and fails at the first error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +46,6 @@ async def mini_swe_agent(episode: AgentEpisode, options: MiniSweAgentOptions) ->
         raise EnvError(f"mini_swe_agent runs commands by the tool {options.tool!r}; the environment has {known}")
     settings = {
         "task": episode.instruction, "config": options.config, "step_limit": options.step_limit, "tool": options.tool,
-        "tool_url": f"{episode.root_url}/tools/{options.tool}", "base_url": episode.base_url,
-        "api_key": episode.api_key, "model": episode.model,
+        "tool_url": f"{episode.root_url}/tools/{options.tool}",
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="agentgym-mini-") as folder:
-        path = Path(folder) / "settings.json"
-        path.write_text(json.dumps(settings), encoding="utf-8")
-        quiet = {"MSWEA_SILENT_STARTUP": "1", "MSWEA_GLOBAL_CONFIG_DIR": folder, "MSWEA_CONFIGURED": "1"}
-        alone = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": "", "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1"}
-        command = shlex.join([options.python or sys.executable, str(_DRIVER), str(path)])
-        await run_command(command, folder, {**endpoint_variables(episode), **quiet, **alone}, options.timeout_s)
+    await play_driver("mini_swe_agent.py", options.python, episode, settings, options.timeout_s, _QUIET)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.command import endpoint_variables, run_command
+from agentgym.endpoint.harnesses.with_driver import play_driver
 from agentgym.plugins import Options
 from agentgym.settings import Count, Positive
-
-_DRIVER = Path(__file__).resolve().parents[1] / "drivers" / "smolagents_agent.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +37,6 @@ async def smolagents(episode: AgentEpisode, options: SmolagentsOptions) -> None:
     settings = {
         "task": episode.instruction, "agent": options.agent, "step_limit": options.step_limit,
         "tools": [tool.as_function()["function"] for tool in episode.tools],
-        "tools_url": f"{episode.root_url}/tools", "base_url": episode.base_url, "api_key": episode.api_key,
-        "model": episode.model,
+        "tools_url": f"{episode.root_url}/tools",
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="agentgym-smolagents-") as folder:
-        path = Path(folder) / "settings.json"
-        path.write_text(json.dumps(settings), encoding="utf-8")
-        command = shlex.join([options.python or sys.executable, str(_DRIVER), str(path)])
-        await run_command(command, folder, {**endpoint_variables(episode), "PYTHONPATH": ""}, options.timeout_s)
+    await play_driver("smolagents_agent.py", options.python, episode, settings, options.timeout_s)

@@ -1,6 +1,6 @@
 """A running copy of an application: its process, a free port, and its data, which are restored for every episode.
 
-The process runs under :mod:`agentgym.envs.gui.guard`, which ends it, with all that it started, when its owner ends.
+The process runs under :mod:`agentgym.processes.guard`, which ends it, with all that it started, when its owner ends.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import httpx
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.envs.gui.web_app.spec import WebApp
-from agentgym.envs.watched import KEPT_VARIABLES, end_watched, start_watched
 from agentgym.errors import EnvError, EnvTimeoutError
 from agentgym.ports import free_port
+from agentgym.processes.watched import KEPT_VARIABLES, end_watched, start_watched
 
 _TOLD = 2000
 _POLL_S = 0.03

@@ -1,7 +1,8 @@
-"""The owner's side of :mod:`agentgym.envs.appworld.forks`."""
+"""The owner's side of :mod:`agentgym.processes.forks`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -16,28 +17,33 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentgym.envs.appworld import forks
-from agentgym.envs.gui import guard
-from agentgym.envs.watched import KEPT_VARIABLES, end_watched, start_watched
+from agentgym.processes import forks, guard
+from agentgym.processes.watched import end_watched, start_watched
 
 _TOLD = 1500
 _STOP_S = 10.0
 
 
-class LoadedAppWorld:
-    """A process that has loaded AppWorld, for all environments of this process with the same Python.
+Variables = Callable[[Path], Mapping[str, str]]
+"""Returns the environment variables of a process with that folder."""
 
-    The first job starts it. It ends with the last environment that uses it.
+
+class Loaded:
+    """A process that has loaded a program and forks for its jobs, shared by all in this process that use it.
+
+    The first job starts it. It ends with the last of its users, or with this process.
 
     Args:
-        python: an interpreter with ``appworld``.
+        python: an interpreter with what the program imports.
+        program: a file with the functions that do jobs.
+        variables: of the process that loads.
     """
 
-    _shared: ClassVar[dict[tuple[int, str], LoadedAppWorld]] = {}
+    _shared: ClassVar[dict[tuple[int, str, Path], Loaded]] = {}
     _shared_lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, python: str) -> None:
-        self._python = python
+    def __init__(self, python: str, program: Path, variables: Variables) -> None:
+        self._python, self._program, self._variables = python, program, variables
         self._lock = threading.Lock()
         self._num_users = 0
         self._folder: Path | None = None
@@ -46,10 +52,11 @@ class LoadedAppWorld:
         self._end: Callable[[], object] = lambda: None
 
     @classmethod
-    def shared(cls, python: str) -> LoadedAppWorld:
-        """Return the process of a Python, which the caller must leave again."""
+    def shared(cls, python: str, program: Path, variables: Variables) -> Loaded:
+        """Return the process that has loaded a program; a caller that leaves it again lets it end."""
         with cls._shared_lock:
-            found = cls._shared.setdefault((os.getpid(), python), cls(python))
+            key = (os.getpid(), python, program)
+            found = cls._shared.setdefault(key, cls(python, program, variables))
             found._num_users += 1
             return found
 
@@ -58,13 +65,29 @@ class LoadedAppWorld:
         with self._shared_lock:
             self._num_users -= 1
             if self._num_users == 0:
-                self._shared.pop((os.getpid(), self._python), None)
+                self._shared.pop((os.getpid(), self._python, self._program), None)
                 self._end()
 
-    def start(self, name: str, folder: Path, variables: Mapping[str, str], words: Sequence[str] = ()) -> Job:
-        """Start a job: ``serve`` or ``judge``."""
+    def start(
+        self,
+        function: str,
+        folder: Path,
+        variables: Mapping[str, str],
+        arguments: Sequence[str] = (),
+        *,
+        listens: bool = False,
+    ) -> Job:
+        """Start a job: call a function of the program in a folder, which gets the output as ``log.txt``.
+
+        Args:
+            variables: environment variables that this job has besides those of the loaded process.
+            listens: True if the function's first argument is a socket that listens on a free port of this machine.
+        """
         mine, its = socket.socketpair()
-        message = {"name": name, "folder": str(folder), "variables": dict(variables), "words": list(words)}
+        message = {
+            "function": function, "folder": str(folder), "variables": dict(variables), "arguments": list(arguments),
+            "listens": listens,
+        }  # fmt: skip
         with its, self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._load()
@@ -80,16 +103,16 @@ class LoadedAppWorld:
 
     def _load(self) -> None:
         self._end()
-        self._folder = Path(tempfile.mkdtemp(prefix="agentgym-appworld-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="agentgym-loaded-"))
         self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [self._python, forks.__file__, str(its.fileno()), guard.__file__]
+        command = [self._python, forks.__file__, str(its.fileno()), guard.__file__, str(self._program)]
         with its:
-            self._process = start_watched(command, variables_of(self._folder), self._folder, (its.fileno(),))
+            self._process = start_watched(command, self._variables(self._folder), self._folder, (its.fileno(),))
         self._end = weakref.finalize(self, _end, self._control, self._process, self._folder)
 
 
 class Job:
-    """A forked process: a server, or a run of a task's tests.
+    """A forked process.
 
     Args:
         connection: the job's socket.
@@ -124,6 +147,25 @@ class Job:
         line = self._line(timeout_s)
         return int(line) if line else None
 
+    async def ended(self, timeout_s: float) -> int | None:
+        """Wait in an event loop for the end, and return the exit code; None if the process was killed or never began.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        self._connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout_s):
+            while self._said.count(b"\n") < 2:
+                try:
+                    read = await loop.sock_recv(self._connection, 1024)
+                except ConnectionError:
+                    read = b""
+                if not read:
+                    return None
+                self._said += read
+        return int(self._said.split(b"\n")[1])
+
     def _line(self, timeout_s: float) -> bytes:
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._said:
@@ -137,14 +179,6 @@ class Job:
             self._said += read
         line, _, self._said = self._said.partition(b"\n")
         return line
-
-
-def variables_of(root: Path) -> dict[str, str]:
-    """Return the environment variables of an AppWorld process, with its folder instead of any set by the user."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    own = {"HOME": str(root), "APPWORLD_ROOT": str(root), "APPWORLD_CACHE": str(root / "cache")}
-    # so that sets have the same order in every process
-    return {**kept, **own, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
 
 
 def _hang_up(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Server processes that end together with the process that started them, through :mod:`agentgym.envs.gui.guard`."""
+"""Server processes that end together with the process that started them, through :mod:`agentgym.processes.guard`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agentgym.envs.gui import guard
+from agentgym.processes import guard
 
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 """Environment variables that a server process inherits."""

@@ -1,0 +1,73 @@
+"""Episodes that an agent's driver plays, each in a fork of a process that has loaded the agent's package.
+
+Loading takes seconds of processor time (4 for mini-swe-agent), which each episode would pay again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from agentgym.endpoint.harness import AgentEpisode
+from agentgym.endpoint.harnesses.command import endpoint_variables
+from agentgym.errors import EnvError
+from agentgym.processes.loaded import Loaded
+
+_DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
+_SHOWN = 2000
+"""Most characters of a failed agent's output in the error message."""
+
+
+async def play_driver(
+    driver: str,
+    python: str,
+    episode: AgentEpisode,
+    settings: Mapping[str, object],
+    timeout_s: float,
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Run a driver to the end of an episode.
+
+    Args:
+        driver: its file, whose function ``play`` takes the path of the settings.
+        python: the interpreter that has the agent; empty for this one.
+        settings: what the driver reads, besides the endpoint's ``base_url``, ``api_key`` and ``model``.
+        variables: environment variables that the agent's package reads as it is loaded. ``{folder}`` is replaced.
+
+    Raises:
+        EnvError: the agent does not start, fails or takes too long.
+    """
+    loaded = Loaded.shared(
+        python or sys.executable, _DRIVERS / driver, lambda folder: _at_load(variables or {}, str(folder))
+    )
+    endpoint = {"base_url": episode.base_url, "api_key": episode.api_key, "model": episode.model}
+    with tempfile.TemporaryDirectory(prefix="agentgym-agent-") as name:
+        folder = Path(name)
+        path = folder / "settings.json"
+        path.write_text(json.dumps({**settings, **endpoint}), encoding="utf-8")
+        job = loaded.start("play", folder, endpoint_variables(episode), [str(path)])
+        try:
+            code = await job.ended(timeout_s)
+        except TimeoutError:
+            raise EnvError(f"the agent took longer than {timeout_s:g} s") from None
+        finally:
+            job.end()
+        if code:
+            raise EnvError(f"the agent ended with code {code}: {_end_of(folder)}")
+        if code is None:
+            raise EnvError(f"the agent was killed, or does not start: {_end_of(folder) or loaded.said()}")
+
+
+def _at_load(variables: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Return the variables of the process that loads an agent. No proxy stands between agents and the endpoint."""
+    filled = {name: value.replace("{folder}", folder) for name, value in variables.items()}
+    return {**os.environ, "PYTHONPATH": "", "NO_PROXY": "*", "no_proxy": "*", **filled}
+
+
+def _end_of(folder: Path) -> str:
+    log = folder / "log.txt"
+    return log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:].strip() if log.is_file() else ""

@@ -28,7 +28,7 @@ TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose test-ray test-pages test-benchmarks images \
+.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose test-ray test-sandboxes test-pages test-benchmarks images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
@@ -78,14 +78,20 @@ fast-tests: install
 RAY_TESTS := tests/trainers/test_ray_ranks.py tests/trainers/test_ray_runs.py
 PAGE_TESTS := tests/test_docs.py tests/test_examples.py tests/test_notebooks.py
 BENCHMARK_TESTS := $(wildcard tests/test_*benchmark*.py) tests/test_speed_table.py
+SANDBOX_TESTS := $(wildcard tests/sandboxes/test_*.py) tests/envs/test_swe_env.py tests/envs/test_code_env.py \
+	tests/envs/test_code_repair_env.py tests/endpoint/test_sandbox_command.py
+SLOW_TESTS = $(filter-out $(RAY_TESTS) $(PAGE_TESTS) $(BENCHMARK_TESTS) $(SANDBOX_TESTS),$(shell grep -rl --include='test_*.py' pytest.mark.slow tests))
 
 slow-tests: install fast-tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "slow and not docker and not gui" \
-		$(addprefix --ignore=,$(RAY_TESTS) $(PAGE_TESTS) $(BENCHMARK_TESTS))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "slow and not docker and not gui and not vllm" $(SLOW_TESTS)
 
 # Clusters of this machine, one at a time: a job joins any that it finds.
 test-ray: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(RAY_TESTS)
+
+# Sandboxes without Docker, attacked and checked, and environments in them.
+test-sandboxes: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "slow and not docker" $(SANDBOX_TESTS)
 
 # Every command of the README and the docs, the scripts of examples/ and the notebooks.
 test-pages: install

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,3 +25,11 @@ def test_it_writes_the_seconds_of_each_file(tmp_path: Path) -> None:
     (row,) = result["files"]
     assert row["file"] == "tests/test_errors.py" and row["num_tests"] > 1 and row["processor_s"] >= 0
     assert "| tiny | 1 |" in (tmp_path / "times.md").read_text(encoding="utf-8")
+
+
+def test_it_measures_what_make_runs() -> None:
+    make_part = runpy.run_path(str(ROOT / "benchmarks" / "suite" / "measure.py"))["make_part"]
+    fast, slow = make_part("fast"), make_part("slow")
+    assert fast.startswith("fast=-n 2 ") and "not slow" in fast
+    files = [word for word in slow.split() if word.startswith("tests/")]
+    assert slow.startswith("slow=-n 2 ") and files and all((ROOT / file).is_file() for file in files)

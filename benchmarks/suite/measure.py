@@ -24,13 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PARTS = (
-    "fast=-n 2 --dist worksteal -m 'not slow and not docker and not gui and not vllm'",
-    "slow=-n 2 --dist worksteal -m 'slow and not docker and not gui and not vllm' --ignore-glob '*/test_ray_r*'"
-    " --ignore-glob '*/tests/test_*benchmark*' --ignore tests/test_speed_table.py --ignore tests/test_docs.py"
-    " --ignore tests/test_examples.py --ignore tests/test_notebooks.py",
-)
-"""What ``make test`` runs, besides linters."""
+TARGETS = ("fast", "slow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +36,14 @@ class FileTime:
     num_tests: int
     wall_s: float
     processor_s: float
+
+
+def make_part(name: str) -> str:
+    """Return a part with the arguments that make gives to pytest."""
+    command = ["make", "--no-print-directory", "-n", f"{name}-tests"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (*_, line) = (line for line in told.splitlines() if "-m pytest -q " in line)
+    return f"{name}={line.partition('-m pytest -q ')[2]}"
 
 
 def run_part(part: str, times: Path) -> float:
@@ -95,7 +97,7 @@ def main() -> None:
     files: list[FileTime] = []
     walls: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for part in chosen.part or PARTS:
+        for part in chosen.part or map(make_part, TARGETS):
             name, times = part.partition("=")[0], Path(folder) / "times.jsonl"
             times.unlink(missing_ok=True)
             walls[name] = round(run_part(part, times), 1)

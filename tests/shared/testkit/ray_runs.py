@@ -67,7 +67,9 @@ def two_nodes(num_cpus: int, **head: Any) -> Iterator[tuple[Any, Any]]:
     node = {"num_cpus": num_cpus, "object_store_memory": 100 * 2**20}
     # any free port: a head's agent whose fixed port is taken, by a cluster that ends just then, takes no jobs for ever
     ports = {"dashboard_agent_listen_port": 0}
-    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **ports, **node, **head})
+    # as in a run's own cluster: else workers come after all else on a busy machine, and eight start for nobody
+    system = {"_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False}}
+    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **ports, **node, **system, **head})
     try:
         yield cluster, cluster.add_node(**node)
     finally:

@@ -69,7 +69,8 @@ def two_nodes(num_cpus: int, **head: Any) -> Iterator[tuple[Any, Any]]:
     ports = {"dashboard_agent_listen_port": 0}
     # as in a run's own cluster: else workers come after all else on a busy machine, and eight start for nobody
     system = {"_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False}}
-    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **ports, **node, **system, **head})
+    settings = {"include_dashboard": False, **ports, **node, **system, **head}
+    cluster = Cluster(initialize_head=True, head_node_args=settings)
     try:
         yield cluster, cluster.add_node(**node)
     finally:

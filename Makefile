@@ -1,4 +1,4 @@
-# The commands of a checkout. `make test` is what CI runs; `make install TORCH=...` chooses another build of torch.
+# The commands of a checkout. `make test` is for every commit, `.ci/run` runs all tests; `make install TORCH=...` chooses another build of torch.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -28,8 +28,8 @@ TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose test-ray test-sandboxes test-pages test-benchmarks images \
-	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
+.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose \
+	test-ray test-sandboxes test-pages test-benchmarks images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
 

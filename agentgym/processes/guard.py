@@ -1,8 +1,8 @@
-"""A small process between us and Chromium: it kills the browser when its owner ends, and pages with too much memory.
+"""A small process that runs a command, and kills it when its owner ends; of a browser also pages with too much memory.
 
-Run as ``guard.py OWNER_PID OWNER_START_TICKS PAGE_MB CHROMIUM FLAGS...`` by the standard library alone. However the
-owner ends, SIGKILL included, everything below the guard is killed and the browser's profile removed; if the guard
-itself is killed, the kernel kills the browser, and the browser's children end with it.
+Run as ``guard.py OWNER_PID OWNER_START_TICKS PAGE_MB COMMAND...`` by the standard library alone. However the owner
+ends, SIGKILL included, everything below the guard is killed, and a browser's profile removed; if the guard itself is
+killed, the kernel kills the command, and a browser's children end with it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _PROC = Path("/proc")
 
 
 def main(arguments: list[str]) -> int:
-    """Run Chromium until it or its owner ends."""
+    """Run the command until it or its owner ends."""
     owner, ticks, page_mb = int(arguments[0]), arguments[1], int(arguments[2])
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Chromium talks to Playwright over the file descriptors 3 and 4
-    browser = subprocess.Popen(
+    process = subprocess.Popen(
         arguments[3:],
         close_fds=False,
         preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509  (there are no threads here)
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
-                return browser.wait(_LOOK_S)
+                return process.wait(_LOOK_S)
             if start_ticks(owner) != ticks:
                 return 1
             kill_large_pages(page_mb)

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agentgym.processes import forks, guard
-from agentgym.processes.watched import end_watched, start_watched
+from agentgym.processes.watched import end_of_log, end_watched, start_watched
 
-_TOLD = 1500
 _STOP_S = 10.0
-
 
 Variables = Callable[[Path], Mapping[str, str]]
 """Returns the environment variables of a process with that folder."""
@@ -98,8 +96,7 @@ class Loaded:
 
     def said(self) -> str:
         """Return the end of the process's output."""
-        log = self._folder / "log.txt" if self._folder else None
-        return log.read_text(errors="replace")[-_TOLD:].strip() if log and log.is_file() else ""
+        return end_of_log(self._folder) if self._folder else ""
 
     def _load(self) -> None:
         self._end()
@@ -150,6 +147,8 @@ class Job:
     async def ended(self, timeout_s: float) -> int | None:
         """Wait in an event loop for the end, and return the exit code; None if the process was killed or never began.
 
+        It has begun if ``pid`` is set.
+
         Raises:
             TimeoutError: it did not end in time.
         """
@@ -164,6 +163,8 @@ class Job:
                 if not read:
                     return None
                 self._said += read
+                if self.pid is None and b"\n" in self._said:
+                    self.pid = json.loads(self._said.partition(b"\n")[0])["pid"]
         return int(self._said.split(b"\n")[1])
 
     def _line(self, timeout_s: float) -> bytes:

@@ -16,6 +16,7 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 """Environment variables that a server process inherits."""
 _ANY_MEMORY_MB = 1 << 30  # the guard's memory limit is meant for browser pages
 _STOP_S = 10.0
+_TOLD = 2000
 
 
 def start_watched(
@@ -38,6 +39,12 @@ def start_watched(
             pass_fds=pass_fds,
             start_new_session=True,  # Ctrl-C must reach only the owner
         )
+
+
+def end_of_log(folder: Path) -> str:
+    """Return the last 2,000 characters of a process's output."""
+    log = folder / "log.txt"
+    return log.read_text(encoding="utf-8", errors="replace")[-_TOLD:].strip() if log.is_file() else ""
 
 
 def end_watched(process: subprocess.Popen[bytes]) -> None:

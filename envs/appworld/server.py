@@ -25,7 +25,7 @@ from agentgym.envs.appworld import program
 from agentgym.envs.appworld.data import AppWorldData
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
 from agentgym.processes.loaded import Job, Loaded
-from agentgym.processes.watched import KEPT_VARIABLES
+from agentgym.processes.watched import KEPT_VARIABLES, end_of_log
 
 PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
 """Environment variable that names a Python interpreter with ``appworld``."""
@@ -159,7 +159,7 @@ class OwnServer:
             finally:
                 job.end()
             if code != 0:
-                raise EnvError(f"AppWorld's tests of {name} could not run: {_end_of(root)}")
+                raise EnvError(f"AppWorld's tests of {name} could not run: {end_of_log(root)}")
             found: dict[str, Any] = json.loads((root / "found.json").read_text(encoding="utf-8"))
             return found
 
@@ -206,12 +206,7 @@ class OwnServer:
         raise EnvError(_failed("AppWorld does not start", self._loaded.said()))
 
     def _said(self) -> str:
-        return _end_of(self._folder)
-
-
-def _end_of(folder: Path) -> str:
-    log = folder / "log.txt"
-    return log.read_text(errors="replace")[-_TOLD:].strip() if log.is_file() else ""
+        return end_of_log(self._folder)
 
 
 def _failed(what: str, said: str) -> str:

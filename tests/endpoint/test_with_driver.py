@@ -109,15 +109,15 @@ def test_what_an_agent_has_started_ends_with_its_episode(driver: str, tmp_path: 
 
 def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     (tmp_path / "driver.py").write_text("import no_such_agent\n")
-    with pytest.raises(EnvError, match=r"does not start: (?s:.*)No module named 'no_such_agent'"):
+    with pytest.raises(EnvError, match=r"cannot be loaded: .*No module named 'no_such_agent'; install it for .*python"):
         play(str(tmp_path / "driver.py"), tmp_path / "out.json")
-    with pytest.raises(EnvError, match=r"does not start: (?s:.*)no-such-python"):
+    with pytest.raises(EnvError, match=r"harness.python='no-such-python' is no program; name a Python"):
         play(str(tmp_path / "driver.py"), tmp_path / "out.json", python="no-such-python")
 
 
 def test_a_dead_process_is_loaded_again(driver: str, tmp_path: Path) -> None:
     play(driver, tmp_path / "out.json")
-    with pytest.raises(EnvError, match="was killed"):
+    with pytest.raises(EnvError, match="the agent was killed"):
         play(driver, tmp_path / "out.json", "os.kill(os.getppid(), signal.SIGKILL)")  # what watches this episode
     play(driver, tmp_path / "out.json")
     loaded = Loaded.shared(sys.executable, Path(driver), lambda _: {})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -16,10 +17,9 @@ from agentgym.endpoint.harness import AgentEpisode
 from agentgym.endpoint.harnesses.command import endpoint_variables
 from agentgym.errors import EnvError
 from agentgym.processes.loaded import Loaded
+from agentgym.processes.watched import end_of_log
 
 _DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
-_SHOWN = 2000
-"""Most characters of a failed agent's output in the error message."""
 
 
 async def play_driver(
@@ -41,9 +41,11 @@ async def play_driver(
     Raises:
         EnvError: the agent does not start, fails or takes too long.
     """
-    loaded = Loaded.shared(
-        python or sys.executable, _DRIVERS / driver, lambda folder: _at_load(variables or {}, str(folder))
-    )
+    program = shutil.which(python or sys.executable)
+    if program is None:
+        raise EnvError(f"harness.python={python!r} is no program; name a Python that has the agent")
+    # never left, so that the next episode finds it
+    loaded = Loaded.shared(program, _DRIVERS / driver, lambda folder: _at_load(variables or {}, str(folder)))
     endpoint = {"base_url": episode.base_url, "api_key": episode.api_key, "model": episode.model}
     with tempfile.TemporaryDirectory(prefix="agentgym-agent-") as name:
         folder = Path(name)
@@ -57,17 +59,15 @@ async def play_driver(
         finally:
             job.end()
         if code:
-            raise EnvError(f"the agent ended with code {code}: {_end_of(folder)}")
+            raise EnvError(f"the agent ended with code {code}: {end_of_log(folder)}")
+        if code is None and job.pid is None:
+            why = loaded.said().rpartition("\n")[2]
+            raise EnvError(f"the agent cannot be loaded: {why}; install it for {program}, or set harness.python")
         if code is None:
-            raise EnvError(f"the agent was killed, or does not start: {_end_of(folder) or loaded.said()}")
+            raise EnvError(f"the agent was killed: {end_of_log(folder)}")
 
 
 def _at_load(variables: Mapping[str, str], folder: str) -> dict[str, str]:
     """Return the variables of the process that loads an agent. No proxy stands between agents and the endpoint."""
     filled = {name: value.replace("{folder}", folder) for name, value in variables.items()}
     return {**os.environ, "PYTHONPATH": "", "NO_PROXY": "*", "no_proxy": "*", **filled}
-
-
-def _end_of(folder: Path) -> str:
-    log = folder / "log.txt"
-    return log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:].strip() if log.is_file() else ""

@@ -22,7 +22,7 @@ from agentgym.canonical import digest
 from agentgym.envs.gui.web_app.spec import WebApp
 from agentgym.errors import EnvError, EnvTimeoutError
 from agentgym.ports import free_port
-from agentgym.processes.watched import KEPT_VARIABLES, end_watched, start_watched
+from agentgym.processes.watched import KEPT_VARIABLES, end_of_log, end_watched, start_watched
 
 _TOLD = 2000
 _POLL_S = 0.03
@@ -111,8 +111,7 @@ class AppProcess:
 
     def said(self) -> str:
         """Return the end of its output."""
-        log = self._folder / "log.txt"
-        return log.read_text(errors="replace")[-_TOLD:] if log.is_file() else ""
+        return end_of_log(self._folder)
 
     def close(self) -> None:
         """Stop it and remove its data."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from testkit.issue_commands import solving_commands
 from testkit.scripted_engine import ScriptedEngine
-from testkit.smollm2 import IN_BFLOAT16, assert_the_policy_was_sampled
+from testkit.smollm2 import IN_BFLOAT16, LEARNS_FAST, assert_the_policy_was_sampled, write_shallow_smollm2
 
 from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
@@ -76,7 +76,9 @@ def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
     ]  # fmt: skip
     errand = [f"env.id={HARNESS / 'errand_env.py'}:Errand-v0", 'env.kwargs={"sandbox": "process"}']
     train = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *errand, *by_harness, *SMALL.split()]
-    command = [*train, *IN_BFLOAT16, f'sft.files=["{demos}"]', "--run-dir", str(tmp_path / "run")]
+    model = write_shallow_smollm2(tmp_path / "model")
+    command = [*train, f"model.path={model}", *LEARNS_FAST, *IN_BFLOAT16, f'sft.files=["{demos}"]']
+    command += ["--run-dir", str(tmp_path / "run")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]

@@ -12,7 +12,7 @@ import pytest
 from testkit.issue_commands import solving_commands
 from testkit.qwen_code import COMMAND, FOLDER, IMAGE, shell_calls
 from testkit.scripted_engine import ScriptedEngine
-from testkit.smollm2 import IN_BFLOAT16, assert_the_policy_was_sampled
+from testkit.smollm2 import IN_BFLOAT16, LEARNS_FAST, assert_the_policy_was_sampled, write_shallow_smollm2
 
 from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
@@ -57,14 +57,16 @@ def test_it_solves_an_issue_in_the_docker_sandbox() -> None:
 @pytest.mark.slow
 def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    small = ["group.group_size=2", "group.num_envs=2", "eval.num_episodes=1", *IN_BFLOAT16]
+    model = write_shallow_smollm2(tmp_path / "model")
+    small = ["group.group_size=2", "group.num_envs=2", "eval.num_episodes=1", f"model.path={model}"]
+    small += [*LEARNS_FAST, "sft.num_epochs=5", *IN_BFLOAT16]
     command = ["bash", str(ROOT / "benchmarks/smollm2/qwen_code/train.sh"), FOLDER, str(tmp_path / "run"), *small]
     environment = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
     assert row["status/completed"] + row["status/truncated_turns"] == 2
-    assert row["success"] > 0, "four conversations have taught it to call Qwen Code's shell"
+    assert row["num_calls"] > 0, "four conversations have taught it to call Qwen Code's shell"
     assert row["trained_tokens"] > 0
     # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
     assert_the_policy_was_sampled(row)

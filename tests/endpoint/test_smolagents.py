@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from testkit.scripted_engine import ScriptedEngine
-from testkit.smollm2 import IN_BFLOAT16, assert_the_policy_was_sampled
+from testkit.smollm2 import IN_BFLOAT16, LEARNS_FAST, assert_the_policy_was_sampled, write_shallow_smollm2
 
 from agentgym.endpoint.calls import ChatCall
 from agentgym.endpoint.harness import HarnessConfig
@@ -93,7 +93,7 @@ def test_an_answer_without_a_call_ends_the_episode() -> None:
 
 
 SMALL = """
-    env.id=agentgym/GuessNumber-v0 env.kwargs={"largest":2,"max_turns":1} sft.num_demos=0 sft.batch_size=1 num_steps=1
+    env.id=agentgym/GuessNumber-v0 env.kwargs={"largest":2,"max_turns":1} sft.num_demos=0 num_steps=1
     groups_per_step=2 group.group_size=4 group.num_envs=4 sampling.max_new_tokens=40 model.max_context_tokens=2048
     eval.num_episodes=1 eval.base=false harness.name=smolagents harness.options.step_limit=2 credit.estimator=returns
 """
@@ -124,10 +124,12 @@ def demonstrations(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_its_rollouts_train_smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gguf")
+    model = write_shallow_smollm2(tmp_path / "model")
     demos = tmp_path / "demos.jsonl"
     demos.write_text("".join(json.dumps(one) + "\n" for one in demonstrations(monkeypatch)), encoding="utf-8")
     command = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *SMALL.split(), f'sft.files=["{demos}"]']
-    command += [f"harness.options.python={Path(PYTHON).absolute()}", "--run-dir", str(tmp_path / "run"), *IN_BFLOAT16]
+    command += [f"model.path={model}", *LEARNS_FAST, f"harness.options.python={Path(PYTHON).absolute()}"]
+    command += ["--run-dir", str(tmp_path / "run"), *IN_BFLOAT16]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")

@@ -65,26 +65,25 @@ _ODD_VALUES: tuple[object, ...] = (
 
 def oracle(subject: Subject) -> str:
     """Check that the gold policy succeeds on every task."""
-    for number, task in enumerate(subject.tasks()):
-        with contextlib.closing(subject.factory()) as env:
+    with contextlib.closing(subject.factory()) as env:
+        for number, task in enumerate(subject.tasks()):
             env.reset(options={"task": task})
             try:
                 env.oracle()
             except UsageError:
                 return "not applicable: no oracle"
             episode = play(env, oracle_action, task, subject.rng(7, number), max_turns=_ORACLE_TURNS)
-        if not episode.is_success:
-            end = "without success" if episode.is_over else "not at all"
-            raise CheckFailed(f"task {task.id}: the oracle's episode ended {end} after {len(episode.steps)} turns")
+            if not episode.is_success:
+                end = "without success" if episode.is_over else "not at all"
+                raise CheckFailed(f"task {task.id}: the oracle's episode ended {end} after {len(episode.steps)} turns")
     return f"{subject.num_episodes} of {subject.num_episodes} episodes succeed"
 
 
 def noop_policy(subject: Subject) -> str:
     """Check that a policy that does nothing never succeeds."""
-    for number, task in enumerate(subject.tasks()):
-        episode = _play(subject, noop, task, number)
+    for episode in _play(subject, noop, subject.tasks()):
         if episode.is_success:
-            raise CheckFailed(f"task {task.id}: doing nothing succeeds after {len(episode.steps)} turns")
+            raise CheckFailed(f"task {episode.task.id}: doing nothing succeeds after {len(episode.steps)} turns")
     return f"0 of {subject.num_episodes} episodes succeed"
 
 
@@ -92,8 +91,7 @@ def random_policy(subject: Subject) -> str:
     """Check that a random policy does not succeed on every task."""
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
-    for number, task in enumerate(subject.tasks(most_episodes), 1):
-        episode = _play(subject, random_action, task, number)
+    for number, episode in enumerate(_play(subject, random_action, subject.tasks(most_episodes)), 1):
         num_successes += episode.is_success
         has_effect = has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
         if num_successes < number >= subject.num_episodes:
@@ -130,11 +128,8 @@ def hostile_actions(subject: Subject) -> str:
 def state_keys(subject: Subject) -> str:
     """Check that state keys differ between states and depend on nothing but the state."""
     task = subject.tasks(1)[0]
-    episodes = [
-        _play(subject, policy, task, number)
-        for number in range(max(4, subject.num_episodes))
-        for policy in (random_action, _with_pauses(random_action))
-    ]
+    tasks = [task] * max(4, subject.num_episodes)
+    episodes = [*_play(subject, random_action, tasks), *_play(subject, _with_pauses(random_action), tasks)]
     ways: dict[str, set[tuple[str, ...]]] = {}  # action histories that led to each key
     for episode in episodes:
         acts = tuple(str(action) for action in episode.actions)
@@ -191,9 +186,11 @@ def speed(subject: Subject) -> str:
     return f"{num_steps / spent_s:.0f} steps per second with a random policy, resets included"
 
 
-def _play(subject: Subject, policy: Policy, task: Task, number: int) -> Episode:
+def _play(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Iterator[Episode]:
+    """Play an episode of each task in one instance: many environments start slowly, and are reset fast."""
     with contextlib.closing(subject.factory()) as env:
-        return play(env, policy, task, subject.rng(10, number), max_turns=MAX_TURNS)
+        for number, task in enumerate(tasks):
+            yield play(env, policy, task, subject.rng(10, number), max_turns=MAX_TURNS)
 
 
 def _with_pauses(policy: Policy) -> Policy:

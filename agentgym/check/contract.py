@@ -155,8 +155,8 @@ def _oracle_episodes(subject: Subject) -> Iterator[Episode]:
     Raises:
         RewardError: a reward is not finite.
     """
-    for number, task in enumerate(subject.tasks(_ORACLE_EPISODES)):
-        with contextlib.closing(subject.factory()) as env:
+    with contextlib.closing(subject.factory()) as env:
+        for number, task in enumerate(subject.tasks(_ORACLE_EPISODES)):
             try:
                 env.reset(options={"task": task})
                 env.oracle()

@@ -95,13 +95,13 @@ def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) 
 
 def global_randomness(subject: Subject) -> str:
     """Check that an episode neither draws from nor seeds a global random generator."""
-    for number, task in enumerate(subject.tasks()):
-        before = _global_generators()
-        with contextlib.closing(subject.factory()) as env:
+    tasks, before = subject.tasks(), _global_generators()
+    with contextlib.closing(subject.factory()) as env:
+        for number, task in enumerate(tasks):
             play(env, random_action, task, subject.rng(4, number))
-        for name, state in _global_generators().items():
-            if state != before[name]:
-                raise CheckFailed(f"an episode of task {task.id} used the global generator of {name}")
+            for name, state in _global_generators().items():
+                if state != before[name]:
+                    raise CheckFailed(f"an episode of task {task.id} used the global generator of {name}")
     return "random and numpy.random are untouched"
 
 

@@ -39,13 +39,13 @@ class _PaidTwice:
 def repeated_rewards(subject: Subject) -> str:
     """Check that repeating one call never makes an episode succeed, and report other rewards that are paid twice."""
     found = ""
-    for number, task in enumerate(subject.tasks()):
-        for policy in (random_action, oracle_action):
-            with contextlib.closing(subject.factory()) as env:
+    with contextlib.closing(subject.factory()) as env:
+        for number, task in enumerate(subject.tasks()):
+            for policy in (random_action, oracle_action):
                 paid = _play_repeating(env, policy, task, subject.rng(11, number))
-            if paid is not None:
-                _must_not_succeed(subject, task, paid)
-                found = found or f"warning: {paid}: a policy will repeat it; pay once, or gate it"
+                if paid is not None:
+                    _must_not_succeed(env, task, paid, subject.rng(12))
+                    found = found or f"warning: {paid}: a policy will repeat it; pay once, or gate it"
     return found or "no call earned the same twice in the same state"
 
 
@@ -81,15 +81,13 @@ def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generat
     return None
 
 
-def _must_not_succeed(subject: Subject, task: Task, paid: _PaidTwice) -> None:
+def _must_not_succeed(env: Env, task: Task, paid: _PaidTwice, rng: np.random.Generator) -> None:
     """Fail if repeating the call to the end makes an episode succeed that had not succeeded after the first time."""
     once = len(paid.actions) - 1
     remaining = iter(paid.actions)
-    with contextlib.closing(subject.factory()) as env:
-        episode = play(env, lambda *_: next(remaining, paid.actions[-1]), task, subject.rng(12))
-        needed = env.success_outcome
+    episode = play(env, lambda *_: next(remaining, paid.actions[-1]), task, rng)
     outcome = sum(_paid(step.info, RewardRole.OUTCOME) for step in episode.steps[:once])
-    if episode.is_success and outcome < needed:
+    if episode.is_success and outcome < env.success_outcome:
         raise CheckFailed(
             f"task {task.id}: {paid}, and repeating it succeeds after {len(episode.steps)} turns; pay an outcome once. "
             "If the states differ, state_key() must tell them apart"

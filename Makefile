@@ -7,6 +7,8 @@ BIN := .venv/bin
 UV ?=
 pip = $(if $(UV),VIRTUAL_ENV=$(1) $(UV) pip -q $(2),$(1)/bin/python -m pip -qq --disable-pip-version-check $(2))
 INSTALLED := .venv/.installed
+# Processes of pytest where tests share the work. Many tests wait for other processes, so CI takes one more than it has cores.
+WORKERS ?= 2
 
 # Python keeps what it compiled, also where the caller forbids it, as images of containers often do: without that, every
 # process compiles torch again, and every worker of pytest all tests
@@ -72,7 +74,7 @@ deadcode: install
 	$(BIN)/vulture
 
 fast-tests: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not docker and not gui and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not docker and not gui and not vllm"
 
 # what takes minutes and has a command of its own below
 RAY_TESTS := tests/trainers/test_ray_ranks.py tests/trainers/test_ray_runs.py
@@ -83,7 +85,7 @@ SANDBOX_TESTS := $(wildcard tests/sandboxes/test_*.py) tests/envs/test_swe_env.p
 SLOW_TESTS = $(filter-out $(RAY_TESTS) $(PAGE_TESTS) $(BENCHMARK_TESTS) $(SANDBOX_TESTS),$(shell grep -rl --include='test_*.py' pytest.mark.slow tests))
 
 slow-tests: install fast-tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "slow and not docker and not gui and not vllm" $(SLOW_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow and not docker and not gui and not vllm" $(SLOW_TESTS)
 
 # Clusters of this machine, one at a time: a job joins any that it finds.
 test-ray: install
@@ -104,7 +106,7 @@ test-benchmarks: install
 # Random faults at every boundary, many times; CI runs two seeds of it among the ordinary tests.
 CHAOS_SEEDS ?= 50
 chaos: install
-	OMP_NUM_THREADS=1 AGENTGYM_CHAOS_SEEDS=$(CHAOS_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/chaos
+	OMP_NUM_THREADS=1 AGENTGYM_CHAOS_SEEDS=$(CHAOS_SEEDS) $(BIN)/python -m pytest -q -n $(WORKERS) tests/chaos
 
 # The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins. By pip also where uv installs
 # the rest: pip keeps the planner that it compiled, and uv compiled it again each time.
@@ -154,7 +156,7 @@ $(WEBAPP)/.installed: pyproject.toml
 
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install $(WEBAPP)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 --dist worksteal -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py tests/test_tiny_benchmarks.py
+	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py tests/test_tiny_benchmarks.py
 
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile

@@ -1,4 +1,4 @@
-"""SmolLM2-135M as tests train it: its first layers alone, and in bfloat16 where that is faster, which is half the time."""
+"""SmolLM2-135M as tests train it: its first layers alone, and in bfloat16 where that is faster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from agentgym.trainers.models.sources import cached_model
-
 from agentgym.trainers.models.precision import multiplies_bfloat16
+from agentgym.trainers.models.sources import cached_model
 
 IN_BFLOAT16 = ("engine.dtype=bfloat16", "loss.precision=bfloat16") if multiplies_bfloat16() else ()
 """Settings of a run; none where the processor has no instructions for it."""
@@ -35,7 +34,7 @@ def assert_the_policy_was_sampled(row: Mapping[str, float]) -> None:
 def write_shallow_smollm2(out: Path, num_layers: int = 4) -> Path:
     """Write SmolLM2 without its last layers, with its own tokenizer and template; return the folder.
 
-    Nothing sensible is said by it until it is trained, which takes as many seconds as it has parameters.
+    Its text makes no sense before it is trained, and it learns a few conversations by heart in seconds.
     """
     whole = cached_model("smollm2")
     assert whole is not None, "needs SmolLM2 in the cache: agentgym model import smollm2"

@@ -62,7 +62,8 @@ class OwnEngine:
     def kill(self) -> None:
         assert self.process is not None
         for pid in (self.process.pid, *descendants(self.process.pid)):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a child that has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
         self.process = None
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from testkit import TESTKIT
+from testkit import counting_runs
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.killed_runs import resume, start
 from testkit.made_groups import group, trajectory, turn, two_groups
@@ -23,17 +23,14 @@ from agentgym.credit.component import ESTIMATORS, FAMILIES
 from agentgym.credit.compose import CreditConfig, CreditResult, credit_groups
 from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions, TurnGaeOptions
 from agentgym.errors import ConfigError, RunStoppedError
-from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.columns import MADE_BY_TRAINER
 from agentgym.trainers.config.overrides import apply_overrides, save_config
-from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import CriticConfig, EvalConfig, LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import CriticConfig, EvalConfig, LoraSettings, TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic, before_tokens, before_turns, value_loss
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import add_lora
-from agentgym.trainers.recipes import load_recipe
 from agentgym.types import TrajectoryGroup
 
 TOKENS = CreditConfig(estimator="token_gae", options=TokenGaeOptions(lam=1.0, whitened=False))
@@ -212,19 +209,8 @@ def test_critics_go_on_from_their_state(small_model: Any) -> None:
 
 
 def config(*overrides: str, num_steps: int = 3) -> TrainConfig:
-    """The smallest world; see test_train."""
-    env = f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0"
-    made = replace(
-        load_recipe("tiny"),
-        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
-        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8, checkpoint_every=20),
-        num_steps=num_steps,
-        groups_per_step=3,
-        group=GroupConfig(group_size=4, num_envs=8),
-        eval=EvalConfig(num_episodes=2),
-        checkpoint_every=2,
-    )
-    return apply_overrides(made, [env, *overrides])
+    """The smallest world, after demonstrations."""
+    return apply_overrides(counting_runs.config(num_steps=num_steps, eval=EvalConfig(num_episodes=2)), overrides)
 
 
 @pytest.mark.parametrize("trunk", ["copy", "shared"])

@@ -5,28 +5,24 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from testkit import TESTKIT
+from testkit import counting_runs
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.made_groups import group, trajectory, turn, two_groups
 
 from agentgym.credit.compose import CreditConfig, CreditResult, credit_groups
 from agentgym.credit.shapers.progress import SpaOptions
-from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import CriticConfig, EvalConfig, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import CriticConfig, EvalConfig, TrainConfig
 from agentgym.trainers.critics.critic import after_turns
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.loop import train
-from agentgym.trainers.recipes import load_recipe
 from agentgym.types import TrajectoryGroup
 
 SPA = CreditConfig(estimator="grpo", shapers=(SpaOptions(),))
@@ -82,18 +78,8 @@ def test_it_goes_on_from_its_state(small_model: Any) -> None:
 
 
 def config(*overrides: str, num_steps: int) -> TrainConfig:
-    made = replace(
-        load_recipe("tiny"),
-        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
-        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8, checkpoint_every=20),
-        num_steps=num_steps,
-        groups_per_step=3,
-        group=GroupConfig(group_size=4, num_envs=8),
-        eval=EvalConfig(num_episodes=2),
-        checkpoint_every=1,
-    )
-    env = f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0"
-    return apply_overrides(made, [env, 'credit.shapers=[{"kind": "spa"}]', *overrides])
+    made = counting_runs.config(num_steps=num_steps, eval=EvalConfig(num_episodes=2), checkpoint_every=1)
+    return apply_overrides(made, ['credit.shapers=[{"kind": "spa"}]', *overrides])
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "turn_gae"])

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from testkit import TESTKIT
+from testkit import TESTKIT, counting_runs
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
 
 from agentgym import plugins
 from agentgym.errors import ConfigError
-from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
-from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import FAMILIES
-from agentgym.trainers.recipes import load_recipe
 
 FILE = str(TESTKIT / "user_parts.py")
 
@@ -39,18 +35,8 @@ def _registries_as_before() -> Iterator[None]:
 
 
 def config(*overrides: str) -> TrainConfig:
-    made = replace(
-        load_recipe("tiny"),
-        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
-        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8, checkpoint_every=20),
-        num_steps=2,
-        groups_per_step=3,
-        group=GroupConfig(group_size=4, num_envs=8),
-        eval=EvalConfig(num_episodes=2),
-        zero_variance_filter="off",
-        checkpoint_every=1,
-    )
-    return apply_overrides(made, [f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0", *overrides])
+    changes = {"num_steps": 2, "eval": EvalConfig(num_episodes=2), "checkpoint_every": 1}
+    return apply_overrides(counting_runs.config(zero_variance_filter="off", **changes), overrides)
 
 
 PARTS = (

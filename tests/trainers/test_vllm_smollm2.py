@@ -136,7 +136,8 @@ def test_a_small_model_learns_what_the_server_says_as_a_teacher(server: Server, 
     changes = [
         *(f"model.path={server.model}", "env.id=agentgym/Maze-v0", f"env.kwargs={json.dumps(ENV)}", "sft.keep=all"),
         *(f"sft.teacher=openai:{server.url}/v1", "sft.num_demos=4", "sft.teacher_max_new_tokens=24"),
-        *("sft.num_epochs=3", "sft.batch_size=4", "sft.optimizer.lr=3e-4", "sft.observation_weight=0"),
+        *("sft.num_epochs=3", "sft.batch_size=4", "sft.observation_weight=0"),
+        *("sft.optimizer.lr=3e-3", "sft.optimizer.warmup_steps=0"),
         *("model.max_context_tokens=1024", "num_steps=0", "eval.num_episodes=1", "num_threads=1", "group.num_envs=4"),
         *IN_BFLOAT16,
     ]
@@ -146,7 +147,7 @@ def test_a_small_model_learns_what_the_server_says_as_a_teacher(server: Server, 
     assert len(taught) == 4 and all(turn.usage and turn.usage.completion_tokens for turn in turns)
     losses = [row["loss"] for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "sft"]
     assert len(losses) == 3, "each step is an epoch, so all are of the same conversations"
-    assert losses[2] < losses[1] < losses[0]
+    assert losses[2] < losses[1] < losses[0], losses
 
 
 def test_a_real_server_keeps_to_the_form_of_a_verdict(server: Server, tmp_path: Path) -> None:

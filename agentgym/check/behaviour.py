@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -81,7 +81,7 @@ def oracle(subject: Subject) -> str:
 
 def noop_policy(subject: Subject) -> str:
     """Check that a policy that does nothing never succeeds."""
-    for episode in _play(subject, noop, subject.tasks()):
+    for episode in list(_play(subject, noop, subject.tasks())):
         if episode.is_success:
             raise CheckFailed(f"task {episode.task.id}: doing nothing succeeds after {len(episode.steps)} turns")
     return f"0 of {subject.num_episodes} episodes succeed"
@@ -91,11 +91,14 @@ def random_policy(subject: Subject) -> str:
     """Check that a random policy does not succeed on every task."""
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
-    for number, episode in enumerate(_play(subject, random_action, subject.tasks(most_episodes)), 1):
-        num_successes += episode.is_success
-        has_effect = has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
-        if num_successes < number >= subject.num_episodes:
-            return f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
+    with contextlib.closing(_play(subject, random_action, subject.tasks(most_episodes))) as played:
+        for number, episode in enumerate(played, 1):
+            num_successes += episode.is_success
+            has_effect = (
+                has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
+            )
+            if num_successes < number >= subject.num_episodes:
+                return f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
     raise CheckFailed(f"random actions succeed in {num_successes} of {most_episodes} episodes")
 
 
@@ -186,7 +189,7 @@ def speed(subject: Subject) -> str:
     return f"{num_steps / spent_s:.0f} steps per second with a random policy, resets included"
 
 
-def _play(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Iterator[Episode]:
+def _play(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Generator[Episode]:
     """Play an episode of each task in one instance: many environments start slowly, and are reset fast."""
     with contextlib.closing(subject.factory()) as env:
         for number, task in enumerate(tasks):

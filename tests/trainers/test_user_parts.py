@@ -35,8 +35,10 @@ def _registries_as_before() -> Iterator[None]:
 
 
 def config(*overrides: str) -> TrainConfig:
-    changes = {"num_steps": 2, "eval": EvalConfig(num_episodes=2), "checkpoint_every": 1}
-    return apply_overrides(counting_runs.config(zero_variance_filter="off", **changes), overrides)
+    made = counting_runs.config(
+        num_steps=2, eval=EvalConfig(num_episodes=2), zero_variance_filter="off", checkpoint_every=1
+    )
+    return apply_overrides(made, overrides)
 
 
 PARTS = (

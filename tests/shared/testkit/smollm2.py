@@ -1,4 +1,4 @@
-"""SmolLM2-135M as tests train it: its first layers alone, and in bfloat16 where that is faster."""
+"""SmolLM2-135M for tests that train it: a model of its first layers, and bfloat16 where that is faster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assert_the_policy_was_sampled(row: Mapping[str, float]) -> None:
 def write_shallow_smollm2(out: Path, num_layers: int = 4) -> Path:
     """Write SmolLM2 without its last layers, with its own tokenizer and template; return the folder.
 
-    Its text makes no sense before it is trained, and it learns a few conversations by heart in seconds.
+    Its text makes no sense before it is trained. :data:`LEARNS_FAST` teaches it a few conversations.
     """
     whole = cached_model("smollm2")
     assert whole is not None, "needs SmolLM2 in the cache: agentgym model import smollm2"

@@ -15,15 +15,16 @@ from agentgym.sandboxes import cgroups, namespaces
 from agentgym.types import Message, ToolCall
 
 NO_OOM = namespaces.why_not() or cgroups.why_not()
+# Small processes hold the memory and begin when the first one is small, too: the kernel ends the largest, the worker.
 SPENDS_MEMORY = """
 import os
 open("/proc/self/oom_score_adj", "w").write("0")
+wait, go = os.pipe()
 for _ in range(40):
-    if os.fork() == 0: break
-held = []
-while True:
-    try: held.append(os.memfd_create("x")); os.write(held[-1], bytes(1 << 20))
-    except OSError: pass
+    if os.fork() == 0:
+        os.close(go), os.read(wait, 1), os.dup2(os.memfd_create("x"), 1)
+        os.execvp("sh", ["sh", "-c", "head -c 60000000 /dev/zero; sleep 60"])
+os.execvp("sleep", ["sleep", "60"])
 """
 
 
@@ -94,7 +95,9 @@ def test_a_sandbox_that_was_spent_is_replaced_and_the_work_goes_on() -> None:
     try:
         env.reset(seed=0)
         env.step(turn(bash("echo kept > kept")))
-        observation, _, terminated, _, _ = env.step(turn(bash(f"python3 -c '{SPENDS_MEMORY}'"), bash("echo gone")))
+        # without exec, the shell would be the first to be killed, and its death may end the call in time
+        spend = f"exec python3 -c '{SPENDS_MEMORY}'"
+        observation, _, terminated, _, _ = env.step(turn(bash(spend), bash("echo gone")))
         assert (errors(observation), terminated) == (["sandbox_spent", "sandbox_spent"], False)
         assert env.step(turn(bash("cat kept")))[0][0].text == "kept"
         path = next(path for path in env.assignment.files if env.assignment.is_editable(path))

@@ -111,6 +111,7 @@ chaos: install
 # The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins. By pip also where uv installs
 # the rest: pip keeps the planner that it compiled, and uv compiled it again each time.
 $(ALFWORLD)/.installed: override UV :=
+$(ALFWORLD)/.installed: export CXX := $(or $(AGENTGYM_PLANNER_CXX),c++)
 $(ALFWORLD)/.installed: pyproject.toml
 	test -x $(ALFWORLD)/bin/python || $(PYTHON) -m venv $(ALFWORLD)
 	$(call pip,$(ALFWORLD),install) --editable '.[alfworld]' pytest hypothesis

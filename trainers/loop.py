@@ -27,7 +27,7 @@ from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
 from agentgym.trainers.distributed.devices import beside
-from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks, num_restarts
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
@@ -125,7 +125,7 @@ def _train(
         raise
     finally:
         loop.run.leave_cluster()
-        leave_ranks()
+        ranks.leave()
 
 
 class TrainingLoop:

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 
@@ -55,7 +55,7 @@ def measure(changes: list[str], run_dir: Path) -> None:
     Run(config, run_dir, ranks)
     (run_dir / f"peak-{ranks.rank}").write_text(str(round((resident("VmHWM") - before) / MIB)))
     ranks.meet()
-    leave_ranks()
+    ranks.leave()
 
 
 def resident(name: str) -> int:

@@ -45,19 +45,24 @@ class Ranks:
     rank: int = 0
     count: int = 1
     config: RanksConfig = RanksConfig()
-    waiting: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
-    """The gloo group for Python objects; None for one rank."""
-    aside: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
-    """A second gloo group, for a thread that runs next to the training thread; None for one rank."""
+    groups: list[dist.ProcessGroup] = field(default_factory=list, repr=False, compare=False)
+    """The gloo groups for Python objects, of the training thread and of a thread beside it; empty for one rank."""
+    is_beside: bool = field(default=False, repr=False, compare=False)
+    """Whether this belongs to the thread beside the training thread."""
 
     @property
     def is_main(self) -> bool:
         """True on the rank that logs and saves."""
         return self.rank == 0
 
+    @property
+    def waiting(self) -> dist.ProcessGroup | None:
+        """The gloo group of this thread; None for one rank, and after :meth:`leave`."""
+        return self.groups[self.is_beside] if self.groups else None
+
     def beside(self) -> Ranks:
         """Return the same ranks with the second gloo group, for a thread that runs next to the training thread."""
-        return replace(self, waiting=self.aside)
+        return replace(self, is_beside=True)
 
     def share(self, num_items: int) -> Share:
         """Return this rank's part of ``num_items`` work items, by index, each with a factor for its loss.
@@ -109,6 +114,17 @@ class Ranks:
             RunStoppedError: another rank has ended, or did not call within ``ranks.wait_timeout_s``.
         """
         self.gathered(None)
+
+    def leave(self) -> None:
+        """Leave the process groups, if there are any, and end their threads.
+
+        A group's threads end with its last reference, so this drops those of all copies. In a group that lives on while
+        the interpreter ends, a thread may need Python to free a tensor, and the process dies by SIGABRT
+        (https://github.com/pytorch/pytorch/pull/179291).
+        """
+        self.groups.clear()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
     async def from_main(self, make: Callable[[], Awaitable[Value]]) -> Value:
         """Call the function on the first rank, and return its result on all ranks. If it fails, all ranks stop.
@@ -181,8 +197,8 @@ def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (fr
     if not dist.is_initialized():
         _connect(timedelta(seconds=config.collective_timeout_s))
     limit = timedelta(seconds=config.wait_timeout_s)
-    waiting, aside = (dist.new_group(backend="gloo", timeout=limit) for _ in range(2))
-    return Ranks(dist.get_rank(), count, config, waiting, aside)
+    groups = [dist.new_group(backend="gloo", timeout=limit) for _ in range(2)]
+    return Ranks(dist.get_rank(), count, config, groups)
 
 
 def _connect(timeout: timedelta) -> None:
@@ -203,9 +219,3 @@ def _connect(timeout: timedelta) -> None:
 def num_restarts() -> int:
     """Return the number of restarts of the ranks, from torchrun's environment variable, which Ray ranks set too."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
-def leave_ranks() -> None:
-    """Leave the process groups, if there are any."""
-    if dist.is_initialized():
-        dist.destroy_process_group()

@@ -22,7 +22,7 @@ from agentgym.trainers.distributed.checkpoint import (
     load_latest_checkpoint,
     restore_state,
 )
-from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.losses.config import LossConfig
@@ -67,7 +67,7 @@ def main(run_dir: Path, out: Path, how: str) -> None:
                     tensor.zero_()
     if ranks.is_main:
         torch.save(held | {"step": state.step, "num_trajectories": state.num_trajectories}, out)
-    leave_ranks()
+    ranks.leave()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
@@ -65,7 +65,7 @@ def main(out: Path) -> None:
     found = {str(point): trained(ranks, *point) for point in GRID}
     if ranks.is_main:
         torch.save(found, out)
-    leave_ranks()
+    ranks.leave()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 
 from agentgym.trainers import run as runs
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import own_part, whole
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.recipes import load_recipe
@@ -34,7 +34,7 @@ def main(run_dir: Path, out: Path, overrides: list[str]) -> None:
     trained = [name for name, parameter in run.model.named_parameters() if parameter.requires_grad]
     if ranks.is_main:
         torch.save({**held, "sizes": sizes, "trained": trained}, out)
-    leave_ranks()
+    ranks.leave()
 
 
 def refuse(*arguments: object) -> None:

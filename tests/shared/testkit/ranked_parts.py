@@ -21,7 +21,7 @@ from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
-from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import (
@@ -127,7 +127,7 @@ def main(out: Path) -> None:
     found["values of tokens, LoRA"] = learnt(ranks, "values of tokens", "copy", has_lora=True)
     if ranks.is_main:
         torch.save(found, out)
-    leave_ranks()
+    ranks.leave()
 
 
 if __name__ == "__main__":

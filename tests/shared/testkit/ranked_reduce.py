@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.data.samples import build_samples
-from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
@@ -62,7 +62,7 @@ def main(out: Path, shard_size: int) -> None:
         }
     if joined.is_main:
         torch.save(found, out)
-    leave_ranks()
+    joined.leave()
 
 
 if __name__ == "__main__":

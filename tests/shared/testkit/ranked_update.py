@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.rollout.record import GroupRecord
 from agentgym.trainers.data.samples import GroupVerdict
-from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.models.precision import Precision
@@ -91,7 +91,7 @@ def main(out: Path, layout: LayoutKind, precision: Precision = "float32") -> Non
     state, held = whole(model.state_dict()), whole(optimizer.state_dict())
     if ranks.is_main:
         torch.save({"model": state, "optimizer": held, "metrics": metrics}, out)
-    leave_ranks()
+    ranks.leave()
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import weakref
 
 import torch
 import torch.distributed as dist
 
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.ranks import RanksConfig
-from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import join_ranks
 
 
 async def main(play_s: float, config: RanksConfig) -> None:
@@ -32,7 +33,10 @@ async def main(play_s: float, config: RanksConfig) -> None:
     except RunStoppedError as error:
         line = f"rank {ranks.rank}: stopped: {error}"
     print(line + "\n", end="", flush=True)
-    leave_ranks()
+    group = weakref.ref(ranks.waiting)
+    ranks.leave()
+    # an error that has passed through asyncio keeps what it has seen
+    assert group() is None or "stopped" in line, "it would have threads when the interpreter ends"
 
 
 if __name__ == "__main__":

@@ -172,8 +172,7 @@ $(QWEN_CODE)/.installed: Makefile
 
 # Needs npm and a Docker engine.
 test-agents: install $(AGENTS)/.installed $(QWEN_CODE)/.installed
-	docker image inspect agentgym-sandbox-node:1 >/dev/null 2>&1 || \
-		$(BIN)/agentgym sandbox build --image agentgym-sandbox-node:1 --package libstdc++6
+	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
 		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
 		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py

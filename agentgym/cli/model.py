@@ -32,7 +32,7 @@ def import_(
         need_train_extra("importing a model")
         from agentgym.trainers.models.sources import import_model, local_model
 
-        with out.status.status(f"importing {source} (about a minute)"):
+        with out.status.status(f"importing {source} (less than a minute)"):
             if out_dir is None:
                 folder = local_model(source)
             else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import shutil
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
     require_extra("reading GGUF files", "train", "gguf")
     say(f"reading {file.name}")
     try:
-        facts = _facts(file)
-        with redirect_stderr(io.StringIO()):  # progress bars that cannot be turned off
+        with _reading_once(), redirect_stderr(io.StringIO()):  # progress bars that cannot be turned off
+            facts = _facts(file)
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
             model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     except Exception as error:
@@ -61,6 +62,25 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
         if (file.parent / name).is_file():
             shutil.copy(file.parent / name, out / name)
     (out / CARD).write_text(_card(file, facts, origin, model.num_parameters(), note), encoding="utf-8")
+
+
+@contextmanager
+def _reading_once() -> Iterator[None]:
+    """Let transformers read a file's header and make the names of its tensors once.
+
+    It does so four times, and for each of hundreds of modules.
+    """
+    import gguf
+
+    names = ("GGUFReader", "get_tensor_name_map")
+    plain = [getattr(gguf, name) for name in names]
+    for name, function in zip(names, plain, strict=True):
+        setattr(gguf, name, functools.cache(function))
+    try:
+        yield
+    finally:
+        for name, function in zip(names, plain, strict=True):
+            setattr(gguf, name, function)
 
 
 def _facts(file: Path) -> dict[str, object]:

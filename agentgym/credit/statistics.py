@@ -65,17 +65,20 @@ def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStati
     """
     if not len(value):
         return GroupStatistics(value, value, group)
-    peak = float(np.abs(value).max())
+    peak = max(float(value.max()), -float(value.min()))
     if peak > LARGE:  # mean and std scale with the values, so they can be computed on smaller ones
         of = group_statistics(value / peak, group, ddof=ddof)
         return GroupStatistics(of.mean * peak, of.std * peak, of.count)
     codes = lookup_codes(group)
     count = np.bincount(codes)
     mean = np.bincount(codes, weights=value) / np.maximum(count, 1)
-    of_row = mean[codes]
-    squared = np.bincount(codes, weights=(value - of_row) ** 2)
+    of_row = mean.take(codes)
+    deviation = value - of_row
+    # In place, here and below: for arrays of this size, getting new memory takes longer than the arithmetic.
+    deviation *= deviation
+    squared = np.bincount(codes, weights=deviation)
     std = np.sqrt(np.where(count > ddof, squared / np.maximum(count - ddof, 1), 0.0))
-    return GroupStatistics(of_row, std[codes], count[codes])
+    return GroupStatistics(of_row, std.take(codes), count.take(codes))
 
 
 def group_sizes(group: Ints) -> Ints:
@@ -131,7 +134,9 @@ def normalised(value: Floats, statistics: GroupStatistics, norm: str, eps: float
     centred = value - statistics.mean
     if norm == "mean_norm":
         return centred
-    return np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + eps))
+    centred /= statistics.std + eps
+    centred[statistics.std < FLAT] = 0.0
+    return centred
 
 
 def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:
@@ -191,9 +196,9 @@ def require_finite(table: TurnTable, *names: str, by: str) -> None:
     """
     for name in names:
         column = getattr(table, name)
-        if column is None or not len(bad := np.argwhere(~np.isfinite(column))):
+        if column is None or (is_finite := np.isfinite(column)).all():
             continue
-        at = tuple(bad[0].tolist())
+        at = tuple(np.argwhere(~is_finite)[0].tolist())
         row = at[0]
         if name in PER_TOKEN and table.num_tokens is not None:
             row = int(np.searchsorted(np.cumsum(table.num_tokens), row, side="right"))

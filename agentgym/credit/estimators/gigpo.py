@@ -91,14 +91,16 @@ def gigpo(
         observation = table.column("observation", by="gigpo with anchors by similarity")
         table = replace(table, anchor=similarity_anchors(observation, table.group, options.similarity_threshold))
     # After discounting: the penalty must not lower the returns of the turns before the invalid one.
-    penalty = invalid_penalty * ~table.is_valid
-    step_return = returns_to_go(table, gamma) - penalty
+    step_return = penalised(returns_to_go(table, gamma), table, invalid_penalty)
     peers = _anchor_statistics(table, step_return, options.revisits)
     # A state that occurs once has nothing to be compared with: the turn keeps its episode-level advantage alone.
-    step_advantage = np.where(peers.count == 1, 0.0, normalised(step_return, peers, norm))
-    episode = episode_advantage(table, norm=norm, statistics_unit=statistics_unit, invalid_penalty=invalid_penalty)
+    step_advantage = normalised(step_return, peers, norm)
+    step_advantage[peers.count == 1] = 0.0
+    step_advantage *= step_weight
+    advantage = episode_advantage(table, norm=norm, statistics_unit=statistics_unit, invalid_penalty=invalid_penalty)
+    advantage += step_advantage
     return TurnAdvantages(
-        advantage=episode + step_weight * step_advantage,
+        advantage=advantage,
         return_to_go=step_return,
         anchor_group=table.anchor,
         anchor_size=peers.count,
@@ -109,9 +111,17 @@ def episode_advantage(
     table: TurnTable, *, norm: str, statistics_unit: str = "turn", invalid_penalty: float = 0.0
 ) -> Floats:
     """Return GiGPO's A^E, shape ``[N]``: the trajectory's return compared with its group."""
-    score = trajectory_returns(table) - invalid_penalty * ~table.is_valid
+    score = penalised(trajectory_returns(table), table, invalid_penalty)
     episode = _episode_statistics(table, score, statistics_unit)
-    return np.where(episode.count == 1, score_alone(score, norm), normalised(score, episode, norm))
+    advantage = normalised(score, episode, norm)
+    is_alone = episode.count == 1
+    advantage[is_alone] = score_alone(score[is_alone], norm)
+    return advantage
+
+
+def penalised(value: Floats, table: TurnTable, invalid_penalty: float) -> Floats:
+    """Subtract the penalty from the values of invalid turns, shape ``[N]``."""
+    return value - invalid_penalty * ~table.is_valid if invalid_penalty else value
 
 
 def score_alone(score: Floats, norm: str) -> Floats:

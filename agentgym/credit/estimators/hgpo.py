@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import estimator
-from agentgym.credit.estimators.gigpo import episode_advantage
+from agentgym.credit.estimators.gigpo import episode_advantage, penalised
 from agentgym.credit.statistics import dense, group_sizes, group_statistics, returns_to_go
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
@@ -76,7 +76,7 @@ def hgpo(
         >>> np.round(hgpo(table).advantage, 4).tolist()
         [0.6521, 1.1657, 0.0, -1.4128, -0.8828, -0.7071, 0.7607, 0.0]
     """
-    step_return = returns_to_go(table, gamma) - invalid_penalty * ~table.is_valid
+    step_return = penalised(returns_to_go(table, gamma), table, invalid_penalty)
     total, weights = np.zeros(len(table)), np.zeros(len(table))
     if options.base_group:
         base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
@@ -88,7 +88,9 @@ def hgpo(
         value, is_shared = _level_advantage(step_return[rows], context, norm)
         counts = is_shared & (value != 0) if options.drop_zero else is_shared
         weight = float(level + 1) ** options.weight_alpha
-        total[rows] += np.where(counts, weight * value, 0.0)
+        value *= weight
+        value[~counts] = 0.0
+        total[rows] += value
         weights[rows] += weight * counts
     sizes = group_sizes(table.anchor)
     advantage = np.where(weights > 0, total / (weights + EPS), 0.0)
@@ -124,13 +126,18 @@ def _order(states: Sequence[Ints], base: int) -> Ints:
     key = states[0]
     for state in states[1:]:
         key = key * base + state
-    return np.argsort(key)  # one sort of integers takes a fifth of the time of several
+    # One sort of integers takes a fifth of the time of several; "stable" is the fastest kind for them.
+    return np.argsort(key, kind="stable")
 
 
 def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, np.ndarray]:
     statistics = group_statistics(value, context, ddof=0)
-    centred = value - statistics.mean
+    scaled = value - statistics.mean
+    smallest = np.abs(statistics.mean)
+    np.maximum(smallest, 1.0, out=smallest)
+    smallest *= ZERO
     # Equal returns must give exactly 0, because drop_zero tests for it.
-    centred[np.abs(centred) <= ZERO * np.maximum(np.abs(statistics.mean), 1.0)] = 0.0
-    scaled = centred if norm == "mean_norm" else centred / (statistics.std + EPS)
+    scaled[np.abs(scaled) <= smallest] = 0.0
+    if norm != "mean_norm":
+        scaled /= statistics.std + EPS
     return scaled, statistics.count > 1

@@ -216,7 +216,8 @@ def trajectories(table: TurnTable) -> Trajectories:
     starts = np.append(True, table.trajectory[1:] != table.trajectory[:-1])[: len(table)]
     first = np.flatnonzero(starts)
     num_turns = np.diff(np.append(first, len(table)))
-    return Trajectories(first, first + num_turns - 1, np.cumsum(starts) - 1, table.group[first], num_turns)
+    of_row = np.repeat(np.arange(len(first)), num_turns)
+    return Trajectories(first, first + num_turns - 1, of_row, table.group[first], num_turns)
 
 
 def per_trajectory(table: TurnTable, value: Floats | Ints, view: Trajectories | None = None) -> Floats:

@@ -84,23 +84,28 @@ def hgpo(
         counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
         total += np.where(counts, base, 0.0)
         weights += counts
-    for level, (context, rows) in enumerate(_contexts(table, options.history + 1), start=1):
-        value, is_shared = _level_advantage(step_return[rows], context, norm)
-        counts = is_shared & (value != 0) if options.drop_zero else is_shared
+    for level, context in enumerate(_contexts(table, options.history + 1), start=1):
+        value, counts = _level_advantage(step_return, context, norm)
+        counts &= table.turn >= level - 1
+        if options.drop_zero:
+            counts &= value != 0
         weight = float(level + 1) ** options.weight_alpha
         value *= weight
         value[~counts] = 0.0
-        total[rows] += value
-        weights[rows] += weight * counts
+        total += value
+        weights += weight * counts
     sizes = group_sizes(table.anchor)
     advantage = np.where(weights > 0, total / (weights + EPS), 0.0)
     return TurnAdvantages(advantage=advantage, return_to_go=step_return, anchor_group=table.anchor, anchor_size=sizes)
 
 
-def _contexts(table: TurnTable, depth: int) -> Iterator[tuple[Ints, Ints | slice]]:
-    """Yield codes of the last k states and the rows that have as many, for each level k from 1 to ``depth``."""
+def _contexts(table: TurnTable, depth: int) -> Iterator[Ints]:
+    """Yield codes of the last k states, for each level k from 1 to ``depth``.
+
+    Rows with fewer states than k share codes with each other alone.
+    """
     anchor = dense(table.anchor)
-    yield anchor, slice(None)
+    yield anchor
     if depth == 1 or not len(table):
         return
     # Rows sorted by their last states are sorted by any number of them: contexts are runs, and one sort is enough.
@@ -115,8 +120,7 @@ def _contexts(table: TurnTable, depth: int) -> Iterator[tuple[Ints, Ints | slice
             continue
         codes = np.empty(len(table), dtype=np.int64)
         codes[order] = np.cumsum(is_new)
-        rows = np.flatnonzero(table.turn >= level - 1)
-        yield codes[rows], rows
+        yield codes
 
 
 def _order(states: Sequence[Ints], base: int) -> Ints:

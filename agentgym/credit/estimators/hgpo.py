@@ -15,7 +15,7 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.gigpo import episode_advantage, penalised
-from agentgym.credit.statistics import dense, group_sizes, group_statistics, returns_to_go
+from agentgym.credit.statistics import dense, group_statistics, returns_to_go
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 from agentgym.settings import Natural
@@ -85,7 +85,10 @@ def hgpo(
         total += np.where(counts, base, 0.0)
         weights += counts
     for level, context in enumerate(_contexts(table, options.history + 1), start=1):
-        value, counts = _level_advantage(step_return, context, norm)
+        value, sizes = _level_advantage(step_return, context, norm)
+        if level == 1:
+            anchor_size = sizes
+        counts = sizes > 1
         counts &= table.turn >= level - 1
         if options.drop_zero:
             counts &= value != 0
@@ -94,9 +97,8 @@ def hgpo(
         value[~counts] = 0.0
         total += value
         weights += weight * counts
-    sizes = group_sizes(table.anchor)
-    advantage = np.where(weights > 0, total / (weights + EPS), 0.0)
-    return TurnAdvantages(advantage=advantage, return_to_go=step_return, anchor_group=table.anchor, anchor_size=sizes)
+    total /= weights + EPS  # without any level, 0 / EPS
+    return TurnAdvantages(advantage=total, return_to_go=step_return, anchor_group=table.anchor, anchor_size=anchor_size)
 
 
 def _contexts(table: TurnTable, depth: int) -> Iterator[Ints]:
@@ -134,7 +136,8 @@ def _order(states: Sequence[Ints], base: int) -> Ints:
     return np.argsort(key, kind="stable")
 
 
-def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, np.ndarray]:
+def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, Ints]:
+    """Return each turn's value compared with its context's, and the number of turns in the context."""
     statistics = group_statistics(value, context, ddof=0)
     scaled = value - statistics.mean
     smallest = np.abs(statistics.mean)
@@ -144,4 +147,4 @@ def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, n
     scaled[np.abs(scaled) <= smallest] = 0.0
     if norm != "mean_norm":
         scaled /= statistics.std + EPS
-    return scaled, statistics.count > 1
+    return scaled, statistics.count

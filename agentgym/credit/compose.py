@@ -14,7 +14,7 @@ from agentgym.credit.columns import FROM_GROUPS, turn_table
 from agentgym.credit.component import ESTIMATORS, MODULATORS, SELECTIONS, SHAPERS, CreditComponent
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
 from agentgym.credit.credited import CreditColumns, GroupCredit, turn_credits
-from agentgym.credit.parts import outcomes
+from agentgym.credit.parts import outcome_reward
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, require_finite, trajectories
 from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable
@@ -115,7 +115,8 @@ def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, fl
     view = trajectories(table)
     returns = group_statistics(per_trajectory(table, table.reward, view), view.group)
     group = dense(view.group)
-    num_won = np.bincount(group, weights=outcomes(table) > 0)[group][view.of_row]
+    has_won = per_trajectory(table, outcome_reward(table), view) > 0
+    num_won = np.bincount(group, weights=has_won)[group][view.of_row]
     has_advantage = np.abs(advantage) >= ZERO
     first_of_group = np.unique(group, return_index=True)[1]
     return {

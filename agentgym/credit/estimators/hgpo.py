@@ -113,7 +113,10 @@ def _contexts(table: TurnTable, depth: int) -> Iterator[Ints]:
     # Rows sorted by their last states are sorted by any number of them: contexts are runs, and one sort is enough.
     # A missing state is 0.
     states = [anchor + 1]
-    states += [np.where(table.turn >= back, np.roll(states[0], back), 0) for back in range(1, depth)]
+    for back in range(1, depth):
+        earlier = np.roll(states[0], back)
+        earlier[table.turn < back] = 0
+        states.append(earlier)
     order = _order(states, base=int(states[0].max()) + 1)
     is_new = np.zeros(len(table), dtype=np.bool_)
     for level, state in enumerate(states, start=1):

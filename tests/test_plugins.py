@@ -305,7 +305,7 @@ def test_recipes_and_policies_of_a_file(tmp_path: Path) -> None:
     agent = named_policy(f"{path}:always_three")(env, 0)
     agent.begin(env.reset(seed=0)[0], env.tools)
     decision = asyncio.run(agent.decide())
-    assert decision is not None and decision.action.calls[0] == ToolCall("guess", {"number": 3}, "0")
+    assert decision is not None and decision.turn.action.calls[0] == ToolCall("guess", {"number": 3}, "0")
 
 
 @pytest.mark.parametrize(

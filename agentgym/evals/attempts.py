@@ -255,7 +255,7 @@ class AttemptsPlayer:
         if decision is None:  # the transcript fills the context
             return told[-_LONGEST_FEEDBACK:], None
         turn = replace(decision.as_turn(len(attempt.turns), "attempt over"), kind="summary")
-        return decision.action.text.strip()[:_LONGEST_FEEDBACK], turn
+        return turn.action.text.strip()[:_LONGEST_FEEDBACK], turn
 
 
 def _chosen(played: Sequence[Trajectory], at: int, seed: int) -> Trajectory:

@@ -29,7 +29,6 @@ from agentgym.types import (
     ToolSpec,
     Trajectory,
     Turn,
-    Usage,
 )
 
 if TYPE_CHECKING:
@@ -37,47 +36,26 @@ if TYPE_CHECKING:
     from agentgym.rollout.request import RolloutRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """An action, with its tokens if a model sampled it."""
+    """An action, as a turn that the environment has not answered yet."""
 
-    action: Message
-    prompt_ids: tuple[int, ...] = ()
-    completion: Completion = EMPTY_COMPLETION
-    usage: Usage | None = None
-    """Token counts of an endpoint that returns no token ids."""
-    num_thinking_tokens: int = 0
+    turn: Turn
+    """The action, with its tokens if a model sampled it. A ``summary`` is for the agent's context alone."""
     begins_segment: bool = False
-    is_summary: bool = False
-    """True if the action is a summary of a full context, which the environment does not see."""
-    hint: str = ""
-    """Hint at the end of the prompt; ``prompt_ids`` do not contain it."""
-    num_copied_tokens: int = 0
-    """Number of tokens at the start of the completion that were given."""
-    num_rescored_tokens: int = 0
-    """Number of these, the last ones, that were sampled in another context."""
-    render_s: float = 0.0
-    generate_s: float = 0.0
+
+    @property
+    def is_summary(self) -> bool:
+        """True if the action is a summary of a full context, which the environment does not see."""
+        return self.turn.kind == "summary"
 
     def as_turn(self, index: int, state_key: str) -> Turn:
-        """Return the turn that records this decision, before the environment has answered."""
-        turn = Turn(
-            index=index,
-            prompt_ids=self.prompt_ids,
-            completion=self.completion,
-            usage=self.usage,
-            num_thinking_tokens=self.num_thinking_tokens,
-            action=self.action,
-            state_key=state_key,
-            hint=self.hint,
-            num_copied_tokens=self.num_copied_tokens,
-            num_rescored_tokens=self.num_rescored_tokens,
-            latency=Latency(self.render_s, self.generate_s, wait_s=self.completion.queued_s),
-        )
+        """Return the turn at its place in the episode."""
+        turn = replace(self.turn, index=index, state_key=state_key)
         if not self.is_summary:
             return turn
         # credit compares summaries with summaries written in the same state, not with actions taken in it
-        return replace(turn, kind="summary", state_key=f"summary in {state_key}", is_void=not self.action.text.strip())
+        return replace(turn, state_key=f"summary in {state_key}", is_void=not turn.action.text.strip())
 
 
 class Agent(Protocol):
@@ -206,22 +184,21 @@ class ModelAgent:
         generate_s = time.perf_counter() - started
         started = time.perf_counter()
         action = context.add_completion(completion)
-        decision = Decision(
+        render_s = self._render_s + time.perf_counter() - started
+        turn = Turn(
+            kind="summary" if is_summary else "act",
             action=action,
             prompt_ids=added_ids,
             completion=completion,
             num_thinking_tokens=self._num_thinking(completion, is_open) if action.thinking else 0,
-            begins_segment=begins_segment,
-            is_summary=is_summary,
             hint=hint,
             num_copied_tokens=given.num_tokens if given else 0,
             num_rescored_tokens=len(given.moved.token_ids) if given and given.moved else 0,
-            render_s=self._render_s + time.perf_counter() - started,
-            generate_s=generate_s,
+            latency=Latency(render_s, generate_s, wait_s=completion.queued_s),
         )
         self._num_decisions += 1
         self._render_s = 0.0
-        return decision
+        return Decision(turn, begins_segment)
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
         """Append the replies to the context."""
@@ -298,7 +275,7 @@ class ScriptedAgent:
 
     async def decide(self) -> Decision | None:
         """Return the action that the function chooses."""
-        return Decision(action=self._choose(self._observation))
+        return Decision(Turn(action=self._choose(self._observation)))
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
         """Store the replies as the last observation."""
@@ -359,13 +336,13 @@ class DemonstrationAgent:
             finish_reason=FinishReason.STOP,
         )
         added_ids, begins_segment = context.added_ids, context.begins_segment
-        return Decision(
+        turn = Turn(
+            kind="summary" if is_summary else "act",
             action=context.add_completion(completion),
             prompt_ids=added_ids,
             completion=completion,
-            begins_segment=begins_segment,
-            is_summary=is_summary,
         )
+        return Decision(turn, begins_segment)
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
         """Append the replies to the context."""

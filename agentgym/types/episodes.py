@@ -102,7 +102,7 @@ class Turn:
     are the whole prompt. A segment's tokens are therefore ``prompt_ids + completion.token_ids`` of its turns, in order.
     """
 
-    index: int
+    index: int = 0
     """0-based position in the episode, across segments."""
     kind: TurnKind = "act"
     """A ``summary`` turn closes a segment. The environment does not see it, and the next segment begins with it."""

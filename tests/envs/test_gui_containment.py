@@ -20,7 +20,7 @@ from agentgym.errors import EnvError
 from agentgym.processes import guard
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
-from agentgym.types import Message, Status, Task, ToolCall
+from agentgym.types import Message, Status, Task, ToolCall, Turn
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -289,7 +289,7 @@ class Killer:
             for pid in browsers(os.getpid()):
                 if parent_of(pid) == parent:
                     os.kill(pid, signal.SIGKILL)
-        return Decision(action=Message("assistant", "", (ToolCall("click", {"id": "x"}),)))
+        return Decision(Turn(action=Message("assistant", "", (ToolCall("click", {"id": "x"}),))))
 
     def observe(self, replies: object, played: object = None) -> None:
         pass

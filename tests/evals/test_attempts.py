@@ -22,9 +22,10 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.scoring.component import scorer
 from agentgym.tool import tool
-from agentgym.types import Message, Observation, Task, ToolSpec, Trajectory, Usage
+from agentgym.types import Latency, Message, Observation, Task, ToolSpec, Trajectory, Turn, Usage
 
 CONFIG = GroupConfig(group_size=1, min_valid=1, max_retries=1, num_envs=2)
+HALF_S = Latency(generate_s=0.5)
 
 
 class Safe(ToolEnv):
@@ -72,10 +73,12 @@ class _Agent:
     async def decide(self) -> Decision | None:
         usage = Usage(100, 10, 40)
         if not self._tools:
-            return Decision(action=Message("assistant", "The code was wrong, go higher."), usage=usage, generate_s=0.5)
+            return Decision(
+                Turn(action=Message("assistant", "The code was wrong, go higher."), usage=usage, latency=HALF_S)
+            )
         answer = self._policy.answers[self._policy.num_asked % len(self._policy.answers)]
         self._policy.num_asked += 1
-        return Decision(action=self._env.parse_action(f"answer: {answer}"), usage=usage, generate_s=0.5)
+        return Decision(Turn(action=self._env.parse_action(f"answer: {answer}"), usage=usage, latency=HALF_S))
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
         pass

@@ -261,9 +261,9 @@ def test_a_rollout_of_the_same_conversation_holds_the_same_ids(
         agent.begin(demo.observation, ())
         for turn in demo.turns:
             decision = await agent.decide()
-            assert decision is not None and decision.action.thinking == turn.action.thinking
+            assert decision is not None and decision.turn.action.thinking == turn.action.thinking
             before = () if decision.begins_segment else windows.pop()
-            windows.append((*before, *decision.prompt_ids, *decision.completion.token_ids))
+            windows.append((*before, *decision.turn.prompt_ids, *decision.turn.completion.token_ids))
             if turn is not demo.turns[-1]:
                 agent.observe(turn.replies)
         return windows

@@ -26,7 +26,18 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
-from agentgym.types import ImagePart, Json, JsonSchema, Message, Observation, TextPart, ToolCall, ToolSpec
+from agentgym.types import (
+    ImagePart,
+    Json,
+    JsonSchema,
+    Latency,
+    Message,
+    Observation,
+    TextPart,
+    ToolCall,
+    ToolSpec,
+    Turn,
+)
 
 _REFUSED_KEY: Final = (401, 403)
 _NOT_FOUND, _BAD_REQUEST, _TIMEOUT, _TOO_MANY, _SERVER_ERROR = 404, 400, 408, 429, 500
@@ -257,12 +268,13 @@ class OpenAIAgent:
             return None
         self._num_decisions += 1
         self._conversation.add_action(said.wire)
-        return Decision(
+        turn = Turn(
             action=self._in_text.read(said.action) if self._in_text else said.action,
             completion=said.completion,
             usage=said.usage,
-            generate_s=time.perf_counter() - started,
+            latency=Latency(generate_s=time.perf_counter() - started, wait_s=said.completion.queued_s),
         )
+        return Decision(turn)
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
         text, said = self._in_text, escaped_messages(replies)

@@ -31,7 +31,7 @@ TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
 .PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose \
-	test-ray test-sandboxes test-pages test-benchmarks images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
+	test-ray test-sandboxes test-pages test-benchmarks sandbox-image images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
 
@@ -144,9 +144,12 @@ test-adapters: $(ADAPTERS)/.installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -q -rs tests/envs/test_minigrid.py tests/envs/test_reasoning_gym.py \
 		tests/envs/test_bfcl.py tests/envs/test_bfcl_single.py tests/envs/test_textworld.py tests/envs/test_textarena.py tests/envs/test_scienceworld.py
 
-# Sandboxes, and environments in them, against a real Docker engine, which must be running; makes the base image if it is not there.
-test-docker: install
+# The image of Docker sandboxes, if the engine does not have it.
+sandbox-image: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
+
+# Sandboxes, and environments in them, against a real Docker engine, which must be running.
+test-docker: sandbox-image
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs tests/endpoint tests/test_speed_table.py
 
 # The application that an environment in a browser is shown with, which brings Django.
@@ -171,8 +174,7 @@ $(QWEN_CODE)/.installed: Makefile
 	touch $@
 
 # Needs npm and a Docker engine.
-test-agents: install $(AGENTS)/.installed $(QWEN_CODE)/.installed
-	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
+test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
 		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
 		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py
@@ -240,11 +242,11 @@ image-vllm-cpu: install
 test-compose: images
 	AGENTGYM_IMAGES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/deploy
 
-# SmolLM2-135M-Instruct learns to answer questions by search, on two cores.
 # The speed table (benchmarks/table/results.md), on a machine that does nothing else; SCRIPTS="credit start" measures some rows.
 bench: install
 	$(BIN)/python benchmarks/table/measure.py $(if $(SCRIPTS),--scripts $(SCRIPTS))
 
+# SmolLM2-135M-Instruct learns to use a tool in a number game, on two cores.
 demo: install
 	$(BIN)/agentgym train smollm2-demo --episodes 3
 

@@ -66,9 +66,9 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
 
 @contextmanager
 def _reading_once() -> Iterator[None]:
-    """Let transformers read a file's header and make the names of its tensors once.
+    """Let transformers read a file's header once, and make the table of tensor names once.
 
-    It does so four times, and for each of hundreds of modules.
+    Otherwise it reads the header four times, and makes the table for each module of the model.
     """
     import gguf
 

@@ -15,9 +15,11 @@ import platform
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ import speed
 import torch
 import torch.nn.functional as F
 from engine import build, sample_all, synchronize
+from head import head
 from rows import Row
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from train import episodes
@@ -49,24 +52,44 @@ RUN = ("num_steps=1", "sft.num_demos=16", "eval.num_episodes=4", "zero_variance_
 
 def attention(device: torch.device, shape: str) -> Iterator[Row]:
     """Compare attention with the math kernel by dtype, mask and grouping; check that another kernel is chosen."""
+    length = 2048 if device.type == "cuda" else 64
     for dtype, has_mask, heads in product((torch.float32, torch.bfloat16), (False, True), (8, 2)):
-        query = torch.randn(2, 8, 64, 64, device=device, dtype=dtype)
-        key, value = (torch.randn(2, heads, 64, 64, device=device, dtype=dtype) for _ in range(2))
-        mask = torch.zeros(1, 1, 64, 64, device=device, dtype=dtype).masked_fill_(
-            ~torch.ones(64, 64, device=device, dtype=torch.bool).tril(), -torch.inf
+        query = torch.randn(2, 8, length, 64, device=device, dtype=dtype)
+        key, value = (torch.randn(2, heads, length, 64, device=device, dtype=dtype) for _ in range(2))
+        mask = torch.zeros(1, 1, length, length, device=device, dtype=dtype).masked_fill_(
+            ~torch.ones(length, length, device=device, dtype=torch.bool).tril(), -torch.inf
         )
         given = mask if has_mask else None
         same = matched_heads(query, key, value, given)
         backend = chosen_backend(query, *same, given, is_causal=not has_mask)
         is_grouped = same[0].shape[1] != 8
-        got = F.scaled_dot_product_attention(query, *same, given, is_causal=not has_mask, enable_gqa=is_grouped)
+        call = partial(
+            F.scaled_dot_product_attention, query, *same, given, is_causal=not has_mask, enable_gqa=is_grouped
+        )
+        got = call()
         with sdpa_kernel(SDPBackend.MATH):
             want = F.scaled_dot_product_attention(
                 query.float(), key.float(), value.float(), mask.float(), enable_gqa=heads != 8
             )
         name = f"attention {str(dtype)[6:]} {'mask' if has_mask else 'causal'} {8 // heads} queries a key"
         error = float("nan") if backend == SDPBackend.MATH else (got.float() - want).abs().max().item()
-        yield Row(name, error, 0.05 if dtype == torch.bfloat16 else 5e-3, backend.name)
+        yield Row(name, error, 0.05 if dtype == torch.bfloat16 else 5e-3, f"{backend.name}{cost(device, call)}")
+
+
+def cost(device: torch.device, call: Callable[[], object]) -> str:
+    """Return the milliseconds and the GiB of a call on a GPU, as the end of a note; nothing on a CPU."""
+    if device.type != "cuda":
+        return ""
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - held
+    start = time.perf_counter()
+    for _ in range(20):
+        call()
+    torch.cuda.synchronize()
+    return f", {(time.perf_counter() - start) / 20 * 1e3:.2f} ms, {peak / 2**30:.2f} GiB"
 
 
 def gap_to_forward(engine: TorchEngine, model: Any, vocab_size: int) -> float:
@@ -196,6 +219,7 @@ CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (
     engine,
     precisions,
     compiling,
+    head,
     checkpoints,
     runs,
     *speed.CHECKS,
@@ -207,6 +231,7 @@ def checked(check: Callable[[torch.device, str], Iterator[Row]], device: torch.d
     try:
         yield from check(device, shape)
     except Exception as error:
+        traceback.print_exc()
         yield Row(check.__name__, float("nan"), 0.0, f"{type(error).__name__}: {error}")
 
 
@@ -215,21 +240,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--shape", choices=list(VOCAB), default="")
+    parser.add_argument("--only", nargs="+", choices=[check.__name__ for check in CHECKS], help="these checks alone")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("check.json"))
     options = parser.parse_args()
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("this machine has no GPU; --device cpu tries the checks at a tiny size")
     shape = options.shape or ("0.5B" if device.type == "cuda" else "tiny")
-    rows = []
+    machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
+    about = {"machine": machine, "torch": torch.__version__, "date": date.today().isoformat(), "shape": shape}
+    rows: list[Row] = []
+    seconds: dict[str, float] = {}
     for check in CHECKS:
+        if options.only and check.__name__ not in options.only:
+            continue
+        started = time.perf_counter()
         for row in checked(check, device, shape):
             rows.append(row)
             print(f"{row.verdict}  {row.name:60}  {row.value:.3g}  (limit {row.limit:g})  {row.note}", flush=True)
-    machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
-    about = {"machine": machine, "torch": torch.__version__, "date": date.today().isoformat(), "shape": shape}
-    found = [row.to_dict() for row in rows]
-    options.out.write_text(json.dumps(about | {"rows": found}, indent=1) + "\n", encoding="utf-8")
+        seconds[check.__name__] = round(time.perf_counter() - started, 1)
+        print(f"      {check.__name__}: {seconds[check.__name__]} s", flush=True)
+        # after each check, so that a run that is cut off leaves what it found
+        found = about | {"seconds": seconds, "rows": [row.to_dict() for row in rows]}
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     return 0 if all(row.passed for row in rows) else 1
 
 

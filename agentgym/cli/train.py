@@ -44,7 +44,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     ranks: Annotated[int | None, typer.Option(min=1, help="With --dry-run: number of training processes.")] = None,
     device_gib: Annotated[
         float | None,
-        typer.Option(min=0.0, help="With --dry-run: fail if the run does not fit a device of so many GiB."),
+        typer.Option(min=0.0, help="With --dry-run: plan for a GPU of so many GiB, and fail if the run does not fit."),
     ] = None,
     episodes: Annotated[
         int, typer.Option(min=0, help="Print episodes of N tasks at the end, as view --episodes N does.")
@@ -163,6 +163,7 @@ _PARTS = {
     "reference": "frozen copy for KL",
     "served_copy": "copy that is sampled from",
     "gathered": "layers gathered at one time",
+    "cast_weights": "copies of the matrices in bfloat16",
     "activations": "activations of a microbatch",
     "engine_weights": "engine's weights",
     "kv_cache": "engine's keys and values",

@@ -117,6 +117,47 @@ def test_activations_are_what_autograd_keeps(kind: str, recompute: bool) -> None
         assert kept(2) == pytest.approx(counted(2), rel=0.02)  # position angles and token ids
 
 
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_in_bfloat16_activations_and_copies_of_matrices_are_what_autocast_keeps(kind: str) -> None:
+    """A rehearsal on a CPU: on a GPU, autocast stores the same tensors."""
+
+    def kept(num_layers: int) -> tuple[int, int]:
+        model = tiny(kind, num_layers)
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        sizes = {tuple(sorted(p.shape)) for p in model.parameters() if p.ndim == 2}
+        saved: dict[int, torch.Tensor] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() not in weights:
+                saved[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        length = 31  # a number of tokens that no matrix has as its width
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+            model.model(input_ids=torch.zeros(2, length, dtype=torch.long), use_cache=False)
+        is_cast = {at: tuple(sorted(tensor.shape)) in sizes for at, tensor in saved.items()}
+        nbytes = {at: tensor.untyped_storage().nbytes() for at, tensor in saved.items()}
+        return sum(n for at, n in nbytes.items() if not is_cast[at]), sum(n for at, n in nbytes.items() if is_cast[at])
+
+    one, three = kept(1), kept(3)
+    shapes = [Sizes.read(tiny(kind, num_layers).config.to_dict()) for num_layers in (1, 3)]
+    counted = [activation_bytes(shape, 2 * 31, recompute=False, in_bfloat16=True) for shape in shapes]
+    assert three[0] - one[0] == counted[1] - counted[0]
+    matrices = [count_weights(shape, LoraSettings()).matrices for shape in shapes]
+    assert three[1] - one[1] == 2 * (matrices[1] - matrices[0])
+
+
+def test_a_gpu_multiplies_in_bfloat16_and_has_larger_pieces_of_logits() -> None:
+    config = load_recipe("alfworld-qwen2.5-1.5b")
+    exact = apply_overrides(config, ["loss.precision=float32"])
+    on_cpu, on_gpu = (footprint(config, *plan_model(config.model), 1, on_gpu=on_gpu) for on_gpu in (False, True))
+    in_float32 = footprint(exact, *plan_model(exact.model), 1, on_gpu=True)
+    assert on_gpu.activations < on_cpu.activations == in_float32.activations
+    assert (on_cpu.cast_weights, in_float32.cast_weights) == (0, 0) and on_gpu.cast_weights > 2 * GIB
+    assert on_cpu.logits < on_gpu.logits
+    assert dry_run(config, device_gib=80).memory == on_gpu
+
+
 @pytest.mark.parametrize("rank", [0, 8])
 def test_weights_gradients_and_moments_are_what_a_step_allocates(rank: int) -> None:
     config = load_recipe("tiny")

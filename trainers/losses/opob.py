@@ -21,7 +21,7 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, run_whole
-from agentgym.trainers.losses.config import MAX_LOGITS
+from agentgym.trainers.losses.config import max_logits
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
 from agentgym.trainers.losses.vocabulary import vocabulary_of
@@ -132,7 +132,7 @@ def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBa
 
     def add(whole: CausalLM) -> None:
         head = head_of(whole)
-        step = max(1, MAX_LOGITS // vocabulary_of(head))
+        step = max(1, max_logits(is_gpu=model.device.type == "cuda") // vocabulary_of(head))
         for place, scale in ranks.share(len(batches)):
             batch = batches[place]
             states = hidden_states(trunk_of(whole), batch.layout)[batch.state]

@@ -21,7 +21,7 @@ def head_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
 
-    More than :data:`config.MAX_LOGITS` logits are computed in pieces, and recomputed for the gradient.
+    More than :func:`config.max_logits` logits are computed in pieces, and recomputed for the gradient.
 
     Args:
         head: maps states to logits ``[N, V]``.
@@ -35,7 +35,7 @@ def head_logprobs(
         >>> logprobs.exp().tolist()
         [0.25, 0.25]
     """
-    rows = max(1, config.MAX_LOGITS // vocabulary_of(head))
+    rows = max(1, config.max_logits(is_gpu=states.is_cuda) // vocabulary_of(head))
 
     def piece(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = head(states)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from agentgym.errors import UsageError
@@ -21,6 +22,7 @@ from agentgym.trainers.planning.footprint import (
     engine_cache,
     footprint,
     longest_row,
+    multiplies_in_bfloat16,
 )
 from agentgym.trainers.planning.model_shapes import plan_model
 
@@ -70,7 +72,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
 
     Args:
         num_ranks: number of processes that train together.
-        device_gib: memory of each process's device in GiB; 0 skips the check.
+        device_gib: memory of each process's GPU in GiB; 0 skips the check, and then the run is planned for a GPU only
+            if this machine has one.
 
     Raises:
         UsageError: the run is impossible: the environment or the model does not exist, the configuration needs a single
@@ -84,13 +87,21 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
-    memory = footprint(config, sizes, weights, num_ranks)
+    on_gpu = device_gib > 0 or has_gpu()
+    memory = footprint(config, sizes, weights, num_ranks, on_gpu=on_gpu)
     if device_gib and memory.total > device_gib * GIB:
         raise UsageError(_too_small(memory, device_gib, config))
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
     num_rollouts, num_tokens_played, num_sampled = _step(config)
     kept, recomputed = (
-        activation_bytes(sizes, num_tokens, recompute=recompute, lora=config.model.lora) for recompute in (False, True)
+        activation_bytes(
+            sizes,
+            num_tokens,
+            recompute=recompute,
+            lora=config.model.lora,
+            in_bfloat16=multiplies_in_bfloat16(config, on_gpu=on_gpu),
+        )
+        for recompute in (False, True)
     )
     return DryRun(
         recipe=config.recipe,
@@ -112,6 +123,11 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, entries),
     )
+
+
+def has_gpu() -> bool:
+    """Return True if this machine has an NVIDIA GPU, without an import of torch."""
+    return Path("/dev/nvidiactl").exists()
 
 
 def _step(config: TrainConfig) -> tuple[int, int | None, int | None]:

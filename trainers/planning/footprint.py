@@ -3,8 +3,8 @@
 The trainer uses float32 (:func:`agentgym.trainers.models.model.load_model`): weights, gradients and AdamW's two moments
 take 4 bytes each per parameter. Weights that are quantized under adapters take less
 (:mod:`agentgym.trainers.models.quantized`). FSDP2 divides all of them equally between ranks. Activations are counted in
-float32. The formulas do not include the allocator's unused blocks, kernel workspaces and CUDA itself (together often 2
-to 4 GiB), and temporary tensors within an operation.
+the precision of the matrix products. The formulas do not include the allocator's unused blocks, kernel workspaces and
+CUDA itself (together often 2 to 4 GiB), and temporary tensors within an operation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.losses.config import MAX_LOGITS
+from agentgym.trainers.losses.config import max_logits
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.model_shapes import plan_model
 
@@ -43,6 +43,8 @@ class Footprint:
     """The unsharded copy to sample from while the trained model changes (async) or is sharded (FSDP)."""
     gathered: int
     """Weights and gradients of the layers that FSDP has gathered at the same time."""
+    cast_weights: int
+    """Copies of the matrices in bfloat16, which autocast keeps from a micro-batch's forward pass to its gradient."""
     activations: int
     """Activations of one micro-batch that are stored for its gradient."""
     logits: int
@@ -61,38 +63,62 @@ class Footprint:
         return self.total - self.engine_weights - self.kv_cache
 
 
-def layer_numbers(sizes: Sizes, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008  (frozen)
-    """Return how many numbers autograd stores for one token in one layer.
+def layer_bytes(sizes: Sizes, lora: LoraSettings = LoraSettings(), *, in_bfloat16: bool = False) -> int:  # noqa: B008  (frozen)
+    """Return how many bytes autograd stores for one token in one layer.
 
     * The two norms: input, normalised input and output (6 times hidden), and 2 scales.
     * Attention: queries, keys, values, output, and a log-sum per head.
     * The gated MLP: its two inputs, the activated gate and the product (4 times intermediate).
     * Norms of queries and keys: input and normalised input, with a scale per head.
     * Adapters: ``rank`` numbers for each matrix that has one.
+
+    With products in bfloat16, norms and residuals stay float32, and autocast stores a copy of a norm's output for each
+    of the five matrices that read it.
     """
-    kept = 6 * sizes.hidden + 2 * sizes.heads + 2 * sizes.kv_heads + 4 * sizes.intermediate + 2 + sizes.num_heads
+    normed, attended = 4 * sizes.hidden + 2, 2 * sizes.heads + 2 * sizes.kv_heads
+    of_heads, of_pairs = sizes.heads + sizes.kv_heads, sizes.num_heads + sizes.num_kv_heads
+    of_adapters = lora.rank * len(lora.target_modules)
+    if in_bfloat16:
+        exact = normed + sizes.num_heads + (of_heads + of_pairs if sizes.has_qk_norm else 0)
+        short = 5 * sizes.hidden + attended + 4 * sizes.intermediate + (of_heads if sizes.has_qk_norm else 0)
+        return FLOAT32 * exact + BFLOAT16 * (short + of_adapters)
+    kept = normed + 2 * sizes.hidden + attended + 4 * sizes.intermediate + sizes.num_heads
     if sizes.has_qk_norm:
-        kept += 2 * sizes.heads + 2 * sizes.kv_heads + sizes.num_heads + sizes.num_kv_heads
-    return kept + lora.rank * len(lora.target_modules)
+        kept += 2 * of_heads + of_pairs
+    return FLOAT32 * (kept + of_adapters)
 
 
-def activation_bytes(sizes: Sizes, num_tokens: int, *, recompute: bool, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008
+def activation_bytes(
+    sizes: Sizes,
+    num_tokens: int,
+    *,
+    recompute: bool,
+    lora: LoraSettings = LoraSettings(),  # noqa: B008
+    in_bfloat16: bool = False,
+) -> int:
     """Return the bytes of a micro-batch's stored activations below the vocabulary head.
 
     With ``recompute`` these are only the states between layers, and all of one layer while its gradient is computed.
     """
-    of_layer = layer_numbers(sizes, lora)
-    last_norm = 2 * sizes.hidden + 1
-    per_token = sizes.layers * sizes.hidden + of_layer if recompute else sizes.layers * of_layer
-    return FLOAT32 * num_tokens * (per_token + last_norm)
+    of_layer = layer_bytes(sizes, lora, in_bfloat16=in_bfloat16)
+    last_norm = FLOAT32 * (2 * sizes.hidden + 1)
+    per_token = FLOAT32 * sizes.layers * sizes.hidden + of_layer if recompute else sizes.layers * of_layer
+    return num_tokens * (per_token + last_norm)
 
 
-def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int) -> Footprint:
+def multiplies_in_bfloat16(config: TrainConfig, *, on_gpu: bool) -> bool:
+    """Return True if the trainer multiplies matrices in bfloat16."""
+    return config.loss.precision == "bfloat16" or (config.loss.precision == "auto" and on_gpu)
+
+
+def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, *, on_gpu: bool = False) -> Footprint:
     """Return the memory of a run.
 
     Args:
         weights: numbers of weights of the trained model, with adapters.
+        on_gpu: the run trains on a GPU.
     """
+    in_bfloat16 = multiplies_in_bfloat16(config, on_gpu=on_gpu)
     whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
@@ -104,10 +130,15 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
         reference=-(-_reference_bytes(config, weights) // num_shards),
         served_copy=whole if is_copied else 0,
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
+        cast_weights=BFLOAT16 * weights.matrices if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(
-            sizes, num_tokens, recompute=config.loss.recompute_activations, lora=config.model.lora
+            sizes,
+            num_tokens,
+            recompute=config.loss.recompute_activations,
+            lora=config.model.lora,
+            in_bfloat16=in_bfloat16,
         ),
-        logits=NUM_LOGIT_TENSORS * FLOAT32 * min(MAX_LOGITS, num_tokens * sizes.vocab),
+        logits=NUM_LOGIT_TENSORS * FLOAT32 * min(max_logits(is_gpu=on_gpu), num_tokens * sizes.vocab),
         engine_weights=_engine_weights(config, sizes, weights),
         kv_cache=engine_cache(config, sizes) if config.engine.kind == "torch" else 0,
     )

@@ -13,6 +13,7 @@ from testkit import TESTKIT
 from testkit.engine_plays import TOLERANCE, full_logprobs, generate, play, play_all, prompt, run
 from testkit.fake_cuda import FakeGraphs
 from testkit.tiny_models import FAMILIES, tiny_model
+from torch._dynamo.utils import counters
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
@@ -20,7 +21,8 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.engines.torch import weights
+from agentgym.trainers.engines.build import note_of
+from agentgym.trainers.engines.torch import layers, runner, weights
 from agentgym.trainers.engines.torch.decode import FixedDecoder, size_class
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache
@@ -91,6 +93,33 @@ def test_new_weights_take_the_place_of_the_old(dtype: torch.dtype | None, tolera
     new = generate(engine, ids, max_new_tokens=8)
     assert new.logprobs != pytest.approx(old.logprobs, abs=TOLERANCE)
     assert new.logprobs == pytest.approx(full_logprobs(model, ids, new, SamplingParams()), abs=tolerance)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiled_layers_sample_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's own passes on a CPU, without a C compiler; ``benchmarks/gpu/check.py`` compiles on a GPU."""
+    monkeypatch.setattr(runner, "compiled_steps", lambda: layers.compiled_steps("aot_eager"))
+    model = tiny_model(family)
+    engine = fixed(model, compile_layers=True)
+    assert engine.compile_error == ""
+    counters.clear()
+    run(play_all(engine, model))
+    assert not counters["frames"]  # no step was compiled again: one row, and more of any number, are enough
+
+
+def test_layers_that_cannot_be_compiled_are_plain_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_compiler(*given: Any) -> Any:
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable")
+
+    broken = layers.LayerSteps(no_compiler, no_compiler, layers.PLAIN.rotation)
+    monkeypatch.setattr(runner, "compiled_steps", lambda: broken)
+    model = tiny_model()
+    engine = fixed(model, compile_layers=True)
+    assert note_of(engine, model) == (
+        "note: the engine's layers cannot be compiled here, so it samples more slowly "
+        "(RuntimeError: Failed to find C compiler.); engine.compile=false does not try"
+    )
+    run(play_all(engine, model, num_turns=1))
 
 
 def test_addresses_stay_where_a_graph_would_look() -> None:

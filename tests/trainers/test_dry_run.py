@@ -133,7 +133,10 @@ def test_in_bfloat16_activations_and_copies_of_matrices_are_what_autocast_keeps(
             return tensor
 
         length = 31  # a number of tokens that no matrix has as its width
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), torch.autocast("cpu", torch.bfloat16):
+        with (
+            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+            torch.autocast("cpu", torch.bfloat16),
+        ):
             model.model(input_ids=torch.zeros(2, length, dtype=torch.long), use_cache=False)
         is_cast = {at: tuple(sorted(tensor.shape)) in sizes for at, tensor in saved.items()}
         nbytes = {at: tensor.untyped_storage().nbytes() for at, tensor in saved.items()}

@@ -86,6 +86,7 @@ def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
         dtype=engine_dtype(engine, model.device),
         batch_invariant=engine.batch_invariant,
         fixed_decode=None if engine.decode == "auto" else engine.decode == "fixed",
+        compile_layers=None if engine.compile == "auto" else engine.compile,
         forward=engine.forward,
     )
 
@@ -103,13 +104,20 @@ def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | No
 
 
 def note_of(engine: object, model: CausalLM) -> str:
-    """Return a note about an engine that samples with transformers' slower forward pass; empty for others.
+    """Return a note about an engine that samples more slowly than it should; empty for others.
 
     Args:
         engine: the engine.
         model: the model that it samples from.
     """
-    if not isinstance(engine, TorchEngine) or engine.forward_kind == "own":
+    if not isinstance(engine, TorchEngine):
+        return ""
+    if engine.compile_error:
+        return (
+            f"note: the engine's layers cannot be compiled here, so it samples more slowly ({engine.compile_error}); "
+            "engine.compile=false does not try"
+        )
+    if engine.forward_kind == "own":
         return ""
     slow = {"batched": "in batches", "row by row": "one row at a time, which is slow"}[engine.forward_kind]
     return f"note: the embedded engine samples from {model.config.model_type} by transformers' own forward, {slow}"

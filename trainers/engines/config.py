@@ -34,6 +34,9 @@ class EngineConfig:
     decode: Literal["auto", "ragged", "fixed"] = "auto"
     """Decoding of the embedded engine. ``ragged``: steps with exactly the running rows. ``fixed``: steps of a few fixed
     shapes, which are CUDA graphs on a GPU. ``auto``: fixed on a GPU, ragged on a CPU."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile the layers of the embedded engine around attention. ``auto``: on a GPU, if ``decode`` is fixed. A machine
+    that cannot compile is told so, and samples without."""
     forward: Literal["auto", "own", "transformers"] = "auto"
     """Forward pass of the embedded engine. ``own``: agentgym's, for Llama, Qwen2 and Qwen3. ``transformers``: the
     model's, for any architecture. ``auto``: agentgym's if possible."""
@@ -87,6 +90,8 @@ class EngineConfig:
             )
         if self.kind != "torch" and self.forward != "auto":
             raise ConfigError("engine.forward is the embedded engine's; set engine.kind=torch")
+        if self.kind != "torch" and self.compile != "auto":
+            raise ConfigError("engine.compile is the embedded engine's; set engine.kind=torch")
         if self.kind != "torch" and self.batch_invariant:
             raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         check_ranges(self, "engine.")

@@ -111,7 +111,9 @@ def multiplies_in_bfloat16(config: TrainConfig, *, on_gpu: bool) -> bool:
     return config.loss.precision == "bfloat16" or (config.loss.precision == "auto" and on_gpu)
 
 
-def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, *, on_gpu: bool = False) -> Footprint:
+def footprint(
+    config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, *, on_gpu: bool = False
+) -> Footprint:
     """Return the memory of a run.
 
     Args:

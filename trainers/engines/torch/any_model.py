@@ -63,6 +63,9 @@ class AnyModelRunner:
         ConfigError: no way gives the logits of a plain forward pass, or the model's positions depend on the length.
     """
 
+    compile_error = ""
+    """Nothing is compiled."""
+
     def __init__(
         self, model: CausalLM, *, num_slots: int, max_context_tokens: int, dtype: torch.dtype | None = None
     ) -> None:

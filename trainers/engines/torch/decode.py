@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.engines.torch.forward import AttentionBlock, Batch, Chunk, KVCache, forward
+from agentgym.trainers.engines.torch.layers import PLAIN, LayerSteps
+from agentgym.trainers.engines.torch.transfer import on_device
 from agentgym.trainers.engines.torch.weights import Weights
 
 _MIN_ATTENDED = 128
@@ -46,12 +48,23 @@ class FixedDecoder:
         num_slots: number of slots of rows.
         spare_slot: a further slot, to which padding rows write.
         use_graphs: record and replay CUDA graphs.
+        steps: the parts of a layer.
     """
 
-    def __init__(self, cache: KVCache, *, first_slot: int, num_slots: int, spare_slot: int, use_graphs: bool) -> None:
-        self._cache, self._first_slot, self._num_slots = cache, first_slot, num_slots
+    def __init__(  # one per option
+        self,
+        cache: KVCache,
+        *,
+        first_slot: int,
+        num_slots: int,
+        spare_slot: int,
+        use_graphs: bool,
+        steps: LayerSteps = PLAIN,
+    ) -> None:
+        self._cache, self._first_slot, self._num_slots, self._layer_steps = cache, first_slot, num_slots, steps
         self._spare_slot = spare_slot
-        self._inputs = torch.zeros(3, num_slots, dtype=torch.int64, device=cache.keys.device)
+        with torch.inference_mode():  # like the inputs of other steps, or the layers would be compiled once more
+            self._inputs = torch.zeros(3, num_slots, dtype=torch.int64, device=cache.keys.device)
         self._recorder = _Recorder() if use_graphs else None
         self._steps: dict[tuple[int, int], _Step] = {}
 
@@ -91,13 +104,15 @@ class FixedDecoder:
         inputs = [[0] * step.num_rows, [self._spare_slot] * step.num_rows, [0] * step.num_rows]
         for row, chunk in zip(rows, chunks, strict=True):
             inputs[0][row], inputs[1][row], inputs[2][row] = chunk.token_ids[0], chunk.slot, chunk.start
-        logits = step(weights, self._cache, torch.tensor(inputs))
-        return logits[torch.tensor(rows, device=logits.device)]
+        # before the step is launched: what follows it on a GPU then waits for nothing
+        index = None if rows == list(range(len(rows))) else on_device(rows, self._inputs.device)
+        logits = step(weights, self._cache, on_device(inputs, self._inputs.device))
+        return logits[: len(rows)] if index is None else logits[index]
 
     def _step(self, shape: tuple[int, int]) -> _Step:
         if shape not in self._steps:
             slots = slice(self._first_slot, self._first_slot + shape[0])
-            self._steps[shape] = _Step(slots, shape[1], self._inputs[:, : shape[0]])
+            self._steps[shape] = _Step(slots, shape[1], self._inputs[:, : shape[0]], self._layer_steps)
         return self._steps[shape]
 
 
@@ -135,8 +150,8 @@ class _Step:
         inputs: persistent input ``[3, rows]``: tokens, slots and positions.
     """
 
-    def __init__(self, slots: slice, num_attended: int, inputs: Tensor) -> None:
-        self._slots, self._num_attended, self._inputs = slots, num_attended, inputs
+    def __init__(self, slots: slice, num_attended: int, inputs: Tensor, steps: LayerSteps) -> None:
+        self._slots, self._num_attended, self._inputs, self._steps = slots, num_attended, inputs, steps
         self._recorded: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
 
     @property
@@ -162,7 +177,8 @@ class _Step:
     def _run(self, weights: Weights, cache: KVCache, logits: Tensor) -> Tensor:
         token_ids, slots, positions = self._inputs.unbind()
         is_hidden = torch.arange(self._num_attended, device=positions.device) > positions[:, None]
-        mask = torch.zeros(is_hidden.shape, device=positions.device).masked_fill_(is_hidden, -torch.inf)
+        mask = torch.zeros(is_hidden.shape, device=positions.device, dtype=cache.keys.dtype)
+        mask.masked_fill_(is_hidden, -torch.inf)
         attended = AttentionBlock(
             slots=self._slots,
             tokens=slice(0, len(positions)),
@@ -174,4 +190,4 @@ class _Step:
             is_causal=False,
         )
         batch = Batch(chunks=(), token_ids_N=token_ids, slots_N=slots, positions_N=positions, blocks=(attended,))
-        return torch.mm(forward(weights, cache, batch), weights.head.t(), out=logits)
+        return torch.mm(forward(weights, cache, batch, self._steps), weights.head.t(), out=logits)

@@ -59,6 +59,7 @@ class TorchEngine:
         dtype: torch.dtype | None = None,
         batch_invariant: bool = False,
         fixed_decode: bool | None = None,
+        compile_layers: bool | None = None,
         forward: Forward = "auto",
     ):
         """Read the model's weights as ``version``.
@@ -73,6 +74,8 @@ class TorchEngine:
             batch_invariant: compute every row separately, so that a completion does not depend on other requests.
             fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None: only on a GPU. The whole
                 cache is then allocated at once.
+            compile_layers: compile the layers around attention; None: only with CUDA graphs. A machine that cannot
+                compile takes the plain ones; :attr:`compile_error` then says why.
             forward: ``own`` (Llama, Qwen2 and Qwen3), ``transformers`` (any model, slower), or ``auto``: ``own`` if
                 possible.
 
@@ -87,7 +90,13 @@ class TorchEngine:
         self.max_context_tokens, self._max_prefill_tokens = max_context_tokens, max_prefill_tokens
         self._batch_invariant, self.policy_version = batch_invariant, version
         self._runner = make_runner(
-            model, forward, fixed_decode, num_slots=num_slots + 1, max_context_tokens=max_context_tokens, dtype=dtype
+            model,
+            forward,
+            fixed_decode,
+            compile_layers,
+            num_slots=num_slots + 1,
+            max_context_tokens=max_context_tokens,
+            dtype=dtype,
         )
         self._slots = SlotTable(num_slots, first_index=_SCORE_SLOT + 1)
         self._score_slot = Slot(_SCORE_SLOT)
@@ -102,6 +111,11 @@ class TorchEngine:
     def forward_kind(self) -> str:
         """``own``, or the way in which transformers' forward is called: ``batched`` or ``row by row``."""
         return self._runner.kind
+
+    @property
+    def compile_error(self) -> str:
+        """Why this machine could not compile the layers; empty if it could, or did not have to."""
+        return self._runner.compile_error
 
     @property
     def stats(self) -> EngineStats:

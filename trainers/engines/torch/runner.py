@@ -13,6 +13,8 @@ from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.torch.any_model import AnyModelRunner
 from agentgym.trainers.engines.torch.decode import FixedDecoder
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
+from agentgym.trainers.engines.torch.layers import PLAIN, LayerSteps, compiled_steps
+from agentgym.trainers.engines.torch.transfer import on_device
 from agentgym.trainers.engines.torch.weights import Weights, count_edits, read_weights, refresh
 from agentgym.trainers.types import CausalLM
 
@@ -46,6 +48,8 @@ class Runner(Protocol):
 
     @property
     def vocab_size(self) -> int: ...
+    @property
+    def compile_error(self) -> str: ...
     def update(self) -> None: ...
     def check_weights(self, version: int) -> None: ...
     def logits(self, chunks: Sequence[Chunk], is_wanted: Sequence[bool]) -> tuple[list[int], Tensor]: ...
@@ -62,12 +66,14 @@ class ModelRunner:
         dtype: dtype of the computation; None for the model's own.
         fixed_decode: decode slots from 1 on in steps of fixed shape, which are CUDA graphs on a GPU; None: only on a
             GPU. The whole cache is then allocated at once, with one more slot.
+        compile_layers: compile what surrounds attention; None: together with CUDA graphs. If that fails, the plain
+            functions take its place, and :attr:`compile_error` says why.
 
     Raises:
         ConfigError: the model is not supported.
     """
 
-    def __init__(
+    def __init__(  # one per option
         self,
         model: CausalLM,
         *,
@@ -75,6 +81,7 @@ class ModelRunner:
         max_context_tokens: int,
         dtype: torch.dtype | None,
         fixed_decode: bool | None,
+        compile_layers: bool | None = None,
     ) -> None:
         self._model, self._is_torn = model, False
         self.weights: Weights = read_weights(model, max_context_tokens, dtype)
@@ -89,13 +96,40 @@ class ModelRunner:
             dtype=self.weights.norm.dtype,
         )
         self._decoder: FixedDecoder | None = None
+        self._layer_steps = PLAIN
         if is_fixed:
             self.cache.reserve(num_slots + 1, max_context_tokens)
+        if compile_layers or (compile_layers is None and is_fixed and is_gpu):
+            self._layer_steps = self._compiled()
+        if is_fixed:
             self._decoder = FixedDecoder(
-                self.cache, first_slot=1, num_slots=num_slots - 1, spare_slot=num_slots, use_graphs=is_gpu
+                self.cache,
+                first_slot=1,
+                num_slots=num_slots - 1,
+                spare_slot=num_slots,
+                use_graphs=is_gpu,
+                steps=self._layer_steps,
             )
             self._decoder.prepare(self.weights)
 
+    def _compiled(self) -> LayerSteps:
+        """Compile the layers for one row and for more; return the plain ones if this machine cannot."""
+        steps = compiled_steps()
+        try:
+            with torch.inference_mode():
+                for num_rows in (2, 1):
+                    chunks = [Chunk(slot, 0, [0]) for slot in range(num_rows)]
+                    self.cache.reserve(num_rows, 1)
+                    forward(self.weights, self.cache, build_batch(chunks, self.device), steps)
+        except Exception as error:  # no C compiler, no Triton, or a slip of torch's compiler
+            self.compile_error = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+            return PLAIN
+        finally:
+            self.cache.clear()
+        return steps
+
+    compile_error = ""
+    """Why the layers could not be compiled."""
     shares = True
     """Slots can be copied."""
     kind = "own"
@@ -108,7 +142,7 @@ class ModelRunner:
     def token_logits(self, chunk: Chunk) -> Tensor:
         """Store a chunk's keys and values; return the logits ``[tokens, V]`` after each of its tokens."""
         self.cache.reserve(chunk.slot + 1, chunk.start + len(chunk.token_ids))
-        hidden = forward(self.weights, self.cache, build_batch([chunk], self.device))
+        hidden = forward(self.weights, self.cache, build_batch([chunk], self.device), self._layer_steps)
         return F.linear(hidden, self.weights.head)
 
     def update(self) -> None:
@@ -153,15 +187,15 @@ class ModelRunner:
             decoded = self._decoder.logits(self.weights, [chunks[at] for at in single])
             kept = [row for row, at in enumerate(single) if is_wanted[at]]
             order += [single[row] for row in kept]
-            parts.append(decoded[kept])
-        return order, torch.cat(parts)
+            parts.append(decoded if len(kept) == len(single) else decoded[on_device(kept, self.device, torch.int64)])
+        return order, parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _ragged(
         self, members: Sequence[int], chunks: Sequence[Chunk], is_wanted: Sequence[bool]
     ) -> tuple[list[int], Tensor]:
         at_slot = {chunks[at].slot: at for at in members}
         batch = build_batch([chunks[at] for at in members], self.device)
-        hidden = forward(self.weights, self.cache, batch)
+        hidden = forward(self.weights, self.cache, batch, self._layer_steps)
         order, last_tokens = [], []
         offset = -1
         for chunk in batch.chunks:
@@ -170,11 +204,13 @@ class ModelRunner:
                 order.append(at_slot[chunk.slot])
                 last_tokens.append(offset)
         if len(order) < hidden.shape[0]:
-            hidden = hidden[torch.tensor(last_tokens, device=self.device, dtype=torch.int64)]
+            hidden = hidden[on_device(last_tokens, self.device, torch.int64)]
         return order, F.linear(hidden, self.weights.head)
 
 
-def make_runner(model: CausalLM, forward: Forward, fixed_decode: bool | None, **sizes: Any) -> Runner:
+def make_runner(
+    model: CausalLM, forward: Forward, fixed_decode: bool | None, compile_layers: bool | None, **sizes: Any
+) -> Runner:
     """Create the runner that computes the logits of a model.
 
     Raises:
@@ -182,13 +218,14 @@ def make_runner(model: CausalLM, forward: Forward, fixed_decode: bool | None, **
     """
     if forward != "transformers":
         try:
-            return ModelRunner(model, fixed_decode=fixed_decode, **sizes)
+            return ModelRunner(model, fixed_decode=fixed_decode, compile_layers=compile_layers, **sizes)
         except ConfigError as error:
-            if forward == "own" or fixed_decode:
+            if forward == "own" or fixed_decode or compile_layers:
                 raise
             own_reason = error
-    elif fixed_decode:
-        raise ConfigError("steps of fixed shape (engine.decode=fixed) are the engine's own forward's")
+    elif fixed_decode or compile_layers:
+        what = "steps of fixed shape (engine.decode=fixed)" if fixed_decode else "compiled layers (engine.compile=true)"
+        raise ConfigError(f"{what} are the engine's own forward's")
     try:
         return AnyModelRunner(model, **sizes)
     except ConfigError as error:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from agentgym.engine import SamplingParams
+from agentgym.trainers.engines.torch.transfer import on_device
 
 _BLOCK_WIDTH = 64
 _NUM_SORTED_FIRST = 64
@@ -61,11 +62,11 @@ class RowSettings:
         top_ps = [params[row].top_p for row in filtered]
         is_tempered = any(t != 1.0 for t in temperatures)
         return cls(
-            temperature_B=torch.tensor(temperatures, device=device) if is_tempered else None,
-            greedy_rows=torch.tensor(greedy, device=device) if greedy else None,
-            filtered_rows=torch.tensor(filtered, device=device) if filtered else None,
-            top_k=torch.tensor(top_ks, device=device) if filtered else None,
-            top_p=torch.tensor(top_ps, dtype=torch.float64, device=device) if filtered else None,
+            temperature_B=on_device(temperatures, device) if is_tempered else None,
+            greedy_rows=on_device(greedy, device) if greedy else None,
+            filtered_rows=on_device(filtered, device) if filtered else None,
+            top_k=on_device(top_ks, device) if filtered else None,
+            top_p=on_device(top_ps, device, torch.float64) if filtered else None,
             num_sorted=max((k if k < vocab_size else min(_NUM_SORTED_FIRST, k) for k in top_ks), default=0),
         )
 
@@ -83,7 +84,7 @@ def sample(logits_BV: Tensor, settings: RowSettings, uniforms: Sequence[float]) 
         is after temperature, top-k and top-p; for greedy rows the full distribution at temperature 1.
     """
     probs_BV = distribution(logits_BV, settings)
-    uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=logits_BV.device)
+    uniforms_B = on_device(uniforms, logits_BV.device, torch.float64)
     tokens_B = invert_cdf(probs_BV, uniforms_B)
     if settings.greedy_rows is not None:
         tokens_B[settings.greedy_rows] = logits_BV[settings.greedy_rows].argmax(dim=-1)

@@ -1,0 +1,122 @@
+"""A decoder layer of the engine in two parts, before its attention and after it; plain, or compiled on a GPU.
+
+A decoding step has few rows. On a GPU its elementwise kernels then take longer than its matrix products: a layer is
+about 25 kernels of a few microseconds each. ``torch.compile`` makes about ten of them. Attention stays outside, since
+its shape changes from step to step, and its kernel is chosen by torch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agentgym.trainers.engines.torch.weights import LayerWeights, Shape, Weights
+
+
+class StoredAt(NamedTuple):
+    """The cache of a layer ``[slots, kv_heads, tokens, head_dim]``, and the places of ``N`` new tokens in it."""
+
+    keys: Tensor
+    values: Tensor
+    slots_N: Tensor
+    positions_N: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSteps:
+    """The two parts of a layer, and the rotation that the first one takes."""
+
+    before_attention: Callable[[Tensor, Tensor, StoredAt, LayerWeights, Shape, Tensor], Tensor]
+    after_attention: Callable[[Tensor, Tensor, LayerWeights, Tensor], Tensor]
+    rotation: Callable[[Weights, Tensor], Tensor]
+
+
+def before_attention(
+    hidden: Tensor, rotation_N: Tensor, at: StoredAt, layer: LayerWeights, shape: Shape, eps: Tensor
+) -> Tensor:
+    """Store the keys and values of the layer's input ``[N, hidden]``; return its queries ``[N, heads, head_dim]``.
+
+    Args:
+        rotation_N: of each token, complex ``[N, 1, head_dim / 2]`` or as real numbers with a last axis of two.
+        eps: 0-dimensional; the norm's epsilon.
+    """
+    qkv = _multiply(scale_to_unit(hidden, eps), layer.qkv, layer.qkv_bias)
+    num_rotated = (shape.num_heads + shape.num_kv_heads) * shape.head_dim
+    query_key = qkv[:, :num_rotated].view(len(qkv), -1, shape.head_dim)
+    if layer.qk_norm is not None:
+        query_key = scale_to_unit(query_key, eps).mul_(layer.qk_norm)
+    pairs = query_key.float().view(len(qkv), -1, shape.head_dim // 2, 2)
+    query_key = _rotated(pairs, rotation_N).flatten(2).to(qkv.dtype)
+    at.keys[at.slots_N, :, at.positions_N] = query_key[:, shape.num_heads :]
+    at.values[at.slots_N, :, at.positions_N] = qkv[:, num_rotated:].view(len(qkv), -1, shape.head_dim)
+    return query_key[:, : shape.num_heads]
+
+
+def after_attention(hidden: Tensor, mixed: Tensor, layer: LayerWeights, eps: Tensor) -> Tensor:
+    """Return the layer's output ``[N, hidden]``, given its input and the attention's ``[N, heads * head_dim]``."""
+    hidden = _add_linear(hidden, mixed, layer.out, layer.out_bias)
+    gate, up = _multiply(scale_to_unit(hidden, eps), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+    return _add_linear(hidden, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+
+
+def scale_to_unit(x: Tensor, eps: Tensor) -> Tensor:
+    """Divide ``x`` by its root mean square in the last dimension; on a CPU in 2/3 of the time of ``F.rms_norm``."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).to(x.dtype)
+
+
+def _rotated(pairs: Tensor, rotation_N: Tensor) -> Tensor:
+    if rotation_N.is_complex():
+        return torch.view_as_real(torch.view_as_complex(pairs) * rotation_N)
+    (x, y), (cosine, sine) = pairs.unbind(-1), rotation_N.unbind(-1)
+    return torch.stack((x * cosine - y * sine, x * sine + y * cosine), dim=-1)
+
+
+def _multiply(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
+
+
+def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    total = torch.addmm(residual, x, matrix.t())
+    return total if bias is None else total.add_(bias)
+
+
+def _complex_rotation(weights: Weights, positions_N: Tensor) -> Tensor:
+    return weights.rotation[positions_N][:, None]
+
+
+def _real_rotation(weights: Weights, positions_N: Tensor) -> Tensor:
+    return torch.view_as_real(weights.rotation)[positions_N][:, None]
+
+
+PLAIN = LayerSteps(before_attention, after_attention, _complex_rotation)
+
+
+@functools.cache
+def compiled_steps(backend: str = "inductor") -> LayerSteps:
+    """Return the two parts as compiled functions for any number of rows, one pair in a process.
+
+    They are compiled at their first call, for one row and for more separately. torch's compiler has no complex numbers,
+    so the rotation is real.
+    """
+    before, after = (torch.compile(part, backend=backend) for part in (before_attention, after_attention))
+
+    def before_rows(
+        hidden: Tensor, rotation_N: Tensor, at: StoredAt, layer: LayerWeights, shape: Shape, eps: Tensor
+    ) -> Tensor:
+        for tensor in (hidden, rotation_N, at.slots_N, at.positions_N):
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return before(hidden, rotation_N, at, layer, shape, eps)
+
+    def after_rows(hidden: Tensor, mixed: Tensor, layer: LayerWeights, eps: Tensor) -> Tensor:
+        for tensor in (hidden, mixed):
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        return after(hidden, mixed, layer, eps)
+
+    return LayerSteps(before_rows, after_rows, _real_rotation)

@@ -36,7 +36,7 @@ from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
-from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
+from agentgym.trainers.models.precision import allow_tf32, skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized, kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
@@ -321,6 +321,8 @@ class Run:
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         use_fused_attention(model)
+        if self.ranks.count == 1 and not is_quantized(model):  # else it is not autocast that gives them
+            skip_adapter_casts(model, self.config.loss.precision)
         check_model(model)
         if self.config.loss.layout == "packed" and not can_be_packed(model):
             raise ConfigError(f"loss.layout=packed does not suit {config.path}: use loss.layout=prefix")

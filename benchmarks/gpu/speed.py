@@ -36,7 +36,7 @@ from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.model import add_lora, plain_model
-from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
+from agentgym.trainers.models.precision import allow_tf32, skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.planning.decoder import Sizes, count_weights
 from agentgym.trainers.planning.footprint import footprint
@@ -116,6 +116,7 @@ def training(device: torch.device, shape: str) -> Iterator[Row]:
         allow_tf32(precision)  # type: ignore[arg-type]
         model = add_lora(build(shape, device).float(), LoraSettings(rank=16 if is_lora else 0), 0)
         use_fused_attention(model)
+        skip_adapter_casts(model, precision)  # type: ignore[arg-type]
         run = apply_overrides(
             load_recipe("household-demo"),
             [f"loss.layout={layout}", f"loss.precision={precision}", "loss.tokens_per_microbatch=8192"],

@@ -28,11 +28,13 @@ import numpy as np
 import torch
 from engine import SHAPES, attempt, build, measure_run, synchronize
 
+from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.data.layout import Forest, PaddedRows
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.update import PartialUpdate
 from agentgym.trainers.phases.update_step import batches_for
 
@@ -120,8 +122,7 @@ def matmul_flops(device: torch.device, dtype: torch.dtype, size: int) -> float:
 
 def step_seconds(model: Any, samples: Sequence[TrainingSample], config: LossConfig, num_rounds: int) -> list[float]:
     """Seconds of whole optimizer steps, the first of which warms up and is left out."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=1e-6)
+    optimizer = make_optimizer(model, OptimizerConfig(lr=1e-6))
     device = next(model.parameters()).device
     seconds = []
     for _ in range(num_rounds + 1):

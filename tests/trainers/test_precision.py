@@ -10,13 +10,15 @@ import torch
 from testkit.ranked_update import made_verdicts
 from testkit.tiny_models import tiny_model
 from torch.nn.attention import SDPBackend
+from torch.profiler import ProfilerActivity, profile
 
 from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines import build
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models import precision
-from agentgym.trainers.models.model import frozen_copy
+from agentgym.trainers.models.model import add_lora, frozen_copy
 from agentgym.trainers.models.precision import (
     Precision,
     allow_tf32,
@@ -24,6 +26,7 @@ from agentgym.trainers.models.precision import (
     computing,
     is_bfloat16,
     matched_heads,
+    skip_adapter_casts,
     takes_groups,
     use_fused_attention,
 )
@@ -144,3 +147,31 @@ def test_a_large_model_is_told_of_bfloat16_where_the_processor_multiplies_it(mon
         assert build.precision_note(apply_overrides(plain, chosen), model) == ""
     monkeypatch.setattr(build, "multiplies_bfloat16", lambda: False)
     assert build.precision_note(plain, model) == ""
+
+
+def test_adapters_without_casts_have_the_same_gradient() -> None:
+    def gradient(*, skips: bool) -> tuple[torch.Tensor, int]:
+        model: Any = add_lora(tiny_model(), LoraSettings(rank=4), seed=0)
+        with torch.no_grad():  # peft begins with products of zero
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(parameter, std=0.02, generator=torch.Generator().manual_seed(len(name)))
+        if skips:
+            skip_adapter_casts(model, "bfloat16")
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        config = LossConfig(precision="bfloat16")
+        optimizer = torch.optim.AdamW(trained, lr=1e-4)
+        with profile(activities=[ProfilerActivity.CPU]) as kernels:
+            update_policy(model, optimizer, made_verdicts(0), config, temperature=1.0, max_grad_norm=1e9)
+        casts = sum(event.count for event in kernels.key_averages() if event.key == "aten::_to_copy")
+        return torch.cat([parameter.grad.flatten() for parameter in trained]), casts
+
+    (one, num_casts), (other, num_left) = gradient(skips=False), gradient(skips=True)
+    assert torch.equal(one, other) and bool(one.any())
+    assert num_left < num_casts
+
+
+def test_adapters_in_float32_are_left_alone() -> None:
+    model: Any = add_lora(tiny_model(), LoraSettings(rank=4), seed=0)
+    skip_adapter_casts(model, "auto")  # on a CPU: float32
+    assert all(module.cast_input_dtype_enabled for module in model.modules() if hasattr(module, "lora_A"))

@@ -60,6 +60,18 @@ def use_fused_attention(model: CausalLM) -> None:
         model.config._attn_implementation = ATTENTION
 
 
+def skip_adapter_casts(model: CausalLM, precision: Precision) -> None:
+    """Let adapters take inputs as autocast leaves them, if matrices are multiplied in bfloat16.
+
+    peft casts them to the adapters' float32, and autocast back to bfloat16: the same numbers, two copies more for each
+    matrix.
+    """
+    if is_bfloat16(precision, model.device):
+        for module in model.modules():
+            if hasattr(module, "cast_input_dtype_enabled"):
+                module.cast_input_dtype_enabled = False  # type: ignore[assignment]  # of peft's layers
+
+
 def takes_groups(device_type: str, dtype: torch.dtype, *, has_mask: bool) -> bool:
     """Return True if a fused kernel accepts fewer key heads than query heads.
 

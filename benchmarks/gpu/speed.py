@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,13 @@ def sampling(device: torch.device, shape: str) -> Iterator[Row]:
     """Measure the seconds of a sampled token, divided by those that the memory's bandwidth allows."""
     is_gpu = device.type == "cuda"
     num_new = 192 if is_gpu else 8
-    model, bandwidth = build(shape, device), copy_bandwidth(device, 2**30 if is_gpu else 2**23)
-    for num_rows in (1, 16, 64) if is_gpu else (1, 2):
+    bandwidth = copy_bandwidth(device, 2**30 if is_gpu else 2**23)
+    for name, num_rows in product(("0.5B", "1.5B") if is_gpu else (shape,), (1, 16, 64) if is_gpu else (1, 2)):
+        model = build(name, device)
         limit = num_rows * bandwidth / step_bytes(model, num_rows, NUM_PROMPT_TOKENS + num_new / 2)
         speed = engine_speed(model, num_rows, num_new, is_fixed=True)
         yield Row(
-            f"sampling, {num_rows} rows: times the memory's limit",
+            f"sampling, {name}, {num_rows} rows: times the memory's limit",
             limit / speed,
             _limit(device, SAMPLING_LIMIT),
             f"{speed:,.0f} tokens/s, {speed / limit:.0%} of the limit",

@@ -22,6 +22,7 @@ from agentgym.trainers.planning.footprint import (
     footprint,
     longest_row,
 )
+from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
 
 GIB = 1 << 30
@@ -40,6 +41,8 @@ class DryRun:
     """Number of parameters without adapters."""
     num_trained: int
     memory: Footprint
+    tokens_per_microbatch: int
+    """Tokens of a micro-batch: the configuration's number, or the one that ``auto`` chooses."""
     activations_kept: int
     """Bytes of a micro-batch's activations without recomputation, whatever the configuration says."""
     activations_recomputed: int
@@ -70,7 +73,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
 
     Args:
         num_ranks: number of processes that train together.
-        device_gib: memory of each process's device in GiB; 0 skips the check.
+        device_gib: memory of each process's GPU in GiB; 0 skips the check, and micro-batches are those of a CPU.
 
     Raises:
         UsageError: the run is impossible: the environment or the model does not exist, the configuration needs a single
@@ -84,10 +87,12 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
+    if config.loss.tokens_per_microbatch == "auto":
+        config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, int(device_gib * GIB)))
     memory = footprint(config, sizes, weights, num_ranks)
     if device_gib and memory.total > device_gib * GIB:
         raise UsageError(_too_small(memory, device_gib, config))
-    num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_rollouts, num_tokens_played, num_sampled = _step(config)
     kept, recomputed = (
         activation_bytes(sizes, num_tokens, recompute=recompute, lora=config.model.lora) for recompute in (False, True)
@@ -100,6 +105,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         num_parameters=weights.own,
         num_trained=weights.trained,
         memory=memory,
+        tokens_per_microbatch=config.loss.microbatch_tokens,
         activations_kept=kept,
         activations_recomputed=recomputed,
         num_steps=config.num_steps,
@@ -161,7 +167,8 @@ def _too_small(memory: Footprint, device_gib: float, config: TrainConfig) -> str
         *(["model.lora.quantize=nf4"] if config.model.lora.rank and config.model.lora.quantize == "none" else []),
         *(["no KL term (loss.regularisers=[])"] if memory.reference else []),
         *(["engine.kind=vllm on another GPU"] if memory.kv_cache else []),
-        "a smaller loss.tokens_per_microbatch, or more ranks",
+        *(["a smaller loss.tokens_per_microbatch"] if config.loss.microbatch_tokens > longest_row(config) else []),
+        "more ranks",
     ]
     return (
         f"the run needs {memory.total / GIB:.1f} GiB on the first rank and the device has {device_gib:g} "

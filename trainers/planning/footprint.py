@@ -95,7 +95,7 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
     """
     whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
-    num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
     return Footprint(
         weights=-(-whole // num_shards),

@@ -168,6 +168,8 @@ class TrainingLoop:
             run.keep_journal(self.log.say)
             for warning in (*config.warnings, *run.renderer.notes):
                 self.log.say(f"note: {warning}")
+            if run.microbatch_note:
+                self.log.say(run.microbatch_note)
             if run.ranks.count > 1:
                 who = f"each plays 1/{run.ranks.count} of a step's groups" if run.do_all_play else "the first one plays"
                 self.log.say(f"{run.ranks.count} ranks: {who}")

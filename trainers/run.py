@@ -28,6 +28,7 @@ from agentgym.trainers.config.rank_limits import do_all_play
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed
+from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
@@ -41,6 +42,7 @@ from agentgym.trainers.models.quantized import is_quantized, kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
+from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
 from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.run_folder import TOKENIZER_NAME
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -78,7 +80,10 @@ class Run:
         for env in self.envs:
             env.check_prompts(self.renderer)
         self.teacher = self._teacher()
-        ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
+        # loading takes some ranks longer, and tensors are exchanged from here on
+        tokens = min(ranks.gathered(planned_tokens(config, ranks.count, gpu_bytes())))
+        self.microbatch_note = tokens_note(config, tokens, gpu_bytes())
+        self.config = config = with_tokens(config, tokens)
         self.model, self._served = self._trained_and_served(loaded)
         self._engine = None if self._served is None else self._make_engine(self._served)
         memory = f"judge-{ranks.rank}" if ranks.count > 1 else "judge"

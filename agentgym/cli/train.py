@@ -44,7 +44,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     ranks: Annotated[int | None, typer.Option(min=1, help="With --dry-run: number of training processes.")] = None,
     device_gib: Annotated[
         float | None,
-        typer.Option(min=0.0, help="With --dry-run: plan for a GPU of so many GiB, and fail if the run does not fit."),
+        typer.Option(min=0.0, help="With --dry-run: plan for a GPU of so many GiB; fail if the run does not fit."),
     ] = None,
     episodes: Annotated[
         int, typer.Option(min=0, help="Print episodes of N tasks at the end, as view --episodes N does.")
@@ -129,6 +129,7 @@ def _plan_on_paper(
         from agentgym.trainers.planning.dry_run import dry_run
 
         config = _config(recipe, overrides, resume)
+        is_auto = config.loss.tokens_per_microbatch == "auto"
         found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
     out.result(found.as_dict())
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -143,6 +144,8 @@ def _plan_on_paper(
         table.add_row(f"[bold]{name} a step[/]", unknown if count is None else f"at most {count:,}")
     cache = f"{found.kv_bytes_per_token:,} bytes a token, {_gib(found.kv_cache)} GiB if all are at their longest"
     table.add_row("[bold]engine's cache[/]", cache)
+    chosen = (" for this GPU" if device_gib else " for a CPU; for a GPU: --device-gib") if is_auto else ""
+    table.add_row("[bold]tokens a microbatch[/]", f"{found.tokens_per_microbatch:,}{chosen}")
     rank = " a rank" if found.num_ranks > 1 else ""
     for name, size in found.as_dict()["memory"].items():
         if size:

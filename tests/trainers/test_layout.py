@@ -134,7 +134,7 @@ def update(model: Any, samples: Sequence[TrainingSample], config: LossConfig) ->
         samples,
         aggregation=config.mean,
         unit=config.unit,
-        tokens_per_microbatch=config.tokens_per_microbatch,
+        tokens_per_microbatch=config.microbatch_tokens,
         layout=config.layout,
     )
     total = 0.0

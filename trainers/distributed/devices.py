@@ -12,6 +12,11 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+def gpu_bytes() -> int:
+    """Return the total memory of this process's GPU in bytes; 0 without a GPU."""
+    return torch.cuda.get_device_properties().total_memory if torch.cuda.is_available() else 0
+
+
 def on_this_device(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Wrap ``work`` so that it uses the GPU of the current thread, whichever thread calls it.
 

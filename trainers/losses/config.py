@@ -23,6 +23,8 @@ from agentgym.trainers.losses.options import TokenTisOptions
 MAX_LOGITS, MAX_LOGITS_GPU = 1 << 25, 1 << 27
 """Largest number of logits that exist at once: 128 MiB in float32, on a GPU 512. There every piece reads the head and
 adds to its gradient, which takes longer than the products of a small piece."""
+UNPLANNED_TOKENS = 8192
+"""Tokens of a micro-batch where ``tokens_per_microbatch`` is ``auto`` and nothing has chosen a number."""
 LayoutKind = Literal["rows", "prefix", "packed"]
 
 
@@ -93,8 +95,9 @@ class LossConfig:
     max_kl: float | None = None
     """Skip a step's remaining updates when the KL to the sampling policy (mean k3 over the tokens of the next
     minibatch) exceeds this. The first update is always made. None: no limit."""
-    tokens_per_microbatch: Count = 8192
-    """Number of tokens in a forward pass, padding included; gradients do not depend on it."""
+    tokens_per_microbatch: Count | Literal["auto"] = "auto"
+    """Number of tokens in a forward pass, padding included; gradients do not depend on it. ``auto``: a run chooses it
+    for its model and device (:mod:`agentgym.trainers.planning.microbatch`)."""
     layout: LayoutKind = "prefix"
     """Layout of the forward pass, see :mod:`agentgym.trainers.data.layout`; gradients do not depend on it either."""
     precision: Literal["auto", "bfloat16", "float32", "float32_ieee"] = "auto"
@@ -236,6 +239,11 @@ class LossConfig:
             *((TOKEN_MASKS[part.kind], part) for part in self.token_masks),
             *((REGULARISERS[part.kind], part) for part in self.regularisers),
         )
+
+    @property
+    def microbatch_tokens(self) -> int:
+        """Number of tokens of a micro-batch."""
+        return UNPLANNED_TOKENS if self.tokens_per_microbatch == "auto" else self.tokens_per_microbatch
 
     @property
     def clip(self) -> tuple[float, float]:

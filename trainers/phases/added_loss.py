@@ -56,7 +56,7 @@ class AddedLoss:
         if not divisor:
             return
         ranks, config = ranks_of(self._model), self._config
-        parts = rows_of_similar_length(rows, config.tokens_per_microbatch)
+        parts = rows_of_similar_length(rows, config.microbatch_tokens)
         loss = 0.0
         for index, scale in ranks.share(len(parts)):
             with recomputed(self._model) if config.recompute_activations else nullcontext():

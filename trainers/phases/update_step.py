@@ -37,7 +37,7 @@ def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: Loss
         aggregation=config.mean,
         unit=config.unit,
         norm_length=config.norm_length,
-        tokens_per_microbatch=config.tokens_per_microbatch,
+        tokens_per_microbatch=config.microbatch_tokens,
         layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
         device=next(model.parameters()).device,
     )

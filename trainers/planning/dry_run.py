@@ -24,6 +24,7 @@ from agentgym.trainers.planning.footprint import (
     longest_row,
     multiplies_in_bfloat16,
 )
+from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
 
 GIB = 1 << 30
@@ -42,6 +43,8 @@ class DryRun:
     """Number of parameters without adapters."""
     num_trained: int
     memory: Footprint
+    tokens_per_microbatch: int
+    """Tokens of a micro-batch: the configuration's number, or the one that ``auto`` chooses."""
     activations_kept: int
     """Bytes of a micro-batch's activations without recomputation, whatever the configuration says."""
     activations_recomputed: int
@@ -72,8 +75,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
 
     Args:
         num_ranks: number of processes that train together.
-        device_gib: memory of each process's GPU in GiB; 0 skips the check, and then the run is planned for a GPU only
-            if this machine has one.
+        device_gib: memory of each process's GPU in GiB; 0: the GPU of this machine if it has one, and else a CPU.
 
     Raises:
         UsageError: the run is impossible: the environment or the model does not exist, the configuration needs a single
@@ -87,11 +89,13 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
-    on_gpu = device_gib > 0 or has_gpu()
-    memory = footprint(config, sizes, weights, num_ranks, on_gpu=on_gpu)
+    gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()
+    if config.loss.tokens_per_microbatch == "auto":
+        config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, gpu_bytes))
+    memory = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
     if device_gib and memory.total > device_gib * GIB:
         raise UsageError(_too_small(memory, device_gib, config))
-    num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_rollouts, num_tokens_played, num_sampled = _step(config)
     kept, recomputed = (
         activation_bytes(
@@ -99,7 +103,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
             num_tokens,
             recompute=recompute,
             lora=config.model.lora,
-            in_bfloat16=multiplies_in_bfloat16(config, on_gpu=on_gpu),
+            in_bfloat16=multiplies_in_bfloat16(config, on_gpu=gpu_bytes > 0),
         )
         for recompute in (False, True)
     )
@@ -111,6 +115,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         num_parameters=weights.own,
         num_trained=weights.trained,
         memory=memory,
+        tokens_per_microbatch=config.loss.microbatch_tokens,
         activations_kept=kept,
         activations_recomputed=recomputed,
         num_steps=config.num_steps,
@@ -125,9 +130,13 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     )
 
 
-def has_gpu() -> bool:
-    """Return True if this machine has an NVIDIA GPU, without an import of torch."""
-    return Path("/dev/nvidiactl").exists()
+def own_gpu_bytes() -> int:
+    """Return the memory of this machine's GPU, 0 if it has none; torch, which takes a second, is asked only then."""
+    if not Path("/dev/nvidiactl").exists():
+        return 0
+    from agentgym.trainers.distributed.devices import gpu_bytes
+
+    return gpu_bytes()
 
 
 def _step(config: TrainConfig) -> tuple[int, int | None, int | None]:
@@ -177,7 +186,8 @@ def _too_small(memory: Footprint, device_gib: float, config: TrainConfig) -> str
         *(["model.lora.quantize=nf4"] if config.model.lora.rank and config.model.lora.quantize == "none" else []),
         *(["no KL term (loss.regularisers=[])"] if memory.reference else []),
         *(["engine.kind=vllm on another GPU"] if memory.kv_cache else []),
-        "a smaller loss.tokens_per_microbatch, or more ranks",
+        *(["a smaller loss.tokens_per_microbatch"] if config.loss.microbatch_tokens > longest_row(config) else []),
+        "more ranks",
     ]
     return (
         f"the run needs {memory.total / GIB:.1f} GiB on the first rank and the device has {device_gib:g} "

@@ -123,7 +123,7 @@ def footprint(
     in_bfloat16 = multiplies_in_bfloat16(config, on_gpu=on_gpu)
     whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
-    num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
     return Footprint(
         weights=-(-whole // num_shards),
@@ -132,7 +132,7 @@ def footprint(
         reference=-(-_reference_bytes(config, weights) // num_shards),
         served_copy=whole if is_copied else 0,
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
-        cast_weights=BFLOAT16 * weights.matrices if in_bfloat16 and num_ranks == 1 else 0,
+        cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(
             sizes,
             num_tokens,
@@ -202,6 +202,12 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
         return FLOAT32 * weights.matrices
     fused = sizes.heads + 2 * sizes.kv_heads + 2 * sizes.intermediate
     return FLOAT32 * sizes.layers * sizes.hidden * fused
+
+
+def _cast_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
+    """Return the bytes of the matrices' copies; of one layer if frozen matrices are cast again for the gradient."""
+    is_by_layer = config.loss.recompute_activations and config.model.lora.rank > 0
+    return BFLOAT16 * weights.matrices // (sizes.layers if is_by_layer else 1)
 
 
 def _gathered(sizes: Sizes, weights: Weights) -> int:

@@ -59,6 +59,7 @@ def _limit(device: torch.device, limit: float) -> float:
 
 def sampling(device: torch.device, shape: str) -> Iterator[Row]:
     """Measure the seconds of a sampled token, divided by those that the memory's bandwidth allows."""
+    torch._dynamo.reset()  # of other models' layers: torch compiles a function eight times, then no more
     is_gpu = device.type == "cuda"
     num_new = 192 if is_gpu else 8
     bandwidth = copy_bandwidth(device, 2**30 if is_gpu else 2**23)

@@ -46,7 +46,7 @@ class FixedDecoder:
         cache: the cache with room for all slots. It must not move, because a recorded graph uses its addresses.
         first_slot: first slot of the rows.
         num_slots: number of slots of rows.
-        spare_slot: a further slot, to which padding rows write.
+        spare_slot: a further slot, to which padding rows write; it follows those of the rows.
         use_graphs: record and replay CUDA graphs.
         steps: the parts of a layer.
     """
@@ -61,10 +61,11 @@ class FixedDecoder:
         use_graphs: bool,
         steps: LayerSteps = PLAIN,
     ) -> None:
-        self._cache, self._first_slot, self._num_slots, self._layer_steps = cache, first_slot, num_slots, steps
+        self._cache, self._first_slot, self._layer_steps = cache, first_slot, steps
+        self._max_rows = max(num_slots, steps.min_rows)
         self._spare_slot = spare_slot
         with torch.inference_mode():  # like the inputs of other steps, or the layers would be compiled once more
-            self._inputs = torch.zeros(3, num_slots, dtype=torch.int64, device=cache.keys.device)
+            self._inputs = torch.zeros(3, self._max_rows, dtype=torch.int64, device=cache.keys.device)
         self._recorder = _Recorder() if use_graphs else None
         self._steps: dict[tuple[int, int], _Step] = {}
 
@@ -74,7 +75,7 @@ class FixedDecoder:
         longest = self._cache.keys.shape[3]
         return [
             (rows, attended)
-            for rows in _size_classes(1, self._num_slots)
+            for rows in _size_classes(self._layer_steps.min_rows, self._max_rows)
             for attended in _size_classes(_MIN_ATTENDED, longest)
         ]
 
@@ -83,7 +84,7 @@ class FixedDecoder:
         if self._recorder is None:
             return
         self._steps.clear()  # frees the pool's memory, which the next graphs take
-        logits = weights.head.new_empty(self._num_slots, len(weights.head))
+        logits = weights.head.new_empty(self._max_rows, len(weights.head))
         with torch.inference_mode():
             self._inputs.zero_()
             self._inputs[1] = self._spare_slot  # recording runs the steps
@@ -99,7 +100,8 @@ class FixedDecoder:
         num_rows = max(chunk.slot for chunk in chunks) - self._first_slot + 1
         num_attended = max(chunk.start for chunk in chunks) + 1
         longest = self._cache.keys.shape[3]
-        step = self._step((size_class(num_rows, 1, self._num_slots), size_class(num_attended, _MIN_ATTENDED, longest)))
+        num_padded = size_class(num_rows, self._layer_steps.min_rows, self._max_rows)
+        step = self._step((num_padded, size_class(num_attended, _MIN_ATTENDED, longest)))
         rows = [chunk.slot - self._first_slot for chunk in chunks]
         inputs = [[0] * step.num_rows, [self._spare_slot] * step.num_rows, [0] * step.num_rows]
         for row, chunk in zip(rows, chunks, strict=True):

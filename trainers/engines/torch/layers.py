@@ -35,6 +35,8 @@ class LayerSteps:
     before_attention: Callable[[Tensor, Tensor, StoredAt, LayerWeights, Shape, Tensor], Tensor]
     after_attention: Callable[[Tensor, Tensor, LayerWeights, Tensor], Tensor]
     rotation: Callable[[Weights, Tensor], Tensor]
+    min_rows: int = 1
+    """Fewest rows of a step of fixed shape."""
 
 
 def before_attention(
@@ -100,10 +102,10 @@ PLAIN = LayerSteps(before_attention, after_attention, _complex_rotation)
 
 @functools.cache
 def compiled_steps(backend: str = "inductor") -> LayerSteps:
-    """Return the two parts as compiled functions for any number of rows, one pair in a process.
+    """Return the two parts as compiled functions for any number of rows, slots and tokens, one pair in a process.
 
-    They are compiled at their first call, for one row and for more separately. torch's compiler has no complex numbers,
-    so the rotation is real.
+    They are compiled at their first call with two rows or more; a single row would be compiled separately. torch's
+    compiler has no complex numbers, so the rotation is real.
     """
     before, after = (torch.compile(part, backend=backend) for part in (before_attention, after_attention))
 
@@ -112,6 +114,8 @@ def compiled_steps(backend: str = "inductor") -> LayerSteps:
     ) -> Tensor:
         for tensor in (hidden, rotation_N, at.slots_N, at.positions_N):
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        for cached in (at.keys, at.values):
+            torch._dynamo.maybe_mark_dynamic(cached, (0, 2))
         return before(hidden, rotation_N, at, layer, shape, eps)
 
     def after_rows(hidden: Tensor, mixed: Tensor, layer: LayerWeights, eps: Tensor) -> Tensor:
@@ -119,4 +123,4 @@ def compiled_steps(backend: str = "inductor") -> LayerSteps:
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         return after(hidden, mixed, layer, eps)
 
-    return LayerSteps(before_rows, after_rows, _real_rotation)
+    return LayerSteps(before_rows, after_rows, _real_rotation, min_rows=2)

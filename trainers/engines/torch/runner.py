@@ -113,14 +113,12 @@ class ModelRunner:
             self._decoder.prepare(self.weights)
 
     def _compiled(self) -> LayerSteps:
-        """Compile the layers for one row and for more; return the plain ones if this machine cannot."""
+        """Compile the layers; return the plain ones if this machine cannot."""
         steps = compiled_steps()
         try:
             with torch.inference_mode():
-                for num_rows in (2, 1):
-                    chunks = [Chunk(slot, 0, [0]) for slot in range(num_rows)]
-                    self.cache.reserve(num_rows, 1)
-                    forward(self.weights, self.cache, build_batch(chunks, self.device), steps)
+                self.cache.reserve(1, 2)
+                forward(self.weights, self.cache, build_batch([Chunk(0, 0, [0, 0])], self.device), steps)
         except Exception as error:  # no C compiler, no Triton, or a slip of torch's compiler
             self.compile_error = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             return PLAIN

@@ -114,7 +114,7 @@ class TorchEngine:
 
     @property
     def compile_error(self) -> str:
-        """Why this machine could not compile the layers; empty if it could, or did not have to."""
+        """The error for which this machine could not compile the layers; empty if it could, or did not have to."""
         return self._runner.compile_error
 
     @property

@@ -127,7 +127,7 @@ class ModelRunner:
         return steps
 
     compile_error = ""
-    """Why the layers could not be compiled."""
+    """The error for which the layers could not be compiled."""
     shares = True
     """Slots can be copied."""
     kind = "own"

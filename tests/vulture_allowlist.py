@@ -204,6 +204,7 @@ _.handle_starttag  # html.parser calls these
 _.handle_endtag
 _.handle_data
 served_copy  # a part of the footprint, summed over the fields
+cast_weights  # likewise
 activations  # the same
 # components that trainers/losses/catalogue.toml and trainers/engines/component.py name by "module:function"
 _.divergence_rejection

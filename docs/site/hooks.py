@@ -22,7 +22,7 @@ def on_files(files: Files, config: Any) -> Files:
     for name in ROOT_PAGES:
         files.append(File.generated(config, f"project/{name}", abs_src_path=str(ROOT / name)))
     for path in sorted((ROOT / "benchmarks").rglob("*")):
-        if path.suffix in {".md", ".svg"} or path.name == "check-cpu.json":
+        if path.suffix in {".md", ".svg"} or (path.suffix == ".json" and path.parent.name == "gpu"):
             files.append(File.generated(config, uri_of(path), abs_src_path=str(path)))
     for path in sorted((ROOT / "examples").glob("*.py")):
         code = path.read_text(encoding="utf-8")

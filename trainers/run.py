@@ -27,7 +27,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.rank_limits import do_all_play
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
-from agentgym.trainers.data.fit import can_be_packed
+from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
@@ -329,6 +329,11 @@ class Run:
         if self.ranks.count == 1 and not is_quantized(model):  # else it is not autocast that gives them
             skip_adapter_casts(model, self.config.loss.precision)
         check_model(model)
+        if self.ranks.context is not None and not can_be_split(model):
+            raise ConfigError(
+                f"ranks.context_size={self.ranks.context.size} needs full causal attention in every layer, by torch's "
+                f"kernels, and {model.config.model_type} has another: set ranks.context_size=1"
+            )
         if self.config.loss.layout == "packed" and not can_be_packed(model):
             raise ConfigError(f"loss.layout=packed does not suit {config.path}: use loss.layout=prefix")
         return model, tokenizer

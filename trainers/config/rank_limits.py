@@ -21,10 +21,20 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
             raise ConfigError(f"{num_ranks} ranks cannot train with {name}.kind=muon: set {name}.kind=adamw")
     if num_ranks % config.ranks.num_shards(num_ranks):
         raise ConfigError(f"ranks.shard_size={config.ranks.shard_size} does not divide {num_ranks} ranks")
+    if (reason := _why_rows_stay_whole(config, num_ranks)) and config.ranks.context_size > 1:
+        raise ConfigError(f"ranks.context_size={config.ranks.context_size} {reason}: set ranks.context_size=1")
     if config.loss.compile:
         raise ConfigError(f"{num_ranks} ranks cannot train with loss.compile=true, which was tried on one alone")
     if config.ranks.rollouts == "all" and (reasons := _why_one_plays(config, num_ranks)):
         raise ConfigError(f"ranks.rollouts=all cannot go with {'; '.join(reasons)}: set ranks.rollouts=auto")
+
+
+def _why_rows_stay_whole(config: TrainConfig, num_ranks: int) -> str:
+    if num_ranks % config.ranks.context_size:
+        return f"does not divide {num_ranks} ranks"
+    if config.loss.layout == "packed":
+        return "cannot go with loss.layout=packed, whose rows have no order"
+    return "cannot go with a VCPO baseline, which scores rows by itself" if config.loss.has_opob else ""
 
 
 def do_all_play(config: TrainConfig, num_ranks: int) -> bool:

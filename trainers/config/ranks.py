@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.settings import Natural, Positive, check_ranges
+from agentgym.settings import Count, Natural, Positive, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,9 @@ class RanksConfig:
     shard_size: Natural = 0
     """Number of ranks that share one copy of the model; it must divide the number of ranks. 0: all ranks share one.
     With 8 ranks per machine, 8 gathers weights only within a machine, and machines exchange only gradients (HSDP)."""
+    context_size: Count = 1
+    """Number of neighbouring ranks that split the tokens of each training row (context parallelism), for rows whose
+    activations one rank cannot hold; it must divide the number of ranks. It applies to the policy's update."""
     reduce: Literal["auto", "microbatch", "update"] = "auto"
     """Time of the reduction of gradients over ranks. ``microbatch``: after each micro-batch. ``update``: once per
     optimizer step, for which each rank keeps the whole gradient (4 bytes per trained parameter). ``auto``: within a

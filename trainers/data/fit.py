@@ -11,6 +11,7 @@ from agentgym.trainers.data.layout import hidden_states, lay_out
 from agentgym.trainers.engines.torch.weights import SUPPORTED_MODEL_TYPES
 from agentgym.trainers.losses.config import LayoutKind
 from agentgym.trainers.models.check import max_gap, relative_gap, token_ids
+from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.scoring.hidden import frozen, trunk_of
 from agentgym.trainers.types import CausalLM
 
@@ -25,6 +26,11 @@ def can_share_prefixes(model: CausalLM) -> bool:
 def can_be_packed(model: CausalLM) -> bool:
     """Return True if rows can be packed into one sequence with a mask that separates them."""
     return _is_same_in(model, "packed")
+
+
+def can_be_split(model: CausalLM) -> bool:
+    """Return True if ranks can split rows: tokens see others only in attention that agentgym computes."""
+    return model.config._attn_implementation == ATTENTION and can_be_packed(model)
 
 
 def _is_same_in(model: CausalLM, kind: LayoutKind) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.models.context import context_of
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.types import CausalLM, Trunk
@@ -130,6 +131,9 @@ def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
     """Return the final hidden states ``[tokens in the layout, hidden]`` of the network below the head."""
     if isinstance(layout, Forest):
         return _forest_states(trunk, layout)
+    if (context := context_of(trunk.config.get_text_config())) is not None:
+        assert not layout.prefix_ids.numel(), "rows that ranks split share no prefix"
+        return context.states(trunk, layout.input_ids)
     if not layout.prefix_ids.numel():
         states = trunk(input_ids=layout.input_ids, use_cache=False).last_hidden_state
         return states.flatten(0, 1)

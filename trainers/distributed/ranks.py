@@ -26,6 +26,7 @@ import torch.distributed as dist
 from agentgym.errors import RunStoppedError, UsageError
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.distributed.devices import on_this_device
+from agentgym.trainers.models.context import Context
 
 Value = TypeVar("Value")
 Share = list[tuple[int, int]]
@@ -47,6 +48,8 @@ class Ranks:
     config: RanksConfig = RanksConfig()
     groups: list[dist.ProcessGroup] = field(default_factory=list, repr=False, compare=False)
     """The gloo groups for Python objects, of the training thread and of a thread beside it; empty for one rank."""
+    splits: list[Context] = field(default_factory=list, repr=False, compare=False)
+    """The ranks that split a row with this one (``ranks.context_size``); empty if none does."""
     is_beside: bool = field(default=False, repr=False, compare=False)
     """Whether this belongs to the thread beside the training thread."""
 
@@ -64,24 +67,40 @@ class Ranks:
         """Return the same ranks with the second gloo group, for a thread that runs next to the training thread."""
         return replace(self, is_beside=True)
 
-    def share(self, num_items: int) -> Share:
+    @property
+    def context(self) -> Context | None:
+        """The ranks that split a row with this one."""
+        return self.splits[0] if self.splits else None
+
+    @property
+    def counts_rows(self) -> bool:
+        """False on a rank whose rows another one counts too, since both have a part of them."""
+        return self.context is None or self.context.place == 0
+
+    def share(self, num_items: int, *, width: int = 1) -> Share:
         """Return this rank's part of ``num_items`` work items, by index, each with a factor for its loss.
 
         FSDP averages the gradients of the ranks, but the loss is a sum, so the factor is the number of ranks. All ranks
         must run the model equally often, so a rank with fewer items repeats its first one with factor 0.
-        """
-        mine = [(index, self.count) for index in range(self.rank, num_items, self.count)]
-        return mine + [(0, 0)] * (-(-num_items // self.count) - len(mine))
 
-    def joined(self, made: Sequence[Value], num_items: int) -> list[Value]:
+        Args:
+            num_items: the number of work items.
+            width: number of neighbouring ranks that work on an item together and have the same share.
+        """
+        lane, num_lanes = self.rank // width, self.count // width
+        mine = [(index, num_lanes) for index in range(lane, num_items, num_lanes)]
+        return mine + [(0, 0)] * (-(-num_items // num_lanes) - len(mine))
+
+    def joined(self, made: Sequence[Value], num_items: int, *, width: int = 1) -> list[Value]:
         """Return the results of all ranks in the order of the work items. All ranks must call this.
 
         Args:
             made: one result for each item of :meth:`share`, without GPU tensors.
             num_items: the number of work items.
+            width: that of :meth:`share`.
         """
-        held = self.gathered(list(made))
-        return [held[index % self.count][index // self.count] for index in range(num_items)]
+        held, num_lanes = self.gathered(list(made)), self.count // width
+        return [held[index % num_lanes * width][index // num_lanes] for index in range(num_items)]
 
     def gathered(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in order of rank (all-gather). All ranks must call this.
@@ -123,6 +142,7 @@ class Ranks:
         (https://github.com/pytorch/pytorch/pull/179291).
         """
         self.groups.clear()
+        self.splits.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -198,7 +218,23 @@ def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (fr
         _connect(timedelta(seconds=config.collective_timeout_s))
     limit = timedelta(seconds=config.wait_timeout_s)
     groups = [dist.new_group(backend="gloo", timeout=limit) for _ in range(2)]
-    return Ranks(dist.get_rank(), count, config, groups)
+    return Ranks(dist.get_rank(), count, config, groups, _splits(config, count))
+
+
+def _splits(config: RanksConfig, count: int) -> list[Context]:
+    """Make the groups of ranks that split a row; return this rank's."""
+    size = config.context_size
+    if size == 1 or count % size:  # check_ranks refuses the second
+        return []
+    backend, limit = "nccl" if torch.cuda.is_available() else "gloo", timedelta(seconds=config.collective_timeout_s)
+    made = [
+        dist.new_group(list(range(first, first + size)), backend=backend, timeout=limit)
+        for first in range(0, count, size)
+    ]
+    lane, place = divmod(dist.get_rank(), size)
+    own = made[lane]
+    assert isinstance(own, dist.ProcessGroup)
+    return [Context(own, place, size)]
 
 
 def _connect(timeout: timedelta) -> None:

@@ -16,6 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from agentgym.trainers.models.context import context_of
 from agentgym.trainers.types import CausalLM
 
 Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
@@ -95,11 +96,14 @@ def matched_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 def attend(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: object
 ) -> tuple[Tensor, None]:
-    """Compute attention as transformers' ``sdpa`` does, on a GPU only with fused kernels.
+    """Compute attention as transformers' ``sdpa`` does, on a GPU only with fused kernels; over a row that ranks split.
 
     Raises:
         RuntimeError: on a GPU, no fused kernel accepts these shapes.
     """
+    context = context_of(getattr(module, "config", None))
+    if context is not None:
+        key, value, attention_mask = context.attended(query, key, value)
     same_key, same_value = matched_heads(query, key, value, attention_mask)
     # transformers would ask the kernel to group heads that are repeated already
     of = module if same_key is key else SimpleNamespace(is_causal=getattr(module, "is_causal", True))

@@ -94,7 +94,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
             totals.stopped_by_kl = True
             break
         for outcome, logprob_old in zip(outcomes, old, strict=True):
-            if outcome[-1]:
+            if outcome[-1] and ranks.counts_rows:
                 totals.add(*outcome)
                 batch, entropy, output, _ = outcome
                 scores.add(rows, places, batch, entropy, step.before_update(output, logprob_old, is_first=not number))
@@ -127,7 +127,7 @@ def _minibatches(
         return
     chosen = [[samples[row] for row in rows] for rows in plan[0]]
     made = [batches_for(step.model, rows, step.config) for rows in chosen]
-    shares = [ranks.share(len(batches)) for batches in made]
+    shares = [step.share_of(batches) for batches in made]
     is_only = len(plan) * len(made) == 1
     old = [step.old_logprobs(batches, share, is_only=is_only) for batches, share in zip(made, shares, strict=True)]
     known = OldLogprobs()
@@ -142,7 +142,7 @@ def _minibatches(
         for rows in epoch:
             again = [samples[row] for row in rows]
             batches = batches_for(step.model, again, step.config)
-            share = ranks.share(len(batches))
+            share = step.share_of(batches)
             yield again, batches, share, [known.of(rows, batches[index]) for index, _ in share]
 
 
@@ -208,14 +208,14 @@ class PartialUpdate:
         # The weights are normalised over the part, as if it were the whole update.
         batches = batches_for(self._model, samples, config)
         averaged = num_averaged(samples, config.mean, config.unit)
-        share = self._ranks.share(len(batches))
+        share = self._step.share_of(batches)
         logprobs = self._step.old_logprobs(batches, share, is_only=True)
         batches = anchored(batches, share, logprobs, [])
         facts, _ = self._step.prepare(batches, [])
         for (index, scale), logprob_old in zip(share, logprobs, strict=True):
             batch, divisor = batches[index], 1 if averaged is None else averaged
             outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * divisor), scale)
-            if scale:
+            if scale and self._ranks.counts_rows:
                 self._totals.add(*outcome)
                 if places:
                     known = self._step.before_update(outcome[2], logprob_old, is_first=True)

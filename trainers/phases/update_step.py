@@ -24,6 +24,7 @@ from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_e
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
+from agentgym.trainers.models.context import splitting
 from agentgym.trainers.models.precision import computing
 from agentgym.trainers.models.reference import Reference, scored
 from agentgym.trainers.reporting.activity import changed_by_corrections
@@ -64,16 +65,21 @@ class UpdateStep:
     ) -> None:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
+        self.width = 1 if self.ranks.context is None else self.ranks.context.size
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
         self._measured: list[tuple[Tensor, Tensor]] = []
         """Turn indices and entropies of tokens that EPO's history does not include yet."""
+
+    def share_of(self, batches: Sequence[TrainBatch]) -> Share:
+        """Return this rank's share of the micro-batches; ranks that split rows have the same."""
+        return self.ranks.share(len(batches), width=self.width)
 
     def old_logprobs(self, batches: Sequence[TrainBatch], share: Share, *, is_only: bool) -> list[Tensor | None]:
         """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them."""
         mine = [batches[index] for index, _ in share]
         if self.config.regulariser("epo"):
             frozen = [self._frozen(self.model, batch) for batch in mine]
-            entropies = self.ranks.joined([entropy.cpu() for _, entropy in frozen], len(batches))
+            entropies = self.ranks.joined([entropy.cpu() for _, entropy in frozen], len(batches), width=self.width)
             self._measured += [(batch.turn_index.cpu(), of) for batch, of in zip(batches, entropies, strict=True)]
             logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
             return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
@@ -168,7 +174,8 @@ class UpdateStep:
         if self.ranks.count == 1 or not batches:
             return mine
         device = batches[0].row.device
-        return [tokens.to(device) for tokens in self.ranks.joined([tokens.to("cpu") for tokens in mine], len(batches))]
+        found = self.ranks.joined([tokens.to("cpu") for tokens in mine], len(batches), width=self.width)
+        return [tokens.to(device) for tokens in found]
 
     def backward(
         self,
@@ -179,7 +186,8 @@ class UpdateStep:
         choice: TokenChoice | None = None,
     ) -> tuple[Tensor, LossOutput]:
         """Add the gradient of a micro-batch's loss times ``scale``; return its entropies and the loss."""
-        with recomputed(self.model) if self.config.recompute_activations else nullcontext():
+        recomputing = recomputed(self.model) if self.config.recompute_activations else nullcontext()
+        with recomputing, splitting(self.model, self.ranks.context):
             entropy, output = self._loss(batch, logprob_old, facts, choice)
             scaled = replace(output, loss=output.loss * scale)
             scaled.loss.backward()  # type: ignore[no-untyped-call]
@@ -213,7 +221,8 @@ class UpdateStep:
         self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
     ) -> tuple[Tensor, Tensor]:
         compiling = compiled(model) if self.config.compile else nullcontext()
-        with computing(self.config.precision, batch.target.device), compiling:
+        precise = computing(self.config.precision, batch.target.device)
+        with precise, compiling, splitting(model, self.ranks.context):
             return run_whole(
                 model,
                 lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),

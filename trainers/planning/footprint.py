@@ -125,6 +125,7 @@ def footprint(
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
+    num_own = -(-num_tokens // config.ranks.context_size) if num_ranks > 1 else num_tokens
     return Footprint(
         weights=-(-whole // num_shards),
         gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
@@ -135,7 +136,7 @@ def footprint(
         cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(
             sizes,
-            num_tokens,
+            num_own,
             recompute=config.loss.recompute_activations,
             lora=config.model.lora,
             in_bfloat16=in_bfloat16,

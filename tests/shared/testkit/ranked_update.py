@@ -1,6 +1,8 @@
 """A program for torchrun: updates of a small model on rows from a seed; the first rank saves the final weights.
 
-``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION]``
+``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION [CONTEXT_SIZE]]``
+
+With ranks that split rows, the layers are recomputed for the gradient in every second step.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.rollout.record import GroupRecord
+from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
-from agentgym.trainers.models.precision import Precision
+from agentgym.trainers.models.precision import Precision, use_fused_attention
 from agentgym.trainers.phases.update import update_policy
 from agentgym.types import TurnCredit
 from testkit.made_groups import group, trajectory, turn
@@ -75,24 +78,37 @@ def small_model(seed: int = 0) -> Any:
     return Qwen3ForCausalLM(config)
 
 
-def main(out: Path, layout: LayoutKind, precision: Precision = "float32") -> None:
+def main(out: Path, layout: LayoutKind, precision: Precision = "float32", context_size: str = "1") -> None:
     torch.set_num_threads(1)
-    ranks = join_ranks()
-    model: Any = shard(small_model(), ranks, precision)
+    ranks = join_ranks(RanksConfig(context_size=int(context_size)))
+    model: Any = small_model()
+    use_fused_attention(model)
+    model = shard(model, ranks, precision)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-5)  # as in training
     metrics: list[dict[str, float]] = []
+    lengths: list[int] = []
+    model.model.register_forward_pre_hook(
+        lambda _, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
     for step in range(3):
         for updates in UPDATES:
-            loss = LossConfig(**updates, tokens_per_microbatch=64, layout=layout, precision=precision)
+            recomputes = context_size != "1" and step == 1
+            loss = LossConfig(
+                **updates,
+                tokens_per_microbatch=64,
+                layout=layout,
+                precision=precision,
+                recompute_activations=recomputes,
+            )
             verdicts = made_verdicts(seed=step)
             metrics.append(
                 update_policy(model, optimizer, verdicts, loss, temperature=0.9, max_grad_norm=0.5, seed=step).metrics
             )
     state, held = whole(model.state_dict()), whole(optimizer.state_dict())
     if ranks.is_main:
-        torch.save({"model": state, "optimizer": held, "metrics": metrics}, out)
+        torch.save({"model": state, "optimizer": held, "metrics": metrics, "longest": max(lengths)}, out)
     ranks.leave()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]), cast("Precision", (*sys.argv[3:], "float32")[0]))
+    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]), *cast("tuple[Precision, str]", tuple(sys.argv[3:])))

@@ -21,6 +21,8 @@ _.quest_length
 _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 
 _.__path__  # Python's import system, of a package that is made up
+_.__loader__  # Python's import system and inspect
+_.__dir__  # dir() of the package agentgym
 
 # --- run by name
 _.doctor  # agentgym.cli.main imports commands by "module:function"

@@ -37,6 +37,11 @@ def test_a_command_imports_no_other_command(arguments: tuple[str, ...]) -> None:
     assert others & set(imported(*arguments)) == set()
 
 
+@pytest.mark.parametrize("arguments", [("list",), ("--help",)], ids=" ".join)
+def test_what_makes_no_environment_imports_no_gymnasium(arguments: tuple[str, ...]) -> None:
+    assert {"gymnasium", "numpy"} & set(imported(*arguments)) == set()
+
+
 def test_every_command_has_its_name_and_a_summary() -> None:
     group: Any = typer.main.get_command(app)
     assert [name for name, command in group.commands.items() if command.name != name or not command.help] == []

@@ -8,9 +8,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
-from agentgym.env.env import Env
-from agentgym.env.game_env import GameEnv
-from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import AgentGymError, ToolError
 from agentgym.registry import make, register
 from agentgym.tool import tool
@@ -20,6 +17,9 @@ if TYPE_CHECKING:
     from agentgym.api.evaluation import compare, evaluate
     from agentgym.api.rollouts import collect_rollouts
     from agentgym.api.training import resume, train
+    from agentgym.env.env import Env
+    from agentgym.env.game_env import GameEnv
+    from agentgym.env.tool_env import ToolEnv
 
 __version__ = "0.2.0"
 
@@ -44,16 +44,23 @@ __all__ = [
 ]
 
 _LAZY = {
-    "collect_rollouts": "rollouts",
-    "compare": "evaluation",
-    "evaluate": "evaluation",
-    "resume": "training",
-    "train": "training",
+    "Env": "env.env",
+    "GameEnv": "env.game_env",
+    "ToolEnv": "env.tool_env",
+    "collect_rollouts": "api.rollouts",
+    "compare": "api.evaluation",
+    "evaluate": "api.evaluation",
+    "resume": "api.training",
+    "train": "api.training",
 }
-"""Names from modules of :mod:`agentgym.api`, imported on first use."""
+"""Names whose modules are imported on first use, since these import Gymnasium and numpy, or more."""
 
 
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'agentgym' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"agentgym.api.{_LAZY[name]}"), name)
+    return getattr(importlib.import_module(f"agentgym.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,6 +3,8 @@
 ``make`` takes an id (``agentgym/Household-v0``), ``module:Id``, or ``path/to/file.py:Id`` for an environment in a
 user's own file. Packages add environments through the entry-point group ``agentgym.envs``: each entry names a module
 that registers them when it is imported.
+
+Gymnasium and numpy take 0.1 s of a processor to import, so this module imports them only inside functions.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import gymnasium
-from gymnasium.envs.registration import load_env_creator
-
-from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, UsageError, require_extra, require_known, unknown_name
+from agentgym.import_hooks import when_imported
 from agentgym.plugins import import_module, run_file
+
+if TYPE_CHECKING:
+    from agentgym.env.env import Env
 
 ENTRY_POINT_GROUP = "agentgym.envs"
 
@@ -86,12 +89,27 @@ def register(
         summary = (entry_point.__doc__ or "").strip().partition("\n")[0]
     if max_turns is not None:
         kwargs["max_turns"] = max_turns
+    _register_in_gymnasium(id, entry_point, kwargs)
+    _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires), install=install)
+    _newly_registered.append(id)
+
+
+def register_later(entry: EnvEntry, entry_point: str) -> None:
+    """Register an environment here at once, and in Gymnasium as soon as Gymnasium is imported.
+
+    Its id is not checked before, so this is for the built-in environments.
+    """
+    _entries[entry.id] = entry
+    when_imported("gymnasium", partial(_register_in_gymnasium, entry.id, entry_point, {}))
+
+
+def _register_in_gymnasium(id: str, entry_point: str | Callable[..., Env], kwargs: dict[str, Any]) -> None:
+    import gymnasium
+
     try:
         gymnasium.register(id=id, entry_point=entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False)
     except gymnasium.error.Error as error:
         raise UsageError(f"cannot register {id!r}: {error}; an id is [namespace/]Name-vN") from error
-    _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires), install=install)
-    _newly_registered.append(id)
 
 
 def entries() -> tuple[EnvEntry, ...]:
@@ -120,6 +138,10 @@ def make(reference: str, **kwargs: Any) -> Env:
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
     check_arguments(entry, kwargs)
+    import gymnasium
+
+    from agentgym.env.env import Env
+
     try:
         made = gymnasium.make(entry.id, **kwargs).unwrapped
     except TypeError as error:
@@ -209,6 +231,8 @@ def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:
     entry = find(reference)
     if not entry.is_available:
         return None
+    import gymnasium
+
     registered = gymnasium.spec(entry.id).kwargs.get("max_turns")
     parameter = (parameters_of(entry) or {}).get("max_turns")
     default = parameter.default if parameter is not None and isinstance(parameter.default, int) else None
@@ -223,6 +247,9 @@ def creator_of(entry: EnvEntry) -> Any:
     """
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+
     entry_point = gymnasium.spec(entry.id).entry_point
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import numpy as np
-
 from agentgym.canonical import require_writable
 from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 from agentgym.types import ImagePart, JsonSchema, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
+    import numpy as np
     from pydantic import BaseModel
 
 CONTROL_VERBS = frozenset(
@@ -281,6 +280,8 @@ def _image(value: Any) -> ImagePart:
 def _text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
+    import numpy as np
+
     is_json = is_dataclass(value) or hasattr(type(value), "model_dump_json") or isinstance(value, np.ndarray)
     if not is_json and (not isinstance(value, Mapping | Sequence | Set) or isinstance(value, bytes | bytearray)):
         return _scalar_text(name, value)
@@ -296,6 +297,8 @@ def _plain(name: str, value: object) -> object:
     """Convert a value that pydantic cannot serialize into one that it can."""
     if isinstance(value, Mapping):
         return dict(value)
+    import numpy as np
+
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return list(value) if isinstance(value, Sequence) else _scalar_text(name, value)

@@ -1,13 +1,14 @@
 """The environments of agentgym. Importing this package registers their ids without importing the environments."""
 
 from agentgym.canonical import packaged
-from agentgym.registry import register
+from agentgym.registry import EnvEntry, register_later
 
 
 def _register_all() -> None:
     """Register the environments in ``environments.toml``."""
     for name, entry in packaged(__package__, "environments.toml").items():
-        register(f"agentgym/{name}", f"agentgym.envs.{entry.pop('class')}", **entry)
+        of_class, requires = entry.pop("class"), tuple(entry.pop("requires", ()))
+        register_later(EnvEntry(id=f"agentgym/{name}", requires=requires, **entry), f"agentgym.envs.{of_class}")
 
 
 _register_all()

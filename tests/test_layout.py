@@ -13,7 +13,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LINKED = ("envs", "tools", "trainers", "sandboxes")
 MODULES = sorted(path.relative_to(ROOT) for folder in ("agentgym", *LINKED) for path in (ROOT / folder).rglob("*.py"))
-HEAVY = ("torch", "transformers", "peft", "docker", "playwright", "fastapi", "pydantic", "httpx", "typer", "rich")
+HEAVY = (
+    "gymnasium",
+    "numpy",
+    "torch",
+    "transformers",
+    "peft",
+    "docker",
+    "playwright",
+    "fastapi",
+    "pydantic",
+    "httpx",
+    "typer",
+    "rich",
+)
 
 
 def run_python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -202,6 +202,25 @@ def test_gymnasium_makes_registered_environments() -> None:
     assert isinstance(env.unwrapped, Silent)
 
 
+@pytest.mark.parametrize("imports", ["import agentgym, gymnasium", "import gymnasium, agentgym"])
+def test_gymnasium_makes_built_in_environments_in_either_order_of_imports(imports: str, tmp_path: Path) -> None:
+    code = f"""
+    {imports}
+    print(type(gymnasium.make("agentgym/GuessNumber-v0").unwrapped).__name__)
+    """
+    assert run_python(code, tmp_path) == "GuessNumberEnv\n"
+
+
+def test_a_users_environment_replaces_a_built_in_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE.format(name="Greeter", greeting="hello"))
+    code = """
+    import agentgym
+    agentgym.register("agentgym/GuessNumber-v0", "mine:Greeter")
+    print(agentgym.make("agentgym/GuessNumber-v0").reset(seed=0)[0][0].text)
+    """
+    assert run_python(code, tmp_path) == "hello\n"
+
+
 household = pytest.mark.skipif(
     importlib.util.find_spec("agentgym.envs.household") is None, reason="agentgym.envs.household is not there"
 )

@@ -21,8 +21,17 @@ _.quest_length
 _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 
 _.__path__  # Python's import system, of a package that is made up
+_.__loader__  # Python's import system and inspect
+_.__dir__  # dir() of the package agentgym
 
 # --- run by name
+_.doctor  # agentgym.cli.main imports commands by "module:function"
+_.eval_
+_.export
+_.list_
+_.mcp
+_.serve_model
+_.serve_search
 _.variations  # ScienceWorld asks its worker process for it
 _.print_digests  # agentgym.check.determinism starts it in another process
 _.player_outcome  # credit reads columns by their names

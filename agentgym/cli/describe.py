@@ -14,7 +14,6 @@ from rich.table import Table
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
-from agentgym.env.env import SPLITS
 from agentgym.errors import UsageError
 from agentgym.registry import find, make, parameters_of
 from agentgym.tool import usage
@@ -87,6 +86,8 @@ def _type_name(annotation: object) -> str:
 
 
 def _split_sizes(env: Env) -> dict[str, int]:
+    from agentgym.env.env import SPLITS
+
     sizes: dict[str, int] = {}
     for split in SPLITS:
         try:

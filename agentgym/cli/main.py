@@ -1,42 +1,84 @@
 """The command ``agentgym`` and its subcommands.
 
-The module of each subcommand imports its dependencies inside its function, so that ``agentgym list`` is fast.
+The module of a subcommand is imported when the subcommand is called, and imports its dependencies inside its function,
+so that ``agentgym list`` is fast.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from agentgym.cli.check import check
-from agentgym.cli.compare import compare
-from agentgym.cli.convert import convert
-from agentgym.cli.credit import credit
-from agentgym.cli.describe import describe
-from agentgym.cli.doctor import doctor
-from agentgym.cli.eval import eval_
 from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors
-from agentgym.cli.export import export
-from agentgym.cli.list import list_
-from agentgym.cli.mcp import mcp
-from agentgym.cli.model import model
-from agentgym.cli.new import new
-from agentgym.cli.play import play
-from agentgym.cli.plot import plot
-from agentgym.cli.reap import reap
-from agentgym.cli.sandbox import sandbox
-from agentgym.cli.serve import serve
-from agentgym.cli.serve_model import serve_model
-from agentgym.cli.serve_search import serve_search
-from agentgym.cli.train import train
-from agentgym.cli.view import view
+
+_COMMANDS = {
+    "list": "list:list_",
+    "describe": "describe:describe",
+    "check": "check:check",
+    "play": "play:play",
+    "eval": "eval:eval_",
+    "compare": "compare:compare",
+    "train": "train:train",
+    "serve": "serve:serve",
+    "mcp": "mcp:mcp",
+    "serve-model": "serve_model:serve_model",
+    "serve-search": "serve_search:serve_search",
+    "view": "view:view",
+    "plot": "plot:plot",
+    "export": "export:export",
+    "convert": "convert:convert",
+    "credit": "credit:credit",
+    "new": "new:new",
+    "doctor": "doctor:doctor",
+    "reap": "reap:reap",
+    "model": "model:model",
+    "sandbox": "sandbox:sandbox",
+}
+"""Subcommands in the order of ``agentgym --help``, each with its module in this package and its function or group."""
+_SETTINGS = {"train": {"ignore_unknown_options": True}}  # the message names the right form
+
+
+class _LazyCommands(Mapping[str, Any]):
+    """The subcommands by name. A look-up imports the subcommand; names alone import nothing."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _build(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+@functools.cache
+def _build(name: str) -> Any:
+    """Import a subcommand and return the command that typer builds from it.
+
+    Raises:
+        KeyError: there is no such subcommand.
+    """
+    module, _, attribute = _COMMANDS[name].partition(":")
+    found = getattr(importlib.import_module(f"agentgym.cli.{module}"), attribute)
+    alone = typer.Typer()
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name, context_settings=_SETTINGS.get(name))(found)
+    return typer.main.get_group(alone).commands[name]
 
 
 class _Commands(TyperGroup):
     """All subcommands; the only place where their errors are mapped to exit codes."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": _LazyCommands()})
 
     def invoke(self, ctx: Any) -> object:
         with mapped_errors():
@@ -53,27 +95,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list")(list_)
-app.command("describe")(describe)
-app.command("check")(check)
-app.command("play")(play)
-app.command("eval")(eval_)
-app.command("compare")(compare)
-app.command("train", context_settings={"ignore_unknown_options": True})(train)  # the message names the right form
-app.command("serve")(serve)
-app.command("mcp")(mcp)
-app.command("serve-model")(serve_model)
-app.command("serve-search")(serve_search)
-app.command("view")(view)
-app.command("plot")(plot)
-app.command("export")(export)
-app.command("convert")(convert)
-app.command("credit")(credit)
-app.command("new")(new)
-app.command("doctor")(doctor)
-app.command("reap")(reap)
-app.add_typer(model, name="model")
-app.add_typer(sandbox, name="sandbox")
 
 
 def _print_version(is_asked: bool) -> None:

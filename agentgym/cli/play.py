@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import numpy as np
 import typer
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
@@ -21,6 +20,8 @@ def play(
     as_json: JsonFlag = False,
 ) -> None:
     """Play one episode in the terminal; type `help` for the commands."""
+    import numpy as np
+
     from agentgym.check.policies import random_action
     from agentgym.cli.terminal import Game, play_by_hand, watch
     from agentgym.rollout.seeds import derive_seed

@@ -1,12 +1,16 @@
-"""Commands import what they use: nothing of torch where no model runs, and little for a dry run."""
+"""Commands import what they use: no other command, nothing of torch where no model runs, and little for a dry run."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import typer
+
+from agentgym.cli.main import app
 
 HEAVY = ("torch", "transformers", "tokenizers", "peft", "jinja2", "httpx", "ray", "playwright", "PIL", "matplotlib")
 CODE = """
@@ -24,6 +28,23 @@ def imported(*arguments: str) -> list[str]:
     assert done.returncode == 0, done.stderr
     modules: list[str] = json.loads(done.stderr)
     return modules
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("describe", "agentgym/Maze-v0")], ids=" ".join)
+def test_a_command_imports_no_other_command(arguments: tuple[str, ...]) -> None:
+    group: Any = typer.main.get_command(app)
+    others = {f"agentgym.cli.{name.replace('-', '_')}" for name in group.commands if name != arguments[0]}
+    assert others & set(imported(*arguments)) == set()
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("--help",)], ids=" ".join)
+def test_what_makes_no_environment_imports_no_gymnasium(arguments: tuple[str, ...]) -> None:
+    assert {"gymnasium", "numpy"} & set(imported(*arguments)) == set()
+
+
+def test_every_command_has_its_name_and_a_summary() -> None:
+    group: Any = typer.main.get_command(app)
+    assert [name for name, command in group.commands.items() if command.name != name or not command.help] == []
 
 
 def heavy(modules: list[str]) -> set[str]:

@@ -36,6 +36,7 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
+from agentgym.trainers.models.experts import check_experts
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
 from agentgym.trainers.models.precision import allow_tf32, skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized, kept_state
@@ -323,8 +324,10 @@ class Run:
         else:
             tokenizer = self._own_tokenizer()
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        check_experts(model, self.config, self.ranks.count, device)
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
-        model.to("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(device)
         use_fused_attention(model)
         if self.ranks.count == 1 and not is_quantized(model):  # else it is not autocast that gives them
             skip_adapter_casts(model, self.config.loss.precision)

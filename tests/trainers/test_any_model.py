@@ -17,6 +17,7 @@ from testkit.tiny_models import tiny_model
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, EngineError
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.fit import can_be_packed, can_share_prefixes
 from agentgym.trainers.engines.config import EngineConfig
@@ -24,6 +25,7 @@ from agentgym.trainers.engines.torch.any_model import AnyModelRunner
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.check import check_model
+from agentgym.trainers.models.experts import check_experts, num_experts
 from agentgym.trainers.models.model import add_lora, save_model
 from agentgym.trainers.models.tiny import train_tokenizer
 
@@ -184,7 +186,7 @@ def folder_of(kind: str, path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gemma3_text", "phi3", "granite", "qwen3_5_text"])
+@pytest.mark.parametrize("kind", ["gemma3_text", "phi3", "granite", "qwen3_5_text", "qwen3_moe"])
 def test_a_run_trains_on_its_own_rollouts(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder_of(kind, tmp_path / "base")
     base = config(num_steps=2, model=ModelConfig(path=str(path), codec="compact", max_context_tokens=160))
@@ -193,6 +195,29 @@ def test_a_run_trains_on_its_own_rollouts(kind: str, tmp_path: Path, capsys: pyt
     assert any(row["trained_tokens"] for row in rows) and told(tmp_path / "run")
     assert max(row["logprob_gap_max"] for row in rows) < 1e-4
     assert f"samples from {kind} by transformers' own forward" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "glm4_moe", "gpt_oss", "deepseek_v3"])
+def test_experts_are_trained_as_they_are_sampled_from_or_not_at_all(kind: str) -> None:
+    model, cpu, gpu = model_of(kind), torch.device("cpu"), torch.device("cuda")
+    assert num_experts(model) == 4
+    plain = config()
+    check_experts(model, plain, 1, cpu)
+    exact = apply_overrides(plain, ["engine.dtype=float32", "loss.precision=float32"])
+    check_experts(model, exact, 1, gpu)
+    served = apply_overrides(exact, ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:1"]', "engine.dtype=auto"])
+    for refused, num_ranks, device, why in (
+        (plain, 1, gpu, "loss.precision=bfloat16; engine.dtype=bfloat16"),
+        (plain, 2, cpu, "2 ranks, each of which would gather all experts"),
+        (served, 1, cpu, "engine.kind=vllm"),
+    ):
+        with pytest.raises(ConfigError, match=f"{kind} is a mixture of 4 experts, and cannot be trained with {why}: "):
+            check_experts(model, refused, num_ranks, device)
+
+
+def test_dense_models_have_no_experts() -> None:
+    assert num_experts(model_of("phi3")) == 0
+    check_experts(model_of("phi3"), config(), 2, torch.device("cuda"))
 
 
 def test_adapters_on_layers_that_a_model_lacks_are_refused_with_those_it_has() -> None:

@@ -8,6 +8,7 @@ import base64
 import pickle
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_nccl_that_does_not_work_waits_for_nobody(
 def test_a_server_that_never_comes_to_meet_holds_nothing_up(
     library: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NCCL_STAND_IN_DOES", "hang while they meet")  # undone after the test, which ends the thread
+    monkeypatch.setenv("NCCL_STAND_IN_DOES", "hang while they meet")
 
     async def scenario() -> None:
         async with world(NcclChannel(Nccl(str(library))), update_timeout_s=0.5) as w:
@@ -256,6 +257,9 @@ def test_a_server_that_never_comes_to_meet_holds_nothing_up(
 
     run(scenario())
     assert "init 0 of 3" in calls.read_text()
+    monkeypatch.delenv("NCCL_STAND_IN_DOES")
+    while "abort" not in calls.read_text():  # else it would be in the calls of the next test
+        time.sleep(0.01)
 
 
 def test_a_communicator_that_was_given_up_is_not_used(library: Path, calls: Path) -> None:

@@ -144,7 +144,8 @@ def _plan_on_paper(
         table.add_row(f"[bold]{name} a step[/]", unknown if count is None else f"at most {count:,}")
     cache = f"{found.kv_bytes_per_token:,} bytes a token, {_gib(found.kv_cache)} GiB if all are at their longest"
     table.add_row("[bold]engine's cache[/]", cache)
-    chosen = (" for this GPU" if device_gib else " for a CPU; for a GPU: --device-gib") if is_auto else ""
+    device = f"a GPU of {found.gpu_bytes / 2**30:.0f} GiB" if found.gpu_bytes else "a CPU; for a GPU: --device-gib"
+    chosen = f" for {device}" if is_auto else ""
     table.add_row("[bold]tokens a microbatch[/]", f"{found.tokens_per_microbatch:,}{chosen}")
     rank = " a rank" if found.num_ranks > 1 else ""
     for name, size in found.as_dict()["memory"].items():

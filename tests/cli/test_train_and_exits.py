@@ -220,7 +220,7 @@ def test_a_dry_run_writes_nothing(run: Command, tmp_path: Path) -> None:
     )
     assert "1,543,714,304 parameters" in run("train", "alfworld-qwen2.5-1.5b", "--dry-run").out
     assert "2,048 for a CPU" in run("train", "smollm2-guess", "--dry-run").out
-    assert "65,536 for this GPU" in run("train", "tiny", "--dry-run", "--device-gib", "24").out
+    assert "65,536 for a GPU of 24 GiB" in run("train", "tiny", "--dry-run", "--device-gib", "24").out
     with_trl = ("sft.trainer=trl", "sft.num_demos=8", "sft.observation_weight=0", "--dry-run", "--ranks", "8")
     refused = run("train", "alfworld-qwen2.5-1.5b", *with_trl).assert_one_line_error()
     assert "8 ranks cannot train with" in refused

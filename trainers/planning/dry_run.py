@@ -43,6 +43,8 @@ class DryRun:
     """Number of parameters without adapters."""
     num_trained: int
     memory: Footprint
+    gpu_bytes: int
+    """Memory of the GPU that the run is planned for; 0: a CPU."""
     tokens_per_microbatch: int
     """Tokens of a micro-batch: the configuration's number, or the one that ``auto`` chooses."""
     activations_kept: int
@@ -115,6 +117,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         num_parameters=weights.own,
         num_trained=weights.trained,
         memory=memory,
+        gpu_bytes=gpu_bytes,
         tokens_per_microbatch=config.loss.microbatch_tokens,
         activations_kept=kept,
         activations_recomputed=recomputed,

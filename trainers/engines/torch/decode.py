@@ -51,7 +51,7 @@ class FixedDecoder:
         steps: the parts of a layer.
     """
 
-    def __init__(  # one per option
+    def __init__(
         self,
         cache: KVCache,
         *,

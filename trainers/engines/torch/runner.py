@@ -73,7 +73,7 @@ class ModelRunner:
         ConfigError: the model is not supported.
     """
 
-    def __init__(  # one per option
+    def __init__(
         self,
         model: CausalLM,
         *,

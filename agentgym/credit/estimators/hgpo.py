@@ -77,55 +77,59 @@ def hgpo(
         [0.6521, 1.1657, 0.0, -1.4128, -0.8828, -0.7071, 0.7607, 0.0]
     """
     step_return = penalised(returns_to_go(table, gamma), table, invalid_penalty)
+    # All sums are in an order in which the rows of a context follow each other, on every level.
+    order, states = _ordered(table, options.history + 1)
+    value, turn = step_return[order], table.turn[order]
     total, weights = np.zeros(len(table)), np.zeros(len(table))
     if options.base_group:
-        base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
+        base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)[order]
         # Level 0 has the weight (0 + 1) ** alpha = 1.
         counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
         total += np.where(counts, base, 0.0)
         weights += counts
-    for level, context in enumerate(_contexts(table, options.history + 1), start=1):
-        value, sizes = _level_advantage(step_return, context, norm)
+    sizes = np.zeros(len(table), dtype=np.int64)
+    for level, context in enumerate(_contexts(states), start=1):
+        compared, count = _level_advantage(value, context, norm)
         if level == 1:
-            anchor_size = sizes
-        counts = sizes > 1
-        counts &= table.turn >= level - 1
+            sizes = count
+        counts = count > 1
+        counts &= turn >= level - 1
         if options.drop_zero:
-            counts &= value != 0
+            counts &= compared != 0
         weight = float(level + 1) ** options.weight_alpha
-        value *= weight
-        value[~counts] = 0.0
-        total += value
+        compared *= weight
+        compared[~counts] = 0.0
+        total += compared
         weights += weight * counts
     total /= weights + EPS  # without any level, 0 / EPS
-    return TurnAdvantages(advantage=total, return_to_go=step_return, anchor_group=table.anchor, anchor_size=anchor_size)
+    advantage, anchor_size = np.empty_like(total), np.empty_like(sizes)
+    advantage[order], anchor_size[order] = total, sizes
+    return TurnAdvantages(
+        advantage=advantage, return_to_go=step_return, anchor_group=table.anchor, anchor_size=anchor_size
+    )
 
 
-def _contexts(table: TurnTable, depth: int) -> Iterator[Ints]:
-    """Yield codes of the last k states, for each level k from 1 to ``depth``.
+def _ordered(table: TurnTable, depth: int) -> tuple[Ints, list[Ints]]:
+    """Return the order of rows by their last ``depth`` states, and these states in that order, the last one first.
 
-    Rows with fewer states than k share codes with each other alone.
+    Rows sorted by their last states are sorted by any number of them: contexts are runs, and one sort is enough. Rows
+    with fewer states have 0 in place of the others, and share contexts with each other alone.
     """
-    anchor = dense(table.anchor)
-    yield anchor
-    if depth == 1 or not len(table):
-        return
-    # Rows sorted by their last states are sorted by any number of them: contexts are runs, and one sort is enough.
-    # A missing state is 0.
-    states = [anchor + 1]
+    states = [dense(table.anchor) + 1]
     for back in range(1, depth):
         earlier = np.roll(states[0], back)
         earlier[table.turn < back] = 0
         states.append(earlier)
-    order = _order(states, base=int(states[0].max()) + 1)
-    is_new = np.zeros(len(table), dtype=np.bool_)
-    for level, state in enumerate(states, start=1):
-        is_new[1:] |= np.diff(state[order]) != 0
-        if level == 1:
-            continue
-        codes = np.empty(len(table), dtype=np.int64)
-        codes[order] = np.cumsum(is_new)
-        yield codes
+    order = _order(states, base=int(states[0].max(initial=0)) + 1)
+    return order, [state[order] for state in states]
+
+
+def _contexts(states: Sequence[Ints]) -> Iterator[Ints]:
+    """Yield ascending codes of the last k states, for each level k; rows are in their order."""
+    is_new = np.zeros(len(states[0]), dtype=np.bool_)
+    for state in states:
+        is_new[1:] |= state[1:] != state[:-1]
+        yield np.cumsum(is_new)
 
 
 def _order(states: Sequence[Ints], base: int) -> Ints:

@@ -98,7 +98,7 @@ def hgpo(
             counts &= compared != 0
         weight = float(level + 1) ** options.weight_alpha
         compared *= weight
-        compared[~counts] = 0.0
+        compared *= counts
         total += compared
         weights += weight * counts
     total /= weights + EPS  # without any level, 0 / EPS
@@ -147,11 +147,13 @@ def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, I
     """Return each turn's value compared with its context's, and the number of turns in the context."""
     statistics = group_statistics(value, context, ddof=0)
     scaled = value - statistics.mean
-    smallest = np.abs(statistics.mean)
+    # In place, here and below: for arrays of this size, getting new memory takes longer than the arithmetic.
+    smallest, std = np.abs(statistics.mean, out=statistics.mean), statistics.std
     np.maximum(smallest, 1.0, out=smallest)
     smallest *= ZERO
     # Equal returns must give exactly 0, because drop_zero tests for it.
     scaled[np.abs(scaled) <= smallest] = 0.0
     if norm != "mean_norm":
-        scaled /= statistics.std + EPS
+        std += EPS
+        scaled /= std
     return scaled, statistics.count

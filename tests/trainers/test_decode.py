@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
 from agentgym.engine import SamplingParams
-from agentgym.errors import EngineError
+from agentgym.errors import ConfigError, EngineError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.build import note_of
@@ -122,6 +122,14 @@ def test_layers_that_cannot_be_compiled_are_plain_and_said_so(monkeypatch: pytes
         "(RuntimeError: Failed to find C compiler.); engine.compile=false does not try"
     )
     run(play_all(engine, model, num_turns=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "setting"), [({"fixed_decode": True}, "decode=fixed"), ({"compile_layers": True}, "compile=true")]
+)
+def test_transformers_forward_has_neither_fixed_steps_nor_compiled_layers(options: Any, setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"engine.{setting} needs the engine's own forward pass: leave it out"):
+        TorchEngine(tiny_model(), forward="transformers", **options)
 
 
 def test_addresses_stay_where_a_graph_would_look() -> None:

@@ -222,8 +222,8 @@ def make_runner(
                 raise
             own_reason = error
     elif fixed_decode or compile_layers:
-        what = "steps of fixed shape (engine.decode=fixed)" if fixed_decode else "compiled layers (engine.compile=true)"
-        raise ConfigError(f"{what} are the engine's own forward's")
+        setting = "engine.decode=fixed" if fixed_decode else "engine.compile=true"
+        raise ConfigError(f"{setting} needs the engine's own forward pass: leave it out, or set engine.forward=auto")
     try:
         return AnyModelRunner(model, **sizes)
     except ConfigError as error:

@@ -33,7 +33,7 @@ def updated(address: str, out: Path, num_ranks: int, *settings: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, 4], ids=["one pair", "two pairs"])
 def test_ranks_that_split_rows_update_as_one(num_ranks: int, tmp_path: Path, warm_python: str) -> None:
-    """Several updates and epochs, a limit of the KL, and every second step with recomputed layers."""
+    """Several updates and epochs, a limit of the KL, and one of three steps with recomputed layers."""
     one = updated(warm_python, tmp_path / "one.pt", 1, "rows")
     both = updated(warm_python, tmp_path / "both.pt", num_ranks, "rows", "float32", "2")
     for name, tensor in one["model"].items():
@@ -81,7 +81,7 @@ def test_pairs_of_ranks_have_the_same_share_and_count_once() -> None:
     ("overrides", "why"),
     [
         (["ranks.context_size=3"], "ranks.context_size=3 does not divide 4 ranks: set ranks.context_size=1"),
-        (["ranks.context_size=2", "loss.layout=packed"], "cannot go with loss.layout=packed, whose rows have no order"),
+        (["ranks.context_size=2", "loss.layout=packed"], "splits rows, which loss.layout=packed joins"),
     ],
 )
 def test_what_cannot_be_split_is_refused(overrides: list[str], why: str) -> None:

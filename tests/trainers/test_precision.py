@@ -15,12 +15,11 @@ from torch.profiler import ProfilerActivity, profile
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines import build
-from agentgym.trainers.losses.config import LayoutKind, LossConfig
+from agentgym.trainers.losses.config import LayoutKind, LossConfig, Precision
 from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models import precision
 from agentgym.trainers.models.model import add_lora, frozen_copy
 from agentgym.trainers.models.precision import (
-    Precision,
     allow_tf32,
     chosen_backend,
     computing,

@@ -33,7 +33,7 @@ def _why_rows_stay_whole(config: TrainConfig, num_ranks: int) -> str:
     if num_ranks % config.ranks.context_size:
         return f"does not divide {num_ranks} ranks"
     if config.loss.layout == "packed":
-        return "cannot go with loss.layout=packed, whose rows have no order"
+        return "splits rows, which loss.layout=packed joins"
     return "cannot go with a VCPO baseline, which scores rows by itself" if config.loss.has_opob else ""
 
 

@@ -18,7 +18,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.models.precision import Precision, is_bfloat16
+from agentgym.trainers.losses.config import Precision
+from agentgym.trainers.models.precision import is_bfloat16
 from agentgym.trainers.models.quantized import is_four_bit, is_quantized, kept_state
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM, HasParameters, StateDict, Trunk

@@ -26,6 +26,7 @@ adds to its gradient, which takes longer than the products of a small piece."""
 UNPLANNED_TOKENS = 8192
 """Tokens of a micro-batch where ``tokens_per_microbatch`` is ``auto`` and nothing has chosen a number."""
 LayoutKind = Literal["rows", "prefix", "packed"]
+Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
 
 
 def max_logits(*, is_gpu: bool) -> int:
@@ -36,6 +37,16 @@ def max_logits(*, is_gpu: bool) -> int:
         [33554432, 134217728]
     """
     return MAX_LOGITS_GPU if is_gpu else MAX_LOGITS
+
+
+def uses_bfloat16(precision: Precision, *, is_gpu: bool) -> bool:
+    """Return True if matrices are multiplied in bfloat16.
+
+    Example:
+        >>> [uses_bfloat16("auto", is_gpu=is_gpu) for is_gpu in (False, True)]
+        [False, True]
+    """
+    return precision == "bfloat16" or (precision == "auto" and is_gpu)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +111,7 @@ class LossConfig:
     for its model and device (:mod:`agentgym.trainers.planning.microbatch`)."""
     layout: LayoutKind = "prefix"
     """Layout of the forward pass, see :mod:`agentgym.trainers.data.layout`; gradients do not depend on it either."""
-    precision: Literal["auto", "bfloat16", "float32", "float32_ieee"] = "auto"
+    precision: Precision = "auto"
     """Precision of the policy's matrix products, forwards and backwards, also in the warm start. ``auto``: bfloat16 on
     a GPU, float32 on a CPU. ``float32``: TF32 on a GPU. ``float32_ieee``: full float32. Weights, gradients and AdamW's
     moments are always float32; critics and columns are computed in float32 (TF32 on a GPU)."""

@@ -6,6 +6,7 @@ import torch
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.build import engine_dtype
 from agentgym.trainers.models.precision import is_bfloat16
 from agentgym.trainers.types import CausalLM
 
@@ -36,7 +37,7 @@ def check_experts(model: CausalLM, config: TrainConfig, num_ranks: int, device: 
         *([f"{num_ranks} ranks, each of which would gather all experts"] if num_ranks > 1 else []),
         *([f"engine.kind={config.engine.kind}"] if config.engine.kind != "torch" else []),
         *(["loss.precision=bfloat16"] if is_bfloat16(config.loss.precision, device) else []),
-        *(["engine.dtype=bfloat16"] if _samples_in_bfloat16(config, device) else []),
+        *(["engine.dtype=bfloat16"] if engine_dtype(config.engine, device) == torch.bfloat16 else []),
     ]
     if count and reasons:
         raise ConfigError(
@@ -44,8 +45,3 @@ def check_experts(model: CausalLM, config: TrainConfig, num_ranks: int, device: 
             f"{'; '.join(reasons)}: tokens would be trained on other experts than they were sampled from. Train it on "
             "one rank with engine.kind=torch engine.dtype=float32 loss.precision=float32, or take a dense model"
         )
-
-
-def _samples_in_bfloat16(config: TrainConfig, device: torch.device) -> bool:
-    dtype = config.engine.dtype
-    return config.engine.kind == "torch" and (dtype == "bfloat16" or (dtype == "auto" and device.type == "cuda"))

@@ -7,7 +7,6 @@ TF32 with ``loss.precision=float32``.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +15,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from agentgym.trainers.losses.config import Precision, uses_bfloat16
 from agentgym.trainers.models.context import context_of
 from agentgym.trainers.types import CausalLM
-
-Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
 
 ATTENTION = "agentgym_sdpa"
 """Name under which :func:`attend` is registered as an attention implementation of transformers."""
@@ -34,7 +32,7 @@ def is_bfloat16(precision: Precision, device: torch.device) -> bool:
         >>> [is_bfloat16("auto", torch.device(kind)) for kind in ("cuda", "cpu")]
         [True, False]
     """
-    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return uses_bfloat16(precision, is_gpu=device.type == "cuda")
 
 
 def multiplies_bfloat16() -> bool:

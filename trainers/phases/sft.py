@@ -21,8 +21,9 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.distributed.sharding import run_whole
+from agentgym.trainers.losses.config import Precision
 from agentgym.trainers.models.head import head_of
-from agentgym.trainers.models.precision import Precision, computing
+from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run

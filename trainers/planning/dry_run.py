@@ -12,6 +12,7 @@ from agentgym.registry import EnvEntry, check_arguments, find, turn_limit
 from agentgym.render.families import format_named
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.losses.config import uses_bfloat16
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
@@ -22,7 +23,6 @@ from agentgym.trainers.planning.footprint import (
     engine_cache,
     footprint,
     longest_row,
-    multiplies_in_bfloat16,
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
@@ -105,7 +105,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
             num_tokens,
             recompute=recompute,
             lora=config.model.lora,
-            in_bfloat16=multiplies_in_bfloat16(config, on_gpu=gpu_bytes > 0),
+            in_bfloat16=uses_bfloat16(config.loss.precision, is_gpu=gpu_bytes > 0),
         )
         for recompute in (False, True)
     )

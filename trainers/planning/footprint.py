@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.losses.config import max_logits
+from agentgym.trainers.losses.config import max_logits, uses_bfloat16
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.model_shapes import plan_model
 
@@ -106,11 +106,6 @@ def activation_bytes(
     return num_tokens * (per_token + last_norm)
 
 
-def multiplies_in_bfloat16(config: TrainConfig, *, on_gpu: bool) -> bool:
-    """Return True if the trainer multiplies matrices in bfloat16."""
-    return config.loss.precision == "bfloat16" or (config.loss.precision == "auto" and on_gpu)
-
-
 def footprint(
     config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, *, on_gpu: bool = False
 ) -> Footprint:
@@ -120,7 +115,7 @@ def footprint(
         weights: numbers of weights of the trained model, with adapters.
         on_gpu: the run trains on a GPU.
     """
-    in_bfloat16 = multiplies_in_bfloat16(config, on_gpu=on_gpu)
+    in_bfloat16 = uses_bfloat16(config.loss.precision, is_gpu=on_gpu)
     whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))

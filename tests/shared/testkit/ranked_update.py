@@ -2,7 +2,7 @@
 
 ``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION [CONTEXT_SIZE]]``
 
-With ranks that split rows, the layers are recomputed for the gradient in every second step.
+With ranks that split rows, the layers are recomputed for the gradient in the second of three steps.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
-from agentgym.trainers.losses.config import LayoutKind, LossConfig
-from agentgym.trainers.models.precision import Precision, use_fused_attention
+from agentgym.trainers.losses.config import LayoutKind, LossConfig, Precision
+from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.phases.update import update_policy
 from agentgym.types import TurnCredit
 from testkit.made_groups import group, trajectory, turn

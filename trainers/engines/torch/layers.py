@@ -1,8 +1,8 @@
 """A decoder layer of the engine in two parts, before its attention and after it; plain, or compiled on a GPU.
 
-A decoding step has few rows. On a GPU its elementwise kernels then take longer than its matrix products: a layer is
-about 25 kernels of a few microseconds each. ``torch.compile`` makes about ten of them. Attention stays outside, since
-its shape changes from step to step, and its kernel is chosen by torch.
+A decoding step has few rows, and on a GPU each of a layer's many elementwise kernels takes some microseconds, however
+small. ``torch.compile`` fuses them. Attention stays outside, since its shape changes from step to step, and its kernel
+is chosen by torch.
 """
 
 from __future__ import annotations

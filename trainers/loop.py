@@ -23,7 +23,7 @@ from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
-from agentgym.trainers.config.rank_limits import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
 from agentgym.trainers.distributed.devices import beside
@@ -171,8 +171,7 @@ class TrainingLoop:
             if run.microbatch_note:
                 self.log.say(run.microbatch_note)
             if run.ranks.count > 1:
-                who = f"each plays 1/{run.ranks.count} of a step's groups" if run.do_all_play else "the first one plays"
-                self.log.say(f"{run.ranks.count} ranks: {who}")
+                self.log.say(how_shared(config, run.ranks.count))
             await run.ranks.from_main(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()

@@ -24,7 +24,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play
+from agentgym.trainers.config.rank_limits import do_all_play, why_all_receive
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
@@ -69,6 +69,8 @@ class Run:
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
+        self.is_spread = ranks.count > 1 and not why_all_receive(config)
+        """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
         self._gateway: Gateway | None = None
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None

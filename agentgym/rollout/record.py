@@ -52,11 +52,22 @@ def recorded_steps(run_dir: Path) -> tuple[int, ...]:
 
 def write_records(path: Path, records: Iterable[GroupRecord]) -> None:
     """Write a step's records. The file appears only when it is complete on disk."""
+    write_lines(path, map(line_of, records))
+
+
+def line_of(record: GroupRecord) -> bytes:
+    """Return a record's line in the file."""
+    # pydantic's JSON writer turns infinities into null and rejects lone surrogates
+    text = strict_json(_adapter().dump_python(record), keeps_non_finite=True, separators=(",", ":"))
+    return text.encode() + b"\n"
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write a step's records from their lines (:func:`line_of`)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as out:
-        for record in records:
-            out.write(_dumped(record))
+        out.writelines(lines)
         out.close()
         raw.flush()
         os.fsync(raw.fileno())
@@ -149,12 +160,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CorruptDataError(f"{path} holds a {type(value).__name__}, expected an object")
     return value
-
-
-def _dumped(record: GroupRecord) -> bytes:
-    # pydantic's JSON writer turns infinities into null and rejects lone surrogates
-    text = strict_json(_adapter().dump_python(record), keeps_non_finite=True, separators=(",", ":"))
-    return text.encode() + b"\n"
 
 
 @cache

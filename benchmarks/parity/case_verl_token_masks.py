@@ -13,8 +13,9 @@ import torch
 from released import Case, Release, gap, load
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import PaddedRows
+from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import Aggregation, LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts
 from agentgym.trainers.losses.loss import BatchLogprobs, gated_loss, policy_loss

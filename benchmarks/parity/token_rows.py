@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import PaddedRows
+from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss

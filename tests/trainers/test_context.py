@@ -73,7 +73,7 @@ def test_pairs_of_ranks_have_the_same_share_and_count_once() -> None:
     ranks = [Ranks(rank, 4) for rank in range(4)]
     shares = [each.share(3, width=2) for each in ranks]
     assert shares[0] == shares[1] == [(0, 2), (2, 2)]
-    assert shares[2] == shares[3] == [(1, 2), (0, 0)]
+    assert shares[2] == shares[3] == [(1, 2), (1, 0)]
     assert Ranks().counts_rows
 
 

@@ -19,6 +19,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.minibatches import plan_minibatches
+from agentgym.trainers.data.plan import RowOutline
 from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
@@ -46,7 +47,7 @@ def are_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
 def plan(loss: LossConfig, seed: int = 0) -> tuple[list[list[list[int]]], Sequence[Any]]:
     kept = verdicts()
     samples = build_samples(kept)
-    return plan_minibatches(kept, samples, loss, seed), samples
+    return plan_minibatches(kept, [RowOutline.of(sample) for sample in samples], loss, seed), samples
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 100])

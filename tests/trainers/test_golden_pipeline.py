@@ -11,7 +11,8 @@ import torch
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.table import TurnTable
-from agentgym.trainers.data.batch import TrainBatch, Unit, build_batches
+from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.plan import Unit
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts

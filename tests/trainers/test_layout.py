@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StableLmConfig, StableLmForCausalLM
 
-from agentgym.trainers.data.batch import TrainBatch, build_batches, by_size
+from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.fit import can_share_prefixes
 from agentgym.trainers.data.layout import (
     Forest,
@@ -29,6 +29,7 @@ from agentgym.trainers.data.layout import (
     recomputed,
     shared_prefix,
 )
+from agentgym.trainers.data.plan import PlannedBatch, RowOutline, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses import config as loss_config
 from agentgym.trainers.losses import options as of
@@ -221,14 +222,21 @@ def test_the_block_mask_of_flex_attention_is_the_dense_one() -> None:
 
 @pytest.mark.parametrize("layout", ["rows", "prefix", "packed"])
 def test_ranks_share_micro_batches_of_similar_size(layout: LayoutKind) -> None:
-    batches = build_batches(SAMPLES, tokens_per_microbatch=24, layout=layout)
-    ordered = by_size(batches)
-    assert sorted(batch.samples for batch in ordered) == sorted(batch.samples for batch in batches)
+    rows = [RowOutline.of(sample) for sample in SAMPLES]
+    batches, ordered = (
+        plan_batches(rows, tokens_per_microbatch=24, layout=layout, is_shared=is_shared).batches
+        for is_shared in (False, True)
+    )
+    assert sorted(batch.rows for batch in ordered) == sorted(batch.rows for batch in batches)
     assert [batch.first for batch in ordered] == [
-        sum(earlier.num_tokens for earlier in ordered[:at]) for at in range(len(ordered))
+        sum(earlier.num_trained for earlier in ordered[:at]) for at in range(len(ordered))
     ]
+    for batch, made in zip(batches, build_batches(SAMPLES, tokens_per_microbatch=24, layout=layout), strict=True):
+        shared = made.layout.prefix_ids.numel() if isinstance(made.layout, PaddedRows) else 0
+        assert batch.num_forwarded == shared + made.layout.input_ids.numel()
+        assert (batch.rows, batch.num_trained, batch.first) == (made.samples, made.num_tokens, made.first)
 
-    def waited_for(made: list[TrainBatch], num_ranks: int) -> int:
+    def waited_for(made: Sequence[PlannedBatch], num_ranks: int) -> int:
         """Tokens of the largest micro-batch of each round."""
         sizes = [batch.num_forwarded for batch in made]
         return sum(max(sizes[at : at + num_ranks]) for at in range(0, len(sizes), num_ranks))

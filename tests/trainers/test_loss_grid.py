@@ -17,8 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import PaddedRows
+from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, Aggregation, LossComponent
 from agentgym.trainers.losses.config import LossConfig

@@ -16,8 +16,9 @@ from testkit.token_batches import assert_close, frozen_tokens, logs, normaliser,
 from torch import Tensor
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.data.batch import TrainBatch, build_batches, token_weights
+from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.layout import PaddedRows
+from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses import correction, policy, regularisers
 from agentgym.trainers.losses import options as of

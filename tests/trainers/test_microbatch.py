@@ -14,7 +14,7 @@ from agentgym.errors import ConfigError
 from agentgym.trainers import run as run_module
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import MixedEnv, TrainConfig
-from agentgym.trainers.data.batch import build_batches, rows_of_similar_length
+from agentgym.trainers.data.plan import plan_batches, rows_of_similar_length
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
@@ -153,13 +153,13 @@ def test_a_run_trains_with_the_number_and_says_it_on_a_gpu(
 
     def note_batches(*args: Any, tokens_per_microbatch: int, **more: Any) -> Any:
         used.append(tokens_per_microbatch)
-        return build_batches(*args, tokens_per_microbatch=tokens_per_microbatch, **more)
+        return plan_batches(*args, tokens_per_microbatch=tokens_per_microbatch, **more)
 
     def note_rows(rows: Any, room: int) -> Any:
         used.append(room)
         return rows_of_similar_length(rows, room)
 
-    monkeypatch.setattr(update_step, "build_batches", note_batches)
+    monkeypatch.setattr(update_step, "plan_batches", note_batches)
     monkeypatch.setattr(added_loss, "rows_of_similar_length", note_rows)
     base = config(num_steps=1, zero_variance_filter="off")
     made = replace(base, loss=replace(base.loss, echo=0.1))

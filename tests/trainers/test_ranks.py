@@ -21,6 +21,7 @@ from testkit.ranks import forked, launched
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
+from agentgym.rollout.token_scores import read_scores
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_play
 from agentgym.trainers.distributed.checkpoint import checkpoint_path
@@ -281,6 +282,10 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_pytho
         one, two = (read_records(record_path(tmp_path / name, step)) for name in ("one", "two"))
         assert [record.group.ordinal for record in two] == list(range(4 * step, 4 * step + 4))
         assert [played(record) for record in one] == [played(record) for record in two]
+        scores = [read_scores(tmp_path / name, step) for name in ("one", "two")]
+        assert scores[0] and list(scores[0]) == list(scores[1]) == sorted(scores[0]), "in the same order"
+        for key, of_one in scores[0].items():
+            assert scores[1][key].logprobs == pytest.approx(of_one.logprobs, abs=1e-4), key
     for label in ("before", "after"):
         found = [evaluated(tmp_path / name / "eval" / label) for name in ("one", "two")]
         assert len(found[0]) == 6 and found[0] == found[1]

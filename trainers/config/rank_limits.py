@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentgym.errors import ConfigError
+from agentgym.trainers.config.columns import MADE_BY_TRAINER, needed_columns
 from agentgym.trainers.config.train import TrainConfig
 
 
@@ -40,6 +41,36 @@ def _why_rows_stay_whole(config: TrainConfig, num_ranks: int) -> str:
 def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes, False if the first rank samples all of them."""
     return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
+
+
+def why_all_receive(config: TrainConfig) -> list[str]:
+    """Return the settings that need all episodes of a step on every rank.
+
+    Without any, each rank has the episodes that it played, outlines of the others, and the rows that it trains.
+    """
+    envs, loss = config.by_env.values(), config.loss
+    read = {name for env in envs for name in needed_columns(env.credit)}
+    columns = [name for name in MADE_BY_TRAINER if name in read]
+    return [
+        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
+        *([f"credit that reads {', '.join(columns)}"] if columns else []),
+        *(["a loss that sees all tokens of an update"] if loss.sees_whole_update else []),
+        *(["self_distill"] if loss.regulariser("self_distill") else []),
+        *(["loss.echo"] if loss.echo else []),
+        *(["strategy.replay"] if any(env.strategy.replays for env in envs) else []),
+    ]
+
+
+def how_shared(config: TrainConfig, num_ranks: int) -> str:
+    """Say which ranks play, and which receive all episodes, with the reasons."""
+    who = f"each plays 1/{num_ranks} of a step's groups"
+    if not do_all_play(config, num_ranks):
+        forced = config.ranks.rollouts == "first"
+        why = ["ranks.rollouts=first"] if forced else _why_one_plays(config, num_ranks)
+        who = f"the first one plays ({', '.join(why)})"
+    if reasons := why_all_receive(config):
+        return f"{num_ranks} ranks: {who}; all receive all episodes ({', '.join(reasons)})"
+    return f"{num_ranks} ranks: {who}; each receives the rows that it trains"
 
 
 def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:

@@ -1,14 +1,14 @@
 """Build micro-batches of tensors from training rows, with loss weights that are normalised over the whole update.
 
-The loss is a weighted sum over sampled tokens. The weights are computed here from all rows of the update, so that
-gradients do not depend on how the rows are split into micro-batches.
+The loss is a weighted sum over sampled tokens. The plan computes the weights from all rows of the update, so that
+gradients do not depend on how the rows are split into micro-batches, or on which rank computes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentgym.credit.table import Floats, Ints
-from agentgym.trainers.data.layout import Layout, PaddedRows, common_prefix, lay_out, shared_prefix
+from agentgym.trainers.data.layout import Layout, lay_out
+from agentgym.trainers.data.plan import BatchPlan, RowOutline, Unit, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LayoutKind
 
@@ -73,82 +74,6 @@ class TrainBatch:
             return self
         return replace(self, rollout_logprob=torch.where(self.demonstrated, logprob_old, self.rollout_logprob))
 
-    @property
-    def num_forwarded(self) -> int:
-        """Number of tokens in the model's input, padding included."""
-        prefix = self.layout.prefix_ids.numel() if isinstance(self.layout, PaddedRows) else 0
-        return prefix + self.layout.input_ids.numel()
-
-
-Unit = Literal["trajectory", "turn"]
-
-
-class HasTokens(Protocol):
-    """A row of token ids."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]: ...
-
-
-AnyRow = TypeVar("AnyRow", bound=HasTokens)
-
-
-def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Floats:
-    """Return the weight of each trained token in the update's loss, shape ``[N]``.
-
-    | aggregation | a token's weight |
-    |---|---|
-    | ``token-mean`` (DAPO) | 1 / number of trained tokens |
-    | ``seq-mean-token-mean`` (GRPO, GSPO) | 1 / (tokens of its unit * number of units) |
-    | ``seq-mean-token-sum`` | 1 / number of units |
-    | ``seq-mean-token-sum-norm`` (Dr.GRPO, as in verl) | 1 / ``norm_length`` |
-
-    A unit without trained tokens does not count.
-
-    Args:
-        units: ``[N]`` the unit of each trained token: the number of its trajectory or of its turn.
-        aggregation: one of the names above.
-        norm_length: the constant of ``seq-mean-token-sum-norm``.
-
-    Example:
-        >>> token_weights(np.array([7, 8, 8]), "seq-mean-token-mean", 8).tolist()
-        [0.5, 0.25, 0.25]
-    """
-    _, of_token, sizes = np.unique(units, return_inverse=True, return_counts=True)
-    match aggregation:
-        case "token-mean":
-            return np.full(len(units), 1 / max(1, len(units)))
-        case "seq-mean-token-mean":
-            return np.asarray(1 / (len(sizes) * sizes[of_token]), dtype=np.float64)
-        case "seq-mean-token-sum":
-            return np.full(len(units), 1 / max(1, len(sizes)))
-        case "seq-mean-token-sum-norm":
-            return np.full(len(units), 1 / norm_length)
-    raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
-
-
-def num_averaged(samples: Sequence[TrainingSample], aggregation: str, unit: Unit) -> int | None:
-    """Return the divisor of :func:`token_weights` for these rows: the number of trained tokens, or of units with some.
-
-    Divisors of groups add up to that of the update. A gradient can therefore be accumulated group by group, each
-    multiplied by its own divisor, and divided by the sum at the end. None if the divisor is a constant.
-    """
-    if aggregation == "seq-mean-token-sum-norm":
-        return None
-    units = _units(samples, unit)
-    return len(units) if aggregation == "token-mean" else len(np.unique(units))
-
-
-def _units(samples: Sequence[TrainingSample], unit: Unit) -> Ints:
-    """Return the unit of each trained token, numbered from 0 by first appearance."""
-    none = np.empty(0, np.int64)
-    units = np.concatenate([none, *(np.full(int(s.loss_mask.sum()), s.trajectory) for s in samples)])
-    if unit == "turn":
-        turn = np.concatenate([none, *(sample.turns[sample.loss_mask] for sample in samples)])
-        units = units * (turn.max(initial=0) + 1) + turn
-    _, first, code = np.unique(units, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[code]
-
 
 def build_batches(
     samples: Sequence[TrainingSample],
@@ -167,31 +92,35 @@ def build_batches(
         layout: ``rows`` pads rows of similar length. ``prefix`` forwards the common prefix of a group's rows once.
             ``packed`` puts many rows into one sequence, with each distinct prefix once.
     """
-    units = _units(samples, unit)
-    weights = token_weights(units, aggregation, norm_length)
-    positions = [np.flatnonzero(sample.loss_mask) for sample in samples]
-    ends = np.cumsum([len(at) for at in positions], dtype=np.int64)[:-1]
-    parts = zip(samples, positions, np.split(weights, ends), np.split(units, ends), strict=False)
-    rows = [_Row(*part, index) for index, part in enumerate(parts)]
-    batches: list[TrainBatch] = []
-    for some, kind in _micro_batches(rows, layout, tokens_per_microbatch):
-        first = batches[-1].first + batches[-1].num_tokens if batches else 0
-        batches.append(_batch(some, kind, device, first))
-    return batches
+    plan = plan_batches(
+        [RowOutline.of(sample) for sample in samples],
+        aggregation=aggregation,
+        unit=unit,
+        norm_length=norm_length,
+        tokens_per_microbatch=tokens_per_microbatch,
+        layout=layout,
+    )
+    held = dict(enumerate(samples))
+    return [make_batch(plan, index, held, device) for index in range(len(plan.batches))]
 
 
-def by_size(batches: Sequence[TrainBatch]) -> list[TrainBatch]:
-    """Sort an update's micro-batches by the number of their tokens.
+def make_batch(
+    plan: BatchPlan, index: int, samples: Mapping[int, TrainingSample], device: torch.device | str
+) -> TrainBatch:
+    """Make the tensors of a planned micro-batch.
 
-    Ranks take micro-batches in turn and wait for each other after each one. Sorting gives neighbours similar sizes,
-    which minimises the waiting time.
+    Args:
+        index: number of the micro-batch in the plan.
+        samples: rows by their index in the update; only those of the micro-batch are read.
     """
-    ordered: list[TrainBatch] = []
-    first = 0
-    for batch in sorted(batches, key=lambda batch: -batch.num_forwarded):
-        ordered.append(replace(batch, first=first))
-        first += batch.num_tokens
-    return ordered
+    batch = plan.batches[index]
+    rows = []
+    for at in batch.rows:
+        counts = [count for _, count in plan.rows[at].trained]
+        positions = np.flatnonzero(samples[at].loss_mask)
+        weights, units = np.repeat(plan.weights[at], counts), np.repeat(plan.units[at], counts)
+        rows.append(_Row(samples[at], positions, weights, units, at))
+    return _batch(rows, batch.layout, device, batch.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,70 +135,6 @@ class _Row:
     @property
     def token_ids(self) -> tuple[int, ...]:
         return self.sample.token_ids
-
-
-def _micro_batches(rows: Sequence[_Row], layout: LayoutKind, room: int) -> list[tuple[list[_Row], LayoutKind]]:
-    """Choose the rows of each micro-batch, and the cheapest layout for them."""
-    if layout == "packed":
-        alike_are_neighbours = sorted(rows, key=lambda row: (row.sample.ordinal, row.token_ids))
-        return [(some, layout) for some in _packed(alike_are_neighbours, room)]
-    made: list[tuple[list[_Row], LayoutKind]] = []
-    alone = list(rows)
-    if layout == "prefix":
-        groups: dict[int, list[_Row]] = {}
-        for row in rows:
-            groups.setdefault(row.sample.ordinal, []).append(row)
-        shared = [some for group in groups.values() for some in _after_prefix(group, room)]
-        made = [(some, layout) for some in shared if _pays(some)]
-        alone = [row for some in shared if not _pays(some) for row in some]
-    return made + [(some, "rows") for some in rows_of_similar_length(alone, room)]
-
-
-def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRow]]:
-    """Split rows into batches of at most ``room`` tokens with padding; a longer row forms its own batch."""
-    batches: list[list[AnyRow]] = []
-    for row in sorted(rows, key=lambda row: len(row.token_ids)):
-        if batches and (len(batches[-1]) + 1) * len(row.token_ids) <= room:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-    return batches
-
-
-def _after_prefix(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
-    """Split rows as :func:`rows_of_similar_length` does, but count the common prefix of a batch once."""
-    batches: list[list[_Row]] = []
-    num_shared = 0
-    for row in sorted(rows, key=lambda row: len(row.token_ids)):
-        if batches:
-            num_shared = min(num_shared, common_prefix(batches[-1][0].token_ids, row.token_ids))
-            if num_shared + (len(batches[-1]) + 1) * (len(row.token_ids) - num_shared) <= room:
-                batches[-1].append(row)
-                continue
-        batches.append([row])
-        num_shared = len(row.token_ids) - 1
-    return batches
-
-
-def _pays(rows: Sequence[_Row]) -> bool:
-    """Return True if the prefix layout, which needs a second forward call, saves at least a tenth of the tokens."""
-    ids = [row.token_ids for row in rows]
-    return 10 * (len(ids) - 1) * shared_prefix(ids) >= len(ids) * len(ids[-1])
-
-
-def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
-    """Split rows into batches of at most ``room`` tokens, without counting the prefix shared with the row before."""
-    batches: list[list[_Row]] = []
-    size = 0
-    for row in rows:
-        if batches:
-            size += len(row.token_ids) - common_prefix(batches[-1][-1].token_ids, row.token_ids)
-            if size <= room:
-                batches[-1].append(row)
-                continue
-        batches.append([row])
-        size = len(row.token_ids)
-    return batches
 
 
 def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.batch import TrainBatch
-from agentgym.trainers.data.samples import GroupVerdict, TrainingSample
+from agentgym.trainers.data.plan import RowOutline
+from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 
@@ -18,7 +19,7 @@ Rows = list[int]
 
 
 def plan_minibatches(
-    verdicts: Sequence[GroupVerdict], samples: Sequence[TrainingSample], config: LossConfig, seed: int
+    verdicts: Sequence[GroupVerdict], rows: Sequence[RowOutline], config: LossConfig, seed: int
 ) -> list[list[Rows]]:
     """Return the rows of every minibatch of every epoch, ``[epoch][minibatch]``.
 
@@ -33,13 +34,14 @@ def plan_minibatches(
     order, so one epoch needs no seed. Later epochs shuffle them.
 
     Args:
-        verdicts: verdicts of the trained groups, in the order of ``samples``.
+        verdicts: verdicts of the trained groups, in the order of ``rows``.
+        rows: outlines of all rows of the step.
         seed: seed of the shuffles. All ranks must pass the same one.
     """
-    whole = _rows_of_groups(verdicts, samples)
+    whole = _rows_of_groups(verdicts, rows)
     if config.minibatch == "tokens":
-        units = [rows for group in whole for rows in _rows_of_episodes(group, samples)]
-        weights = [sum(int(samples[at].loss_mask.sum()) for at in rows) for rows in units]
+        units = [own for group in whole for own in _rows_of_episodes(group, rows)]
+        weights = [sum(rows[at].num_trained for at in own) for own in units]
         num_parts = min(config.num_updates, max(1, sum(weight > 0 for weight in weights)))
     elif config.minibatch == "rows":
         units, weights = [[row] for group in whole for row in group], []
@@ -61,40 +63,45 @@ class OldLogprobs:
     They are computed once and stored by row, because later epochs split the same rows into other micro-batches.
     """
 
-    def __init__(self) -> None:
-        self._of_row: dict[int, Tensor] = {}
+    def __init__(self, of_row: Mapping[int, Tensor] | None = None) -> None:
+        self._of_row: dict[int, Tensor] = dict(of_row or {})
 
     def add(self, rows: Rows, batch: TrainBatch, logprob: Tensor) -> None:
         """Store the log-probabilities of a micro-batch of a minibatch's ``rows``."""
         counts = torch.bincount(batch.row, minlength=len(batch.samples)).tolist()
         parts = torch.split(logprob.cpu(), counts)
-        self._of_row |= {rows[index]: part for index, part in zip(batch.samples, parts, strict=True)}
+        # clones: a view would keep, and send, the whole micro-batch's
+        self._of_row |= {rows[index]: part.clone() for index, part in zip(batch.samples, parts, strict=True)}
 
-    def share(self, ranks: Ranks) -> None:
-        """Exchange the rows between ranks, because a later epoch may give a row to another rank."""
-        self._of_row = {row: part for held in ranks.gathered(self._of_row) for row, part in held.items()}
+    def fetched(self, ranks: Ranks, wanted: Sequence[Collection[int]]) -> OldLogprobs:
+        """Return the rows that this rank wants, which others may have computed. All ranks must call this.
+
+        Args:
+            wanted: the rows that each rank wants.
+        """
+        return OldLogprobs(ranks.fetched(self._of_row, wanted))
 
     def of(self, rows: Rows, batch: TrainBatch) -> Tensor:
         """Return the log-probabilities of a micro-batch of a minibatch's ``rows``."""
         return torch.cat([self._of_row[rows[index]] for index in batch.samples]).to(batch.rollout_logprob.device)
 
 
-def _rows_of_groups(verdicts: Iterable[GroupVerdict], samples: Sequence[TrainingSample]) -> list[Rows]:
+def _rows_of_groups(verdicts: Iterable[GroupVerdict], rows: Sequence[RowOutline]) -> list[Rows]:
     groups: list[Rows] = []
     num_trajectories = at = 0
     for verdict in verdicts:
         num_trajectories += sum(trajectory.status.is_evidence for trajectory in verdict.group.trajectories)
         first = at
-        while at < len(samples) and samples[at].trajectory < num_trajectories:
+        while at < len(rows) and rows[at].trajectory < num_trajectories:
             at += 1
         groups.append(list(range(first, at)))
     return groups
 
 
-def _rows_of_episodes(rows: Rows, samples: Sequence[TrainingSample]) -> list[Rows]:
+def _rows_of_episodes(group: Rows, rows: Sequence[RowOutline]) -> list[Rows]:
     episodes: dict[int, Rows] = {}
-    for row in rows:
-        episodes.setdefault(samples[row].trajectory, []).append(row)
+    for row in group:
+        episodes.setdefault(rows[row].trajectory, []).append(row)
     return list(episodes.values())
 
 

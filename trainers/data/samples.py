@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.rollout.record import GroupRecord
+from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.types import Segment, Trajectory, TrajectoryGroup
 
 ZERO = 1e-8
@@ -106,7 +107,8 @@ def build_samples(
 ) -> list[TrainingSample]:
     """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
-    All tokens of a turn have the turn's advantage, unless the estimator works per token.
+    All tokens of a turn have the turn's advantage, unless the estimator works per token. A group whose tokens another
+    rank has gives no rows; trajectories are numbered as if it did.
 
     Args:
         taught: log-probabilities of a teacher (:data:`agentgym.trainers.scoring.demonstrated.Taught`).
@@ -118,10 +120,13 @@ def build_samples(
         if verdict.dropped is not None:
             continue
         group, start = verdict.group, 0
+        if isinstance(group, OutlinedGroup):
+            num_trajectories += len(group.valid)
+            continue
         columns = _columns(group, verdict.credit)
         siblings, num_states = sibling_turns(group, num_states)
         if siblings is not None:
-            columns["siblings"] = _at_sampled(columns["turns"] >= 0, np.repeat(siblings, _sampled(group)), -1)
+            columns["siblings"] = at_sampled(columns["turns"] >= 0, np.repeat(siblings, _sampled(group)), -1)
         for member, trajectory in enumerate(group.valid):
             for number, segment in enumerate(trajectory.segments):
                 ids = segment.token_ids
@@ -181,7 +186,7 @@ def _sampled(group: TrajectoryGroup) -> list[int]:
     return [len(turn.completion.token_ids) for one in group.valid for turn in one.turns]
 
 
-def _at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
+def at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
     """Place a column of sampled tokens among all tokens."""
     everywhere = np.full(len(is_sampled), fill, of_sampled.dtype)
     everywhere[is_sampled] = of_sampled
@@ -208,7 +213,7 @@ def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray
     trains = np.repeat(credit.loss_weight > 0, sampled)
 
     def column(of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
-        return _at_sampled(is_sampled, of_sampled, fill)
+        return at_sampled(is_sampled, of_sampled, fill)
 
     def recorded(values: Iterable[Sequence[float]], dtype: type) -> NDArray[Any]:
         return np.fromiter(chain.from_iterable(values), dtype, sum(sampled))

@@ -1,7 +1,9 @@
 """The processes that train one model together, started by torchrun or as Ray actors. A single process is one rank.
 
-Either every rank samples its share of the episodes, or the first one samples all of them (``ranks.rollouts``). Every
-rank receives all episodes and trains on its share of the rows. Only the first rank writes to the folder and prints.
+Either every rank samples its share of the episodes, or the first one samples all of them (``ranks.rollouts``). The
+ranks exchange outlines of the episodes, and each receives the rows that it trains
+(:func:`~agentgym.trainers.config.rank_limits.why_all_receive` names the settings for which all receive everything).
+Only the first rank writes to the folder and prints.
 
 Three process groups connect the ranks:
 
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import pickle
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -77,19 +81,22 @@ class Ranks:
         """False on a rank whose rows another one counts too, since both have a part of them."""
         return self.context is None or self.context.place == 0
 
-    def share(self, num_items: int, *, width: int = 1) -> Share:
-        """Return this rank's part of ``num_items`` work items, by index, each with a factor for its loss.
+    def share(self, num_items: int, *, width: int = 1, of: int | None = None) -> Share:
+        """Return a rank's part of ``num_items`` work items, by index, each with a factor for its loss.
 
         FSDP averages the gradients of the ranks, but the loss is a sum, so the factor is the number of ranks. All ranks
-        must run the model equally often, so a rank with fewer items repeats its first one with factor 0.
+        must run the model equally often, so a rank with fewer items repeats its last one with factor 0, which is
+        about as large as those that the others compute at that time. A rank without items takes the last of all.
 
         Args:
             num_items: the number of work items.
             width: number of neighbouring ranks that work on an item together and have the same share.
+            of: the rank whose part it is; this one if None.
         """
-        lane, num_lanes = self.rank // width, self.count // width
+        lane, num_lanes = (self.rank if of is None else of) // width, self.count // width
         mine = [(index, num_lanes) for index in range(lane, num_items, num_lanes)]
-        return mine + [(0, 0)] * (-(-num_items // num_lanes) - len(mine))
+        again = (mine[-1][0] if mine else num_items - 1, 0)
+        return mine + [again] * (-(-num_items // num_lanes) - len(mine))
 
     def joined(self, made: Sequence[Value], num_items: int, *, width: int = 1) -> list[Value]:
         """Return the results of all ranks in the order of the work items. All ranks must call this.
@@ -125,6 +132,53 @@ class Ranks:
         """
         found: Any = value if self.count == 1 else self._broadcast(value)
         return found  # type: ignore[no-any-return]
+
+    def exchanged(self, parcels: Sequence[Value]) -> list[Value]:
+        """Send each rank its parcel, and return those that all ranks sent to this one, in order of rank (all-to-all).
+
+        All ranks must call this.
+
+        Args:
+            parcels: one value for each rank, without GPU tensors.
+
+        Raises:
+            RunStoppedError: another rank has ended, or did not call within ``ranks.wait_timeout_s``.
+        """
+        if self.count == 1:
+            return list(parcels)
+        packed = [b"" if to == self.rank else pickle.dumps(value, protocol=5) for to, value in enumerate(parcels)]
+        sizes, found = [len(part) for part in packed], torch.empty(self.count, dtype=torch.int64)
+        self._exchange(lambda: dist.all_to_all_single(found, torch.tensor(sizes), group=self.waiting))
+        own, arrived = torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.uint8), found.tolist()
+        received = torch.empty(sum(arrived), dtype=torch.uint8)
+        self._exchange(lambda: dist.all_to_all_single(received, own, arrived, sizes, group=self.waiting))
+        parts = torch.split(received, arrived)
+        return [parcels[at] if at == self.rank else pickle.loads(part.numpy().data) for at, part in enumerate(parts)]
+
+    def fetched(self, held: Mapping[int, Value], wanted: Sequence[Collection[int]]) -> dict[int, Value]:
+        """Return the items that this rank wants from the ranks that hold them. All ranks must call this.
+
+        Args:
+            held: the items that this rank holds, by index; the same item may be held by several ranks.
+            wanted: the indices that each rank wants.
+        """
+        parcels = [{index: held[index] for index in indices if index in held} for indices in wanted]
+        return {index: item for parcel in self.exchanged(parcels) for index, item in parcel.items()}
+
+    def to_first(self, mine: Iterable[Value], num_rounds: int) -> Iterator[list[Value]]:
+        """Yield on the first rank what all ranks have, one item of each at a time, so that it never holds all of it.
+
+        All ranks must iterate over this to the end. On the others the lists are empty.
+
+        Args:
+            mine: this rank's items, at most ``num_rounds``.
+            num_rounds: the number of lists, the same on all ranks.
+        """
+        items = iter(mine)
+        for _ in range(num_rounds):
+            parcels: list[list[Value]] = [[] for _ in range(self.count)]
+            parcels[0] = list(islice(items, 1))
+            yield [item for parcel in self.exchanged(parcels) for item in parcel]
 
     def meet(self) -> None:
         """Wait until all ranks have called this (barrier).

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.component import CORRECTIONS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.correction import log_rho, m2po_mask, vcpo_scale, weight_of

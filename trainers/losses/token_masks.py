@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions

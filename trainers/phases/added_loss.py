@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.batch import rows_of_similar_length
 from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.data.plan import rows_of_similar_length
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.precision import computing

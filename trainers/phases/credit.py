@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import CreditResult, credit_groups
 from agentgym.credit.state import CreditState
-from agentgym.rollout.record import GroupRecord
+from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.run_env import RunEnv
 from agentgym.trainers.scoring.columns import ColumnMaker, MadeColumns
@@ -40,10 +41,11 @@ class EnvCredit:
         return {f"{self.of.env.prefix}{name}": value for name, value in numbers.items()}
 
     @property
-    def records(self) -> list[GroupRecord]:
-        """Return the records of the groups, with the columns that credit read."""
+    def held(self) -> list[tuple[GroupVerdict, dict[str, Any]]]:
+        """Return the verdicts of groups whose tokens this rank has, with the columns that credit read."""
         columns = split_columns(self.of.made.columns, self.of.groups)
-        return [verdict.to_record(own) for verdict, own in zip(self.verdicts, columns, strict=True)]
+        pairs = zip(self.verdicts, columns, strict=True)
+        return [(verdict, own) for verdict, own in pairs if not isinstance(verdict.group, OutlinedGroup)]
 
 
 def split_by_env(

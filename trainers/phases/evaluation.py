@@ -60,8 +60,14 @@ async def _evaluate_in(run: Run, env: RunEnv, log: Log, label: str) -> EvalSumma
     }
     if not run.do_all_play:
         return await run.ranks.from_main(lambda: _evaluate(run, env, log, label, tasks, about))
-    shares = await run.ranks.from_all(lambda: _play_share(run, env, log, label, tasks, about["seed"]))
-    groups = [group for share in shares for group in share]
+    mine: list[TrajectoryGroup] = []
+
+    async def play() -> int:
+        mine.extend(await _play_share(run, env, log, label, tasks, about["seed"]))
+        return len(mine)
+
+    counts = await run.ranks.from_all(play)
+    groups = [group for played in run.ranks.to_first(mine, max(counts)) for group in played]
 
     async def write() -> EvalSummary:
         return write_evaluation(groups, tasks, **about)

@@ -17,6 +17,7 @@ from agentgym.rollout.replay import swapped
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.data.outline import outlined, reads_texts
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
@@ -69,6 +70,7 @@ class Rollouts:
         on_beat: Callable[[Beat], None] = lambda beat: None,
     ) -> None:
         config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
+        self._is_spread, self._with_texts = run.is_spread, reads_texts(config)
         self._run, self._envs, self._groups_per_step = run, run.envs, config.groups_per_step
         self._agents: dict[tuple[int, SamplingParams], MakeAgent] = {}
         self._replays = any(env.config.strategy.replays for env in run.envs)
@@ -177,6 +179,8 @@ class Rollouts:
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
         """Wait for the groups of a step, and return them by ordinal. All ranks must call this, even without an engine.
 
+        If episodes are spread over the ranks, the groups that other ranks played are outlines.
+
         Args:
             step: the RL step.
             clock: measures the time of training in periodic mode.
@@ -199,11 +203,8 @@ class Rollouts:
     async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
         if self._mode != "async":  # no rollouts ran during the step before
             self._in_flight.begin_window()
-        if self._num_parts > 1:
-            shares = await self._ranks.from_all(lambda: self._stream.take(step))
-            return sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
         if period is None:
-            return await self._ranks.from_main(lambda: self._stream.take(step))
+            return await self._of_step(step)
         groups: list[TrajectoryGroup] = []
         arrivals = self._stream.arrivals(step)
 
@@ -218,6 +219,24 @@ class Rollouts:
             clock.lap("train")
             groups += done
         return sorted(groups, key=lambda group: group.ordinal)
+
+    async def _of_step(self, step: int) -> Sequence[TrajectoryGroup]:
+        """Return a step's groups by ordinal: those of this rank, and the others or their outlines."""
+        mine: dict[int, TrajectoryGroup] = {}
+
+        async def played() -> Sequence[TrajectoryGroup]:
+            groups = await self._stream.take(step)
+            if not self._is_spread:
+                return groups
+            mine.update((group.ordinal, group) for group in groups)
+            return [outlined(group, with_texts=self._with_texts) for group in groups]
+
+        if self._num_parts > 1:
+            shares = await self._ranks.from_all(played)
+        else:
+            shares = [await self._ranks.from_main(played)]
+        groups = sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
+        return [mine.get(group.ordinal, group) for group in groups]
 
     def metrics(self, num_tokens: float, clock: Clock) -> Metrics:
         """Return the speed of a step that sampled ``num_tokens``, and the number of steps that rollouts are ahead."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from agentgym.credit.table import Floats
-from agentgym.rollout.record import record_path, write_records
+from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
-from agentgym.rollout.token_scores import scores_path, write_scores
+from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
-from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns, split_by_env
+from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
@@ -69,9 +70,7 @@ def train_step(
     verdicts = in_order(credited)
     clock.lap("credit")
 
-    if run.ranks.is_main:
-        records = sorted((record for part in credited for record in part.records), key=lambda one: one.group.ordinal)
-        write_records(record_path(run.run_dir, step), records)
+    _keep_record(run, step, credited)
     clock.lap("record")
 
     learnt: Metrics = {}
@@ -89,8 +88,7 @@ def train_step(
     update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient, taught)
     state.entropy_history = update.history
     clock.lap("train")
-    if run.ranks.is_main:
-        write_scores(scores_path(run.run_dir, step), update.scores)
+    _keep_scores(run, step, verdicts, update.scores)
 
     described = describe_rollouts(verdicts, version=step) | describe_mixture(
         [env.name for env in config.envs], verdicts
@@ -107,6 +105,45 @@ def train_step(
         | schedule_metrics(run.config, step)
         | {name: value for loss in added for name, value in loss.metrics().items()}
     )
+
+
+def _keep_record(run: Run, step: int, credited: Sequence[EnvCredit]) -> None:
+    """Have the first rank write the record of the step's groups. Each rank makes the lines of those that it has."""
+    ranks, path = run.ranks, record_path(run.run_dir, step)
+    held = sorted((pair for part in credited for pair in part.held), key=lambda pair: pair[0].group.ordinal)
+    lines = (line_of(verdict.to_record(columns)) for verdict, columns in held)
+    if not run.is_spread:
+        if ranks.is_main:
+            write_lines(path, lines)
+        return
+    # Either the first rank has all groups, or rank r has those whose ordinal modulo the number of ranks is r.
+    rounds = ranks.to_first(lines, max(ranks.gathered(len(held))))
+    if ranks.is_main:
+        write_lines(path, chain.from_iterable(rounds))
+    else:
+        _exhaust(rounds)
+
+
+def _keep_scores(run: Run, step: int, verdicts: Sequence[GroupVerdict], scores: Sequence[TurnScores]) -> None:
+    """Have the first rank write the scores of tokens, group by group, of the ranks that trained them."""
+    kept = [verdict.group.ordinal for verdict in verdicts if verdict.dropped is None]
+    of_group: dict[int, list[TurnScores]] = {ordinal: [] for ordinal in kept}
+    for one in scores:
+        of_group[one.ordinal].append(one)
+    rounds = run.ranks.to_first(of_group.values(), len(kept))
+    if not run.ranks.is_main:
+        _exhaust(rounds)
+        return
+    of_ranks = (chain.from_iterable(parts) for parts in rounds)
+    write_scores(
+        scores_path(run.run_dir, step), (one for own in of_ranks for one in sorted(own, key=lambda one: one.key))
+    )
+
+
+def _exhaust(rounds: Iterable[object]) -> None:
+    """Take part in an exchange whose result another rank uses."""
+    for _ in rounds:
+        pass
 
 
 def _added_losses(
@@ -160,4 +197,5 @@ def _update(
         seed=derive_seed(config.seed, "updates", state.step),
         add_gradient=add_gradient,
         taught=taught,
+        is_spread=run.is_spread,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,17 +11,19 @@ from torch import Tensor
 from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
-from agentgym.trainers.data.batch import TrainBatch, num_averaged
+from agentgym.trainers.data.batch import make_batch
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
+from agentgym.trainers.data.plan import BatchPlan, RowOutline
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
-from agentgym.trainers.distributed.ranks import Ranks, Share
+from agentgym.trainers.data.spread import StepRows
+from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import ranks_of, reduce_gradients
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.models.reference import Reference
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
-from agentgym.trainers.phases.update_step import UpdateStep, batches_for
+from agentgym.trainers.phases.update_step import Batches, UpdateStep, device_of, plan_for
 from agentgym.trainers.reporting.token_scores import Place, TokenScores, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.trainers.scoring.demonstrated import Taught
@@ -36,8 +38,8 @@ class UpdateResult:
     """Metrics, averaged over the trained tokens."""
     history: EntropyHistory
     """EPO's memory for the next step."""
-    scores: tuple[TurnScores, ...] = ()
-    """Log-probabilities and entropies of the trained tokens, turn by turn; equal on all ranks."""
+    scores: Sequence[TurnScores] = ()
+    """Log-probabilities and entropies of the tokens that this rank trained, turn by turn, in order."""
 
 
 def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -53,6 +55,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     seed: int = 0,
     add_gradient: AddGradient | None = None,
     taught: Taught | None = None,
+    is_spread: bool = False,
 ) -> UpdateResult:
     """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
 
@@ -64,9 +67,11 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     ranks train on the same groups, each on its share of the micro-batches.
 
     Args:
+        verdicts: verdicts of all groups of the step. On other ranks than its own a group may be an outline.
         seed: seed of the shuffles between epochs and of random token masks; equal on all ranks.
         add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
         taught: log-probabilities under the policy that sees a demonstration, if ``self_distill`` needs them.
+        is_spread: each group's tokens are on one rank alone, the outline elsewhere; equal on all ranks.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -74,84 +79,104 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history = EntropyHistory() if history is None else history
     ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    samples = build_samples(kept, taught)
+    rows = StepRows.of(build_samples(kept, taught), ranks, is_spread=is_spread)
     step = UpdateStep(model, config, temperature, reference, history)
     totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
-    minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
-    for number, (rows, made, share, old) in enumerate(minibatches):
-        frozen = step.frozen_tokens(made, share, old)
-        batches = step.credited(rows, anchored(made, share, old, frozen), frozen)
-        facts, choices = step.prepare(batches, frozen, derive_seed(seed, "token masks", number))
+    for number, of in enumerate(_minibatches(step, rows, plan_minibatches(kept, rows.outlines, config, seed))):
+        frozen = step.frozen_tokens(of.batches, of.share, of.old)
+        batches = step.credited(of.samples, anchored(of.batches, of.share, of.old, frozen), frozen)
+        facts, choices = step.prepare(of.plan, batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
-        for at, ((index, scale), logprob_old) in enumerate(zip(share, old, strict=True), start=1):
+        for at, ((index, scale), logprob_old) in enumerate(zip(of.share, of.old, strict=True), start=1):
             choice = choices[index] if choices else None
-            reduce_gradients(model, is_last=at == len(share))
+            reduce_gradients(model, is_last=at == len(of.share))
             entropy, output = step.backward(batches[index], logprob_old, facts, scale, choice)
             outcomes.append((batches[index], entropy, output, scale))
         totals.kl_old = kl_to_sampling(outcomes)
         if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
             totals.stopped_by_kl = True
             break
-        for outcome, logprob_old in zip(outcomes, old, strict=True):
+        for outcome, logprob_old in zip(outcomes, of.old, strict=True):
             if outcome[-1] and ranks.counts_rows:
                 totals.add(*outcome)
                 batch, entropy, output, _ = outcome
-                scores.add(rows, places, batch, entropy, step.before_update(output, logprob_old, is_first=not number))
+                known = step.before_update(output, logprob_old, is_first=not number)
+                if of.is_in_first_epoch:  # later ones train the same tokens again, perhaps on another rank
+                    scores.add(of.samples, places, batch, entropy, known)
         if add_gradient is not None:
             add_gradient(number)
         totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
-    if not samples and add_gradient is not None:
+    if not rows.outlines and add_gradient is not None:
         totals.add_step(step_alone(model, optimizer, max_grad_norm, add_gradient), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.regulariser("epo"):  # its history already includes this step
         step.history = history.after(totals.entropy_of_turn())
-    return UpdateResult(metrics=totals.means(), history=step.history, scores=_of_ranks(scores, ranks))
+    return UpdateResult(metrics=totals.means(), history=step.history, scores=scores.collected())
 
 
-def _of_ranks(scores: TokenScores, ranks: Ranks) -> tuple[TurnScores, ...]:
-    """Gather the scores of all ranks, in order."""
-    found = [one for part in ranks.gathered(scores.collected()) for one in part]
-    return tuple(sorted(found, key=lambda one: one.key))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch:
+    """The rows of one optimizer step: planned on all ranks, made into tensors where they are trained."""
+
+    rows: Rows
+    """Indices of its rows in the step."""
+    plan: BatchPlan
+    share: Share
+    """This rank's share of the micro-batches."""
+    samples: Mapping[int, TrainingSample]
+    """This rank's rows, by their index in ``rows``."""
+    batches: Batches
+    """The micro-batches that this rank needs."""
+    old: Sequence[Tensor | None] = ()
+    """The old log-probabilities of the share."""
+    is_in_first_epoch: bool = True
 
 
-Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
-"""Rows, all micro-batches, this rank's share of them, and the old log-probabilities of the share."""
-
-
-def _minibatches(
-    step: UpdateStep, samples: Sequence[TrainingSample], plan: Sequence[Sequence[Rows]], ranks: Ranks
-) -> Iterator[Minibatch]:
+def _minibatches(step: UpdateStep, rows: StepRows, plan: Sequence[Sequence[Rows]]) -> Iterator[Minibatch]:
     """Yield every minibatch of every epoch."""
     if not plan:
         return
-    chosen = [[samples[row] for row in rows] for rows in plan[0]]
-    made = [batches_for(step.model, rows, step.config) for rows in chosen]
-    shares = [step.share_of(batches) for batches in made]
-    is_only = len(plan) * len(made) == 1
-    old = [step.old_logprobs(batches, share, is_only=is_only) for batches, share in zip(made, shares, strict=True)]
+    first = [_minibatch(step, rows, some) for some in plan[0]]
+    is_only = len(plan) * len(first) == 1
+    first = [replace(of, old=step.old_logprobs(of.batches, of.share, is_only=is_only)) for of in first]
     known = OldLogprobs()
-    if len(plan) > 1:
-        for rows, batches, share, of_share in zip(plan[0], made, shares, old, strict=True):
-            for (index, _), logprob in zip(share, of_share, strict=True):
-                assert logprob is not None
-                known.add(rows, batches[index], logprob)
-        known.share(ranks)
-    yield from zip(chosen, made, shares, old, strict=True)
+    for of in first if len(plan) > 1 else ():
+        for (index, _), logprob in zip(of.share, of.old, strict=True):
+            assert logprob is not None
+            known.add(of.rows, of.batches[index], logprob)
+    yield from first
     for epoch in plan[1:]:
-        for rows in epoch:
-            again = [samples[row] for row in rows]
-            batches = batches_for(step.model, again, step.config)
-            share = step.share_of(batches)
-            yield again, batches, share, [known.of(rows, batches[index]) for index, _ in share]
+        for some in epoch:
+            of = _minibatch(step, rows, some)
+            held = known.fetched(step.ranks, _wanted(step, some, of.plan))
+            old = [held.of(some, of.batches[index]) for index, _ in of.share]
+            yield replace(of, old=old, is_in_first_epoch=False)
+
+
+def _minibatch(step: UpdateStep, rows: StepRows, some: Rows) -> Minibatch:
+    """Plan a minibatch, and receive this rank's rows."""
+    plan, device = plan_for(step.model, [rows.outlines[row] for row in some], step.config), device_of(step.model)
+    share = step.share_of(plan)
+    place = {row: at for at, row in enumerate(some)}
+    fetched = rows.fetched(step.ranks, _wanted(step, some, plan))
+    samples = {place[row]: sample for row, sample in fetched.items()}
+    batches = {index: make_batch(plan, index, samples, device) for index in step.needed(plan, share)}
+    return Minibatch(rows=some, plan=plan, share=share, samples=samples, batches=batches)
+
+
+def _wanted(step: UpdateStep, some: Rows, plan: BatchPlan) -> list[list[int]]:
+    """Return the rows that each rank needs for its micro-batches."""
+    shares = [step.share_of(plan, rank) for rank in range(step.ranks.count)]
+    return [[some[at] for index in step.needed(plan, share) for at in plan.batches[index].rows] for share in shares]
 
 
 def anchored(
-    batches: Sequence[TrainBatch],
+    batches: Batches,
     share: Share,
     old_logprobs: Sequence[Tensor | None],
     frozen: Sequence[FrozenTokens],
-) -> list[TrainBatch]:
+) -> Batches:
     """Return the micro-batches with the old policy as sampler of demonstrations (:meth:`TrainBatch.anchored`).
 
     Args:
@@ -160,7 +185,7 @@ def anchored(
     """
     known = {index: logprob for (index, _), logprob in zip(share, old_logprobs, strict=True) if logprob is not None}
     known |= {index: tokens.logprob_old for index, tokens in enumerate(frozen)}
-    return [batch.anchored(known[at]) if at in known else batch for at, batch in enumerate(batches)]
+    return {at: batch.anchored(known[at]) if at in known else batch for at, batch in batches.items()}
 
 
 def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
@@ -206,12 +231,13 @@ class PartialUpdate:
         """
         config = self._step.config
         # The weights are normalised over the part, as if it were the whole update.
-        batches = batches_for(self._model, samples, config)
-        averaged = num_averaged(samples, config.mean, config.unit)
-        share = self._step.share_of(batches)
-        logprobs = self._step.old_logprobs(batches, share, is_only=True)
-        batches = anchored(batches, share, logprobs, [])
-        facts, _ = self._step.prepare(batches, [])
+        plan = plan_for(self._model, [RowOutline.of(sample) for sample in samples], config)
+        averaged, share, device = plan.num_averaged(config.mean), self._step.share_of(plan), device_of(self._model)
+        held = dict(enumerate(samples))
+        made = {index: make_batch(plan, index, held, device) for index in self._step.needed(plan, share)}
+        logprobs = self._step.old_logprobs(made, share, is_only=True)
+        batches = anchored(made, share, logprobs, [])
+        facts, _ = self._step.prepare(plan, batches, [])
         for (index, scale), logprob_old in zip(share, logprobs, strict=True):
             batch, divisor = batches[index], 1 if averaged is None else averaged
             outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * divisor), scale)
@@ -219,11 +245,11 @@ class PartialUpdate:
                 self._totals.add(*outcome)
                 if places:
                     known = self._step.before_update(outcome[2], logprob_old, is_first=True)
-                    self._scores.add(samples, places, batch, outcome[1], known)
+                    self._scores.add(held, places, batch, outcome[1], known)
             far, count = kl_to_sampling([outcome])
             self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
         self._divisor += averaged or 0
-        self._num_batches += len(batches)
+        self._num_batches += len(plan.batches)
 
     def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:
         """Divide the summed gradient by the update's denominator, and make the step; no step without rows.
@@ -246,4 +272,4 @@ class PartialUpdate:
             self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
         totals = UpdateTotals.of_all(self._ranks.gathered(self._totals))
         history = self._history.after(totals.entropy_of_turn())
-        return UpdateResult(metrics=totals.means(), history=history, scores=_of_ranks(self._scores, self._ranks))
+        return UpdateResult(metrics=totals.means(), history=history, scores=self._scores.collected())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.trainers.data.batch import TrainBatch, build_batches, by_size
+from agentgym.trainers.data.batch import TrainBatch, make_batch
 from agentgym.trainers.data.fit import can_share_prefixes
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows
+from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
@@ -30,19 +31,32 @@ from agentgym.trainers.models.reference import Reference, scored
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.types import CausalLM
 
+Batches = Mapping[int, TrainBatch]
+"""Micro-batches by their number in the plan, ascending: those that this rank needs."""
 
-def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
-    """Return the micro-batches of an update on the model's device, sorted by size if several ranks share them."""
-    batches = build_batches(
-        samples,
+
+def plan_for(model: CausalLM, rows: Sequence[RowOutline], config: LossConfig) -> BatchPlan:
+    """Plan the micro-batches of an update; all ranks make the same plan."""
+    return plan_batches(
+        rows,
         aggregation=config.mean,
         unit=config.unit,
         norm_length=config.norm_length,
         tokens_per_microbatch=config.microbatch_tokens,
         layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
-        device=next(model.parameters()).device,
+        is_shared=ranks_of(model).count > 1,
     )
-    return batches if ranks_of(model).count == 1 else by_size(batches)
+
+
+def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+    """Return all micro-batches of an update on the model's device."""
+    plan, device = plan_for(model, [RowOutline.of(sample) for sample in samples], config), device_of(model)
+    return [make_batch(plan, index, dict(enumerate(samples)), device) for index in range(len(plan.batches))]
+
+
+def device_of(model: CausalLM) -> torch.device:
+    """Return the device of the model's weights."""
+    return next(model.parameters()).device
 
 
 def _can_share_prefixes(model: CausalLM, config: LossConfig) -> bool:
@@ -66,21 +80,31 @@ class UpdateStep:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
         self.width = 1 if self.ranks.context is None else self.ranks.context.size
+        self.needs_all = config.sees_whole_update
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
         self._measured: list[tuple[Tensor, Tensor]] = []
         """Turn indices and entropies of tokens that EPO's history does not include yet."""
 
-    def share_of(self, batches: Sequence[TrainBatch]) -> Share:
-        """Return this rank's share of the micro-batches; ranks that split rows have the same."""
-        return self.ranks.share(len(batches), width=self.width)
+    def share_of(self, plan: BatchPlan, rank: int | None = None) -> Share:
+        """Return a rank's share of the micro-batches, by default this one's; ranks that split rows have the same."""
+        return self.ranks.share(len(plan.batches), width=self.width, of=rank)
 
-    def old_logprobs(self, batches: Sequence[TrainBatch], share: Share, *, is_only: bool) -> list[Tensor | None]:
-        """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them."""
+    def needed(self, plan: BatchPlan, share: Share) -> list[int]:
+        """Return the micro-batches that a rank with a share needs: all of them if a component sees the whole update."""
+        return list(range(len(plan.batches))) if self.needs_all else sorted({index for index, _ in share})
+
+    def old_logprobs(self, batches: Batches, share: Share, *, is_only: bool) -> list[Tensor | None]:
+        """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them.
+
+        EPO's history measures all micro-batches of the update.
+        """
         mine = [batches[index] for index, _ in share]
         if self.config.regulariser("epo"):
             frozen = [self._frozen(self.model, batch) for batch in mine]
             entropies = self.ranks.joined([entropy.cpu() for _, entropy in frozen], len(batches), width=self.width)
-            self._measured += [(batch.turn_index.cpu(), of) for batch, of in zip(batches, entropies, strict=True)]
+            self._measured += [
+                (batch.turn_index.cpu(), of) for batch, of in zip(batches.values(), entropies, strict=True)
+            ]
             logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
             return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
         if self.config.mode == "bypass":
@@ -104,11 +128,16 @@ class UpdateStep:
             self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
 
     def prepare(
-        self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], seed: int = 0
+        self, plan: BatchPlan, made: Batches, frozen: Sequence[FrozenTokens], seed: int = 0
     ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
         """Return the facts about the whole update, and each micro-batch's token masks if there are any."""
         self.include_present_step()
-        facts = update_facts(batches, frozen, self.config)
+        batches = list(made.values())
+        facts = replace(
+            update_facts(batches, frozen, self.config),
+            num_tokens=max(1, plan.num_trained),
+            last_turn=plan.last_turn,
+        )
         if not frozen or not self.config.token_masks:
             return facts, []
         gated = [
@@ -123,18 +152,17 @@ class UpdateStep:
         shares = [facts.share_of(batch) for batch in batches]
         return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
 
-    def credited(
-        self, samples: Sequence[TrainingSample], batches: list[TrainBatch], frozen: Sequence[FrozenTokens]
-    ) -> list[TrainBatch]:
+    def credited(self, held: Mapping[int, TrainingSample], made: Batches, frozen: Sequence[FrozenTokens]) -> Batches:
         """Subtract VCPO's baseline from a minibatch's advantages, if it is configured."""
         if not self.config.has_opob:
-            return batches
+            return made
+        samples, batches = [held[row] for row in range(len(held))], list(made.values())
         found = Trajectories.of(samples)
         if self.config.correction("vcpo").baseline == "proxy":
             energy = proxy_energy(self.model, found, batches, self.temperature)
         else:
             energy = self._gradient_energy(samples, found, batches, frozen)
-        return subtract_opob(found, batches, frozen, energy)
+        return dict(enumerate(subtract_opob(found, batches, frozen, energy)))
 
     def _gradient_energy(
         self,
@@ -158,7 +186,7 @@ class UpdateStep:
         return gradient_energy(self.model, found, make, backward)
 
     def frozen_tokens(
-        self, batches: Sequence[TrainBatch], share: Share, old_logprobs: Sequence[Tensor | None]
+        self, batches: Batches, share: Share, old_logprobs: Sequence[Tensor | None]
     ) -> list[FrozenTokens]:
         """Score the tokens of all micro-batches before the update; empty if no component needs the scores.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ class TokenScores:
 
     def add(
         self,
-        samples: Sequence[TrainingSample],
+        samples: Mapping[int, TrainingSample],
         places: Sequence[Place],
         batch: TrainBatch,
         entropy: Tensor,
@@ -44,7 +44,7 @@ class TokenScores:
         """Add a micro-batch.
 
         Args:
-            samples: the samples that ``batch.samples`` indexes.
+            samples: the rows by the indices in ``batch.samples``.
             places: the result of :func:`places_of`.
             entropy: ``[N]`` entropies.
             logprob: ``[N]`` log-probabilities under the policy before the step; None if only a later policy was scored.
@@ -57,12 +57,11 @@ class TokenScores:
             columns = [_over_row(sample, of_entropy), _over_row(sample, of_logprob)]
             for turn in np.unique(sample.turns[sample.turns >= 0]).tolist():
                 key = (*places[sample.trajectory], turn)
-                if key not in self._found:
-                    own = sample.turns == turn
-                    self._found[key] = TurnScores(
-                        ordinal=key[0], member=key[1], turn=turn,
-                        entropies=_rounded(columns[0][own]), logprobs=_rounded(columns[1][own]),
-                    )  # fmt: skip
+                own = sample.turns == turn
+                self._found[key] = TurnScores(
+                    ordinal=key[0], member=key[1], turn=turn,
+                    entropies=_rounded(columns[0][own]), logprobs=_rounded(columns[1][own]),
+                )  # fmt: skip
 
     def collected(self) -> list[TurnScores]:
         """Return the scores of all turns that have scores, in order."""

@@ -1,23 +1,31 @@
 """A program for torchrun: updates of a small model on rows from a seed; the first rank saves the final weights.
 
-``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION [CONTEXT_SIZE]]``
+``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION [CONTEXT_SIZE [spread]]]``
 
-With ranks that split rows, the layers are recomputed for the gradient in the second of three steps.
+With ranks that split rows, the layers are recomputed for the gradient in the second of three steps. With ``spread``
+each rank has a part of the groups, and outlines of the others.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.rollout.record import GroupRecord
+from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.data.outline import outlined
 from agentgym.trainers.data.samples import GroupVerdict
-from agentgym.trainers.distributed.ranks import join_ranks
+from agentgym.trainers.data.spread import StepRows
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LayoutKind, LossConfig, Precision
 from agentgym.trainers.models.precision import use_fused_attention
@@ -78,7 +86,32 @@ def small_model(seed: int = 0) -> Any:
     return Qwen3ForCausalLM(config)
 
 
-def main(out: Path, layout: LayoutKind, precision: Precision = "float32", context_size: str = "1") -> None:
+def spread(verdicts: Sequence[GroupVerdict], ranks: Ranks) -> list[GroupVerdict]:
+    """Return the verdicts as a rank sees them that has every N-th group."""
+    return [
+        verdict if at % ranks.count == ranks.rank else replace(verdict, group=outlined(verdict.group, with_texts=False))
+        for at, verdict in enumerate(verdicts)
+    ]
+
+
+@contextmanager
+def counted_rows() -> Iterator[list[tuple[int, int]]]:
+    """Yield a list that receives, for each minibatch, the numbers of rows that this rank received and of all rows."""
+    counts: list[tuple[int, int]] = []
+    fetched = StepRows.fetched
+
+    def counting(self: StepRows, ranks: Ranks, wanted: Sequence[Collection[int]]) -> Any:
+        rows = fetched(self, ranks, wanted)
+        counts.append((len(rows), len({row for of_rank in wanted for row in of_rank})))
+        return rows
+
+    with patch.object(StepRows, "fetched", counting):
+        yield counts
+
+
+def main(
+    out: Path, layout: LayoutKind, precision: Precision = "float32", context_size: str = "1", where: str = "everywhere"
+) -> None:
     torch.set_num_threads(1)
     ranks = join_ranks(RanksConfig(context_size=int(context_size)))
     model: Any = small_model()
@@ -90,25 +123,33 @@ def main(out: Path, layout: LayoutKind, precision: Precision = "float32", contex
     model.model.register_forward_pre_hook(
         lambda _, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
     )
-    for step in range(3):
-        for updates in UPDATES:
-            recomputes = context_size != "1" and step == 1
-            loss = LossConfig(
-                **updates,
-                tokens_per_microbatch=64,
-                layout=layout,
-                precision=precision,
-                recompute_activations=recomputes,
-            )
-            verdicts = made_verdicts(seed=step)
-            metrics.append(
-                update_policy(model, optimizer, verdicts, loss, temperature=0.9, max_grad_norm=0.5, seed=step).metrics
-            )
+    scores: list[TurnScores] = []
+    how: dict[str, Any] = {"temperature": 0.9, "max_grad_norm": 0.5, "is_spread": where == "spread"}
+    with counted_rows() as counts:
+        for step in range(3):
+            for updates in UPDATES:
+                recomputes = context_size != "1" and step == 1
+                loss = LossConfig(
+                    **updates,
+                    tokens_per_microbatch=64,
+                    layout=layout,
+                    precision=precision,
+                    recompute_activations=recomputes,
+                )
+                verdicts = made_verdicts(seed=step)
+                if where == "spread":
+                    verdicts = spread(verdicts, ranks)
+                found = update_policy(model, optimizer, verdicts, loss, seed=step, **how)
+                metrics.append(found.metrics)
+                scores += found.scores
     state, held = whole(model.state_dict()), whole(optimizer.state_dict())
+    every = sorted((asdict(one) for part in ranks.gathered(scores) for one in part), key=str)
+    rows = ranks.gathered(counts)
     if ranks.is_main:
-        torch.save({"model": state, "optimizer": held, "metrics": metrics, "longest": max(lengths)}, out)
+        told = {"metrics": metrics, "longest": max(lengths), "scores": every, "rows": rows}
+        torch.save({"model": state, "optimizer": held, **told}, out)
     ranks.leave()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]), *cast("tuple[Precision, str]", tuple(sys.argv[3:])))
+    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]), *cast("tuple[Precision, str, str]", tuple(sys.argv[3:])))

@@ -1,0 +1,233 @@
+"""Episodes that are spread over ranks: what others see of them, and that several ranks train on them as one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from testkit import TESTKIT
+from testkit.made_groups import a_task, group, trajectory, turn
+from testkit.ranks import forked
+
+from agentgym.credit.columns import FROM_GROUPS, recorded_columns, turn_table
+from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.rank_limits import how_shared, why_all_receive
+from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined, reads_texts
+from agentgym.trainers.data.plan import SKETCHED, RowOutline
+from agentgym.trainers.data.samples import build_samples, judge_groups
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
+from agentgym.types import (
+    ImagePart,
+    MalformedCall,
+    Message,
+    RewardPart,
+    RewardRole,
+    Segment,
+    Status,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    TrajectoryGroup,
+)
+
+SECRET = "the lamp is in the third drawer"
+PNG = "aVZCT1J3MEtHZ28="
+
+
+def eventful_groups() -> list[TrajectoryGroup]:
+    """Return two groups with calls, errors, images, hints, branches, sub-agents, copies, windows and a failure."""
+    spoken = Message("assistant", SECRET, (ToolCall("look", {"at": SECRET}),), thinking=SECRET)
+    broken = Message("assistant", SECRET, (MalformedCall((0, 3), "no name", SECRET), ToolCall("submit", {"text": "7"})))
+    shown = Message("user", (TextPart(SECRET), ImagePart(PNG)))
+    refused = Message("tool", SECRET, result=ToolResult(SECRET, "look", "1", "NotFound", images=(ImagePart(PNG),)))
+    fine = Message("tool", SECRET, result=ToolResult(SECRET, "look", "1"))
+    parts = (RewardPart("goal", 1.0), RewardPart("tidy", -0.1, RewardRole.COST))
+    first = [
+        replace(turn(range(90), range(5)), action=spoken, replies=(refused, shown), state_key=SECRET * 3),
+        replace(turn([3], [4, 5], index=1), action=broken, replies=(fine,), state_key="hall", reward_parts=parts),
+    ]
+    second = [
+        replace(first[0], num_copied_tokens=5),
+        replace(turn([6], [7, 8, 9], index=1), hint=SECRET, feedback=SECRET, state_key="hall", is_valid=False),
+    ]
+    third = [replace(turn([1], [2]), played=spoken, is_void=True, num_thinking_tokens=1, state_key="hall")]
+    wide = replace(trajectory(first, third), observation=(shown,), success=True, task_type="lamp")
+    helper = Segment(tuple(third), agent="finder", invocation=0)
+    one = group(
+        wide,
+        trajectory(third, status=Status.ENV_ERROR),
+        replace(trajectory(second), parent=0, branch_turn=1, num_retries=1, voids=("look",), success=False),
+        replace(trajectory(first), segments=(Segment(tuple(first)), helper), success=False),
+        task=a_task("lamp"),
+    )
+    mixed = replace(turn([1, 2], [3, 4]), state_key="hall")
+    mixed = replace(mixed, completion=replace(mixed.completion, policy_versions=(1, 2)))
+    two = group(
+        replace(trajectory([mixed], task=a_task("bed")), success=True, status=Status.TRUNCATED_TURNS),
+        replace(trajectory([*first], task=a_task("bed")), success=False, attempts=(wide,), player=1),
+        ordinal=1,
+    )
+    return [one, two]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return True if two columns are equal."""
+    return bool(np.array_equal(np.asarray(one, dtype=object), np.asarray(other, dtype=object)))
+
+
+@pytest.mark.parametrize("with_texts", [True, False])
+def test_credit_and_metrics_of_outlines_are_those_of_the_episodes(with_texts: bool) -> None:
+    groups = eventful_groups()
+    seen = [outlined(group, with_texts=with_texts) for group in groups]
+    names = [name for name in FROM_GROUPS if with_texts or name not in TEXT_COLUMNS]
+    columns, of_outlines = recorded_columns(groups, names), recorded_columns(seen, names)
+    assert columns.keys() == of_outlines.keys()
+    for name, column in columns.items():
+        assert same(column, of_outlines[name]), name
+    for field in ("reward", "anchor", "is_valid", "group", "trajectory"):
+        assert same(getattr(turn_table(groups), field), getattr(turn_table(seen), field)), field
+    config = CreditConfig(estimator="gigpo")
+    verdicts = judge_groups(groups, credit_groups(groups, config), 1, "advantage")
+    of_seen = judge_groups(seen, credit_groups(seen, config), 1, "advantage")
+    assert [one.dropped for one in verdicts] == [one.dropped for one in of_seen]
+    assert describe_rollouts(verdicts, 3) == pytest.approx(describe_rollouts(of_seen, 3), nan_ok=True)
+    for one, other in zip(verdicts, of_seen, strict=True):
+        assert np.array_equal(one.credit.advantage, other.credit.advantage)
+
+
+def test_an_outline_has_no_tokens_texts_or_images() -> None:
+    (one, _) = eventful_groups()
+    assert SECRET.encode() in pickle.dumps(one) and PNG.encode() in pickle.dumps(one)
+    bare, with_texts = (pickle.dumps(outlined(one, with_texts=flag)) for flag in (False, True))
+    assert SECRET.encode() not in bare and PNG.encode() not in bare
+    assert SECRET.encode() in with_texts and PNG.encode() not in with_texts
+    long = group(trajectory([turn(range(1000, 9000), range(1000, 9000))]))
+    assert len(pickle.dumps(outlined(long, with_texts=True))) < 0.05 * len(pickle.dumps(long))
+    seen = pickle.loads(pickle.dumps(outlined(one, with_texts=False)))
+    assert isinstance(seen, OutlinedGroup)
+    (first, *_) = seen.trajectories[0].turns
+    assert len(first.prompt_ids) == 90 and first.num_sampled_tokens == 5
+    for values in (first.prompt_ids, first.completion.token_ids, first.completion.logprobs):
+        with pytest.raises(AssertionError, match="another rank has these values"):
+            list(values)
+
+
+def test_rows_are_numbered_as_if_their_rank_had_all_groups() -> None:
+    groups = eventful_groups()
+    verdicts = judge_groups(groups, credit_groups(groups, CreditConfig(estimator="returns")), 1, "off")
+    every = build_samples(verdicts)
+    for own in (0, 1):
+        seen = [
+            verdict if at == own else replace(verdict, group=outlined(verdict.group, with_texts=False))
+            for at, verdict in enumerate(verdicts)
+        ]
+        held = build_samples(seen)
+        assert held and [(row.ordinal, row.trajectory, row.token_ids) for row in held] == [
+            (row.ordinal, row.trajectory, row.token_ids) for row in every if row.ordinal == own
+        ]
+
+
+def sketch(*tokens: int) -> RowOutline:
+    return RowOutline(trajectory=0, ordinal=0, num_tokens=len(tokens), trained=(), path=tokens).sketched()
+
+
+def test_sketches_tell_how_much_two_rows_share() -> None:
+    one = sketch(*range(1000))
+    assert len(one.path) == 1000 // SKETCHED, "one number for 64 tokens"
+    for num_shared in (0, 63, 64, 200, 999):
+        other = sketch(*range(num_shared), *([7] * 1000))
+        assert num_shared - SKETCHED < one.num_shared(other) <= num_shared
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("pipeline.mode=periodic", "pipeline.mode=periodic"),
+        ("credit.estimator=spo", "credit that reads drift"),
+        ("loss.kind=bapo", "a loss that sees all tokens of an update"),
+        ('loss.regularisers=[{"kind": "epo"}]', "a loss that sees all tokens of an update"),
+        ("loss.echo=0.1", "loss.echo"),
+        ('strategy.replay={"kind": "success"}', "strategy.replay"),
+    ],
+)
+def test_settings_that_need_all_episodes_say_so(override: str, reason: str) -> None:
+    recipe = load_recipe("tiny")
+    assert why_all_receive(recipe) == []
+    assert reason in why_all_receive(apply_overrides(recipe, [override]))
+
+
+def test_a_run_says_who_plays_and_who_receives_the_episodes() -> None:
+    recipe = apply_overrides(load_recipe("tiny"), ["groups_per_step=8"])
+    told = "2 ranks: each plays 1/2 of a step's groups; each receives the rows that it trains"
+    assert how_shared(recipe, 2) == told
+    first = apply_overrides(recipe, ["ranks.rollouts=first", "loss.echo=0.1"])
+    told = "2 ranks: the first one plays (ranks.rollouts=first); all receive all episodes (loss.echo)"
+    assert how_shared(first, 2) == told
+    why = "groups_per_step=8, which 3 ranks do not divide"
+    assert how_shared(recipe, 3) == f"3 ranks: the first one plays ({why}); each receives the rows that it trains"
+
+
+def test_texts_go_along_where_credit_compares_them() -> None:
+    recipe = load_recipe("tiny")
+    assert not reads_texts(recipe)
+    alike = 'credit={"estimator": "gigpo", "options": {"kind": "gigpo", "anchors": "similarity"}}'
+    assert reads_texts(apply_overrides(recipe, [alike]))
+
+
+@pytest.mark.slow
+def test_what_episodes_cost_a_rank_is_measured() -> None:
+    script = str(TESTKIT.parents[2] / "benchmarks" / "plan" / "episodes.py")
+    command = [sys.executable, script, "--ranks", "2", "--groups", "2", "--turns", "2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment, text=True).stdout
+    found = [json.loads(line) for line in told.splitlines()]
+    assert [row["way"] for row in found] == ["everything", "spread"]
+    assert all(sum(row["trained_tokens"]) == 2 * 8 * 2 * 150 for row in found)
+
+
+def test_one_rank_sends_nothing() -> None:
+    ranks = Ranks()
+    assert ranks.exchanged([3]) == [3]
+    assert ranks.fetched({1: "a", 2: "b"}, [[2]]) == {2: "b"}
+    assert list(ranks.to_first("ab", 3)) == [["a"], ["b"], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "num_ranks", "context_size"), [("rows", 2, 1), ("packed", 2, 1), ("rows", 4, 2), ("prefix", 3, 1)]
+)
+def test_ranks_that_have_a_part_of_the_groups_train_as_one_rank(
+    layout: str, num_ranks: int, context_size: int, tmp_path: Path, warm_python: str
+) -> None:
+    found = []
+    script = str(TESTKIT / "ranked_update.py")
+    for count, size, where in ((1, 1, "everywhere"), (num_ranks, context_size, "spread")):
+        out = tmp_path / f"{count}.pt"
+        forked(warm_python, count, script, str(out), layout, "float32", str(size), where)
+        found.append(torch.load(out, weights_only=True))
+    one, several = found
+    for name, tensor in one["model"].items():
+        torch.testing.assert_close(several["model"][name], tensor, atol=2e-6, rtol=0)
+    for expected, got in zip(one["metrics"], several["metrics"], strict=True):
+        assert got == pytest.approx(expected, abs=1e-4)
+    keys = [[tuple(row[name] for name in ("ordinal", "member", "turn")) for row in each["scores"]] for each in found]
+    assert sorted(keys[0]) == sorted(keys[1]), "each turn's scores once, from the rank that trained it"
+    lanes = num_ranks // context_size
+    for minibatches in zip(*several["rows"], strict=True):
+        total = minibatches[0][1]
+        assert all(received < total for received, _ in minibatches) or total < 2 * lanes, "no rank has all rows"
+    assert sum(received for rows in several["rows"] for received, _ in rows) < 1.7 * context_size * sum(
+        total for _, total in several["rows"][0]
+    )

@@ -1,0 +1,111 @@
+"""The training rows of a step over the ranks: outlines of all rows on each rank, and the rows themselves where needed.
+
+A rank builds the rows of the episodes that it played (or all, if it received all episodes). Before an update each rank
+receives the rows of its micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentgym.trainers.data.plan import RowOutline
+from agentgym.trainers.data.samples import TrainingSample, at_sampled
+from agentgym.trainers.distributed.ranks import Ranks
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The training rows of a step.
+
+    Example:
+        >>> rows = StepRows.of([], Ranks(), is_spread=False)
+        >>> rows.outlines, rows.fetched(Ranks(), [()])
+        ([], {})
+    """
+
+    outlines: list[RowOutline]
+    """Outlines of all rows, equal on all ranks."""
+    held: Mapping[int, TrainingSample]
+    """The rows of this rank's episodes, by index."""
+    is_spread: bool
+    """True if each row is on one rank alone."""
+
+    @classmethod
+    def of(cls, samples: Sequence[TrainingSample], ranks: Ranks, *, is_spread: bool) -> StepRows:
+        """Collect the outlines of all ranks' rows. If the rows are spread, all ranks must call this.
+
+        Args:
+            samples: the rows of this rank's episodes, in order.
+        """
+        outlines = [RowOutline.of(sample) for sample in samples]
+        if not is_spread:
+            return cls(outlines, dict(enumerate(samples)), is_spread)
+        shares = ranks.gathered([outline.sketched() for outline in outlines])
+        # One rank has all rows of a trajectory, and sorting keeps their order.
+        every = sorted(
+            ((outline, rank, at) for rank, share in enumerate(shares) for at, outline in enumerate(share)),
+            key=lambda one: one[0].trajectory,
+        )
+        held = {index: samples[at] for index, (_, rank, at) in enumerate(every) if rank == ranks.rank}
+        return cls([outline for outline, _, _ in every], held, is_spread)
+
+    def fetched(self, ranks: Ranks, wanted: Sequence[Collection[int]]) -> dict[int, TrainingSample]:
+        """Return the rows that this rank wants, from the ranks that have them.
+
+        Args:
+            wanted: the rows that each rank wants.
+        """
+        mine = wanted[ranks.rank]
+        own = {row: self.held[row] for row in mine if row in self.held}
+        if not self.is_spread:
+            return own
+        of_others = [() if rank == ranks.rank else rows for rank, rows in enumerate(wanted)]
+        sent = {row: pack(self.held[row]) for rows in of_others for row in rows if row in self.held}
+        received = ranks.fetched(sent, of_others)  # an empty parcel to itself
+        return own | {row: unpack(packed) for row, packed in received.items()}
+
+
+Packed = tuple[NDArray[np.int32], NDArray[np.uint8], dict[str, NDArray[Any]], dict[str, Any]]
+"""A row as it is sent: token ids, bits of the sampled tokens, columns of the sampled tokens, and single values."""
+FILLS: Mapping[str, Any] = {
+    "loss_mask": False,
+    "advantages": 0.0,
+    "rollout_logprobs": 0.0,
+    "policy_versions": -1,
+    "turns": -1,
+    "siblings": -1,
+    "teacher_logprobs": np.nan,
+}
+"""Columns of a row, with their values at tokens that were not sampled."""
+
+
+def pack(row: TrainingSample) -> Packed:
+    """Return a row with a third of its bytes: columns over sampled tokens alone."""
+    is_sampled = row.turns >= 0
+    columns = {name: column[is_sampled] for name in FILLS if (column := getattr(row, name)) is not None}
+    single = {"trajectory": row.trajectory, "ordinal": row.ordinal, "is_demonstration": row.is_demonstration}
+    return np.asarray(row.token_ids, dtype=np.int32), np.packbits(is_sampled), columns, single
+
+
+def unpack(packed: Packed) -> TrainingSample:
+    """Return the row that :func:`pack` packed.
+
+    Example:
+        >>> turns = np.array([-1, 0])
+        >>> row = TrainingSample(
+        ...     token_ids=(7, 9), loss_mask=turns >= 0, advantages=np.array([0, 0.5]), rollout_logprobs=np.zeros(2),
+        ...     policy_versions=turns, turns=turns, trajectory=3, ordinal=1,
+        ... )
+        >>> again = unpack(pack(row))
+        >>> again.token_ids, again.advantages.tolist(), again.turns.tolist(), again.trajectory
+        ((7, 9), [0.0, 0.5], [-1, 0], 3)
+    """
+    token_ids, bits, columns, single = packed
+    is_sampled = np.unpackbits(bits, count=len(token_ids)).astype(np.bool_)
+    spread_out = {name: at_sampled(is_sampled, column, FILLS[name]) for name, column in columns.items()}
+    return TrainingSample(token_ids=tuple(token_ids.tolist()), **{**single, **spread_out})

@@ -114,7 +114,7 @@ def step(own: Sequence[TrajectoryGroup], ranks: Ranks, *, is_spread: bool) -> in
     groups = [mine.get(group.ordinal, group) for group in every]
     verdicts = judge_groups(groups, credit_groups(groups, CreditConfig(estimator="gigpo")), 2, "off")
     rows = StepRows.of(build_samples(verdicts), ranks, is_spread=is_spread)
-    plan = plan_batches(rows.outlines, is_shared=True)
+    plan = plan_batches(rows.outlines, num_lanes=ranks.count)
     shares = [ranks.share(len(plan.batches), of=rank) for rank in range(ranks.count)]
     wanted = [[row for index, _ in share for row in plan.batches[index].rows] for share in shares]
     held = rows.fetched(ranks, wanted)

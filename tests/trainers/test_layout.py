@@ -220,30 +220,48 @@ def test_the_block_mask_of_flex_attention_is_the_dense_one() -> None:
 # ---------------------------------------------------------------------------------------------------------- memory
 
 
+def waited_for(batches: Sequence[PlannedBatch], num_ranks: int) -> int:
+    """Return the sum over rounds of the tokens of the largest micro-batch."""
+    sizes = [batch.num_forwarded for batch in batches]
+    return sum(max(sizes[at : at + num_ranks]) for at in range(0, len(sizes), num_ranks))
+
+
 @pytest.mark.parametrize("layout", ["rows", "prefix", "packed"])
-def test_ranks_share_micro_batches_of_similar_size(layout: LayoutKind) -> None:
+def test_a_plan_tells_the_sizes_of_its_micro_batches(layout: LayoutKind) -> None:
+    planned = plan_batches([RowOutline.of(sample) for sample in SAMPLES], tokens_per_microbatch=24, layout=layout)
+    made = build_batches(SAMPLES, tokens_per_microbatch=24, layout=layout)
+    assert len(made) > 3 and planned.num_trained == sum(batch.num_tokens for batch in made)
+    for batch, tensors in zip(planned.batches, made, strict=True):
+        shared = tensors.layout.prefix_ids.numel() if isinstance(tensors.layout, PaddedRows) else 0
+        assert batch.num_forwarded == shared + tensors.layout.input_ids.numel()
+        assert (batch.rows, batch.num_trained, batch.first) == (tensors.samples, tensors.num_tokens, tensors.first)
+
+
+@pytest.mark.parametrize("layout", ["rows", "packed"])
+@pytest.mark.parametrize("num_ranks", [2, 3, 5])
+def test_ranks_share_micro_batches_of_similar_size(layout: LayoutKind, num_ranks: int) -> None:
     rows = [RowOutline.of(sample) for sample in SAMPLES]
-    batches, ordered = (
-        plan_batches(rows, tokens_per_microbatch=24, layout=layout, is_shared=is_shared).batches
-        for is_shared in (False, True)
+    alone, shared = (
+        plan_batches(rows, tokens_per_microbatch=24, layout=layout, num_lanes=count).batches for count in (1, num_ranks)
     )
-    assert sorted(batch.rows for batch in ordered) == sorted(batch.rows for batch in batches)
-    assert [batch.first for batch in ordered] == [
-        sum(earlier.num_trained for earlier in ordered[:at]) for at in range(len(ordered))
+    assert sorted(row for batch in shared for row in batch.rows) == list(range(len(rows)))
+    assert [batch.first for batch in shared] == [
+        sum(earlier.num_trained for earlier in shared[:at]) for at in range(len(shared))
     ]
-    for batch, made in zip(batches, build_batches(SAMPLES, tokens_per_microbatch=24, layout=layout), strict=True):
-        shared = made.layout.prefix_ids.numel() if isinstance(made.layout, PaddedRows) else 0
-        assert batch.num_forwarded == shared + made.layout.input_ids.numel()
-        assert (batch.rows, batch.num_trained, batch.first) == (made.samples, made.num_tokens, made.first)
+    sizes = [batch.num_forwarded for batch in shared]
+    assert sizes == sorted(sizes, reverse=True) and max(sizes) <= max(24, *(row.num_tokens for row in rows))
+    assert -(-len(shared) // num_ranks) <= -(-len(alone) // num_ranks), "no more rounds"
+    assert waited_for(shared, num_ranks) <= waited_for(alone, num_ranks)
 
-    def waited_for(made: Sequence[PlannedBatch], num_ranks: int) -> int:
-        """Tokens of the largest micro-batch of each round."""
-        sizes = [batch.num_forwarded for batch in made]
-        return sum(max(sizes[at : at + num_ranks]) for at in range(0, len(sizes), num_ranks))
 
-    for num_ranks in (2, 3):
-        assert len(batches) > num_ranks
-        assert waited_for(ordered, num_ranks) <= waited_for(batches, num_ranks)
+def test_no_rank_waits_for_the_last_micro_batch_of_another() -> None:
+    """Nine full micro-batches on eight ranks would take two rounds, the second for one rank."""
+    rows = [
+        RowOutline(trajectory=at, ordinal=at, num_tokens=100, trained=((0, 9),), path=(at,) * 100) for at in range(72)
+    ]
+    assert len(plan_batches(rows, tokens_per_microbatch=800).batches) == 9
+    shared = plan_batches(rows, tokens_per_microbatch=800, num_lanes=8).batches
+    assert waited_for(shared, 8) == 1000 and len(shared) == 15, "5 and 5 rows, where 8 and 8 would take 1,600"
 
 
 def saved_bytes(model: Any, layout: LayoutKind, *, recompute: bool) -> tuple[int, Tensor]:

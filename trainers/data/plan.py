@@ -153,7 +153,7 @@ def plan_batches(
     norm_length: int = 1024,
     tokens_per_microbatch: int = 8192,
     layout: LayoutKind = "rows",
-    is_shared: bool = False,
+    num_lanes: int = 1,
 ) -> BatchPlan:
     """Plan the micro-batches of one optimizer update, each of at most ``tokens_per_microbatch`` tokens with padding.
 
@@ -161,8 +161,8 @@ def plan_batches(
         unit: the sequence of the ``seq-mean`` aggregations. All segments of a trajectory are one sequence.
         layout: ``rows`` pads rows of similar length. ``prefix`` forwards the common prefix of a group's rows once.
             ``packed`` puts many rows into one sequence, with each distinct prefix once.
-        is_shared: several ranks share the update. Micro-batches are then sorted by size: ranks take them in turn and
-            wait for each other after each one, and neighbours of similar size minimise the waiting time.
+        num_lanes: number of ranks that take micro-batches in turn and wait for each other after each one. Micro-batches
+            are then sorted by size, so that those of a round are similar, and are no larger than the rounds demand.
     """
     units, num_units = _numbered(
         [[(row.trajectory, turn if unit == "turn" else 0) for turn, _ in row.trained] for row in rows]
@@ -170,8 +170,9 @@ def plan_batches(
     counts = [count for row in rows for _, count in row.trained]
     weights = _weights(np.array([at for own in units for at in own], np.int64), counts, aggregation, norm_length)
     ends = np.cumsum([len(row.trained) for row in rows], dtype=np.int64)[:-1]
-    planned = [_planned(rows, some, kind) for some, kind in _micro_batches(rows, layout, tokens_per_microbatch)]
-    if is_shared:
+    split = _split_for(rows, layout, tokens_per_microbatch, num_lanes)
+    planned = [_planned(rows, some, kind) for some, kind in split]
+    if num_lanes > 1:
         planned.sort(key=lambda batch: -batch.num_forwarded)
     return BatchPlan(
         rows=tuple(rows),
@@ -243,7 +244,29 @@ def _of_similar_length(lengths: Sequence[int], room: int) -> list[list[int]]:
     return batches
 
 
-def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int) -> list[tuple[Sequence[int], LayoutKind]]:
+Split = list[tuple[Sequence[int], LayoutKind]]
+
+
+def _split_for(rows: Sequence[RowOutline], layout: LayoutKind, room: int, num_lanes: int) -> Split:
+    """Split rows so that ranks need no more rounds than with the whole room, and no more room than these rounds demand.
+
+    Nine full micro-batches on eight ranks take two rounds, in the second of which one rank works. Sixteen of half the
+    size take the time of one.
+    """
+    made = _micro_batches(rows, layout, room)
+    most = -(-len(made) // num_lanes) * num_lanes
+    low, high = 1, room
+    while num_lanes > 1 and low < high:
+        middle = (low + high) // 2
+        smaller = _micro_batches(rows, layout, middle)
+        if len(smaller) <= most:
+            made, high = smaller, middle
+        else:
+            low = middle + 1
+    return made
+
+
+def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int) -> Split:
     """Choose the rows of each micro-batch, and the cheapest layout for them."""
     if layout == "packed":
         return [(some, layout) for some in _packed(rows, room)]

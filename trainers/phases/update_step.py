@@ -16,7 +16,7 @@ from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
-from agentgym.trainers.distributed.ranks import Share
+from agentgym.trainers.distributed.ranks import Ranks, Share
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
@@ -44,8 +44,13 @@ def plan_for(model: CausalLM, rows: Sequence[RowOutline], config: LossConfig) ->
         norm_length=config.norm_length,
         tokens_per_microbatch=config.microbatch_tokens,
         layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
-        is_shared=ranks_of(model).count > 1,
+        num_lanes=num_lanes(ranks_of(model)),
     )
+
+
+def num_lanes(ranks: Ranks) -> int:
+    """Return the number of ranks that compute different micro-batches."""
+    return ranks.count if ranks.context is None else ranks.count // ranks.context.size
 
 
 def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:

@@ -18,7 +18,7 @@ from agentgym.trainers.data.plan import plan_batches, rows_of_similar_length
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.phases import added_loss, update_step
+from agentgym.trainers.phases import sft, update_step
 from agentgym.trainers.planning.dry_run import GIB, dry_run
 from agentgym.trainers.planning.footprint import activation_bytes, footprint
 from agentgym.trainers.planning.microbatch import LARGEST_PACKED, planned_tokens, tokens_note, with_tokens
@@ -160,7 +160,7 @@ def test_a_run_trains_with_the_number_and_says_it_on_a_gpu(
         return rows_of_similar_length(rows, room)
 
     monkeypatch.setattr(update_step, "plan_batches", note_batches)
-    monkeypatch.setattr(added_loss, "rows_of_similar_length", note_rows)
+    monkeypatch.setattr(sft, "rows_of_similar_length", note_rows)
     base = config(num_steps=1, zero_variance_filter="off")
     made = replace(base, loss=replace(base.loss, echo=0.1))
     train(made, tmp_path / "run")

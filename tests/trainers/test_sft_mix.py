@@ -18,10 +18,11 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig, SftMixConfig
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.added_loss import SftMix
-from agentgym.trainers.phases.sft import sft_sums
+from agentgym.trainers.phases.sft import _share, sft_sums
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.sft.rows import SftRow
@@ -53,8 +54,9 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 def test_the_gradient_does_not_depend_on_micro_batches(small_model: Any, tokens_per_microbatch: int) -> None:
     rows = made_rows()
     made = mixed(loss=LossConfig(tokens_per_microbatch=tokens_per_microbatch))
-    sums = sft_sums(small_model, rows)
-    loss = sums.loss / sums.weight
+    total, sums = sft_sums(small_model, rows)
+    loss = total / sums.weight
+    assert loss.item() == pytest.approx(sums.mean)
     (0.25 * loss).backward()  # type: ignore[no-untyped-call]
     expected = gradients(small_model)
     small_model.zero_grad()
@@ -63,6 +65,19 @@ def test_the_gradient_does_not_depend_on_micro_batches(small_model: Any, tokens_
     for name, gradient in gradients(small_model).items():
         torch.testing.assert_close(gradient, expected[name], atol=1e-6, rtol=1e-5)
     assert step.metrics() == {"sft/weight": 0.25, "sft/loss": pytest.approx(loss.item(), abs=1e-5)}
+
+
+@pytest.mark.parametrize(("count", "room"), [(1, 20), (2, 20), (3, 1000), (8, 1000)])
+def test_ranks_share_a_batch_by_length(count: int, room: int) -> None:
+    rows = made_rows()
+    shares = [_share(rows, room, Ranks(rank, count)) for rank in range(count)]
+    assert len({len(share) for share in shares}) == 1, "all make as many forward passes"
+    trained = [id(row) for share in shares for part, factor in share for row in part if factor]
+    assert sorted(trained) == sorted(map(id, rows)), "each row once"
+    assert {factor for share in shares for _, factor in share} <= {0, count}
+    sizes = [sum(len(row.token_ids) for part, factor in share if factor for row in part) for share in shares]
+    assert max(sizes) - min(sizes) <= max(len(row.token_ids) for row in rows)
+    assert all(len(part) * max(len(row.token_ids) for row in part) <= room for share in shares for part, _ in share)
 
 
 def test_a_step_without_groups_learns_from_demonstrations_alone(small_model: Any) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from agentgym.trainers.losses import config
+
+Made = TypeVar("Made")
 
 
 def head_logprobs(
@@ -35,7 +39,6 @@ def head_logprobs(
         >>> logprobs.exp().tolist()
         [0.25, 0.25]
     """
-    rows = max(1, config.max_logits(is_gpu=states.is_cuda) // vocabulary_of(head))
 
     def piece(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = head(states)
@@ -46,13 +49,35 @@ def head_logprobs(
             entropy = -(distribution.exp() * distribution).sum(-1)
         return distribution.gather(-1, targets[:, None])[:, 0], entropy
 
+    logprobs, entropies = zip(*_in_pieces(piece, head, states, targets), strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def head_cross_entropies(head: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropies ``[N]`` of the targets; logits are computed as in :func:`head_logprobs`.
+
+    Example:
+        >>> head_cross_entropies(torch.nn.Identity(), torch.zeros(2, 4), torch.tensor([0, 3])).exp().tolist()
+        [4.0, 4.0]
+    """
+
+    def piece(states: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(head(states).float(), targets, reduction="none")
+
+    return torch.cat(_in_pieces(piece, head, states, targets))
+
+
+def _in_pieces(
+    piece: Callable[[Tensor, Tensor], Made], head: Callable[[Tensor], Tensor], states: Tensor, targets: Tensor
+) -> list[Made]:
+    """Return what a function makes of a few states and targets at a time; several pieces are made again for the
+    gradient.
+    """
+    rows = max(1, config.max_logits(is_gpu=states.is_cuda) // vocabulary_of(head))
     pairs = list(zip(torch.split(states, rows), torch.split(targets, rows), strict=True))
     if len(pairs) == 1 or not torch.is_grad_enabled():
-        made = [piece(*pair) for pair in pairs]
-    else:
-        made = [checkpoint(piece, *pair, use_reentrant=False) for pair in pairs]
-    logprobs, entropies = zip(*made, strict=True)
-    return torch.cat(logprobs), torch.cat(entropies)
+        return [piece(*pair) for pair in pairs]
+    return [checkpoint(piece, *pair, use_reentrant=False) for pair in pairs]
 
 
 def vocabulary_of(head: object) -> int:

@@ -1,25 +1,19 @@
 """An additional next-token loss during RL: every optimizer step adds its weighted gradient to that of the policy loss.
 
-The loss is the mean over weighted tokens. Each micro-batch is divided by the weights of the whole batch, so that the
-gradient does not depend on micro-batches and ranks.
+The loss is the mean over weighted tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 
 from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.layout import recomputed
-from agentgym.trainers.data.plan import rows_of_similar_length
-from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import AddGradient
-from agentgym.trainers.phases.sft import SftBatches, sft_sums
+from agentgym.trainers.phases.sft import SftBatches, add_gradient
 from agentgym.trainers.sft.rows import SftRow, reply_rows
 from agentgym.trainers.types import CausalLM, Metrics
 from agentgym.types import TrajectoryGroup
@@ -51,23 +45,12 @@ class AddedLoss:
         Raises:
             RunStoppedError: the loss is not finite.
         """
-        rows = self._rows_of(number)
-        divisor = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
-        if not divisor:
+        sums = add_gradient(self._model, self._rows_of(number), self._config, self._weight)
+        if not sums.weight:
             return
-        ranks, config = ranks_of(self._model), self._config
-        parts = rows_of_similar_length(rows, config.microbatch_tokens)
-        loss = 0.0
-        for index, scale in ranks.share(len(parts)):
-            with recomputed(self._model) if config.recompute_activations else nullcontext():
-                with computing(config.precision, next(self._model.parameters()).device):
-                    mean = sft_sums(self._model, parts[index]).loss / divisor
-                (mean * (self._weight * scale)).backward()  # type: ignore[no-untyped-call]
-            loss += mean.item() if scale else 0.0
-        total = sum(ranks.gathered(loss))
-        if not math.isfinite(total):
-            raise RunStoppedError(f"the {self._name} loss beside RL is {total}; lower its weight or optimizer.lr")
-        self._losses.append(total)
+        if not math.isfinite(sums.mean):
+            raise RunStoppedError(f"the {self._name} loss beside RL is {sums.mean}; lower its weight or optimizer.lr")
+        self._losses.append(sums.mean)
 
     def metrics(self) -> Metrics:
         """Return the weight, and the mean loss over the optimizer steps if there were any."""

@@ -6,22 +6,26 @@ too, because a model from scratch learns to copy names from observations by pred
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.data.layout import PAD_ID
+from agentgym.trainers.data.layout import PAD_ID, recomputed
+from agentgym.trainers.data.plan import rows_of_similar_length
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
-from agentgym.trainers.distributed.sharding import run_whole
-from agentgym.trainers.losses.config import Precision
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.sharding import ranks_of, run_whole, whole
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.vocabulary import head_cross_entropies
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import set_rate
@@ -70,9 +74,12 @@ def sft_steps(
     config: SftConfig,
     seed: int,
     first_step: int,
-    precision: Precision = "float32",
+    loss: LossConfig = LossConfig(),  # noqa: B008  (frozen)
 ) -> Iterator[Metrics]:
     """Train from ``first_step`` on: make one optimizer step per item of this generator, and yield its metrics.
+
+    Args:
+        loss: the size of micro-batches, the precision, and whether layers are recomputed.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -81,33 +88,81 @@ def sft_steps(
     num_steps = num_sft_steps(config, len(rows))
     for step in range(first_step, num_steps):
         rate = set_rate(optimizer, config.optimizer, step, num_steps)
-        with computing(precision, next(model.parameters()).device):
-            sums = sft_sums(model, batches[step])
-        loss = sums.loss / sums.weight
-        if not torch.isfinite(loss):
-            raise RunStoppedError(f"sft step {step}: the loss is {loss.item()}; lower sft.optimizer.lr")
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.max_grad_norm)
+        sums = add_gradient(model, batches[step], loss)
+        if not math.isfinite(sums.mean):
+            raise RunStoppedError(f"sft step {step}: the loss is {sums.mean}; lower sft.optimizer.lr")
+        norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.max_grad_norm))
         optimizer.step()
-        action_loss = (sums.sampled_loss / sums.num_sampled).item()
-        yield {"loss": loss.item(), "action_loss": action_loss, "grad_norm": norm.item(), "lr": rate}
+        yield {"loss": sums.mean, "action_loss": sums.action_mean, "grad_norm": norm.item(), "lr": rate}
 
 
 @dataclass(frozen=True, slots=True)
 class SftSums:
-    """Sums over the tokens of some rows, from which losses are computed; all are scalars."""
+    """Sums over the tokens of some rows, from which losses are computed."""
 
-    loss: Tensor
-    """Sum of cross-entropies times weights, with gradient."""
-    weight: Tensor
-    sampled_loss: Tensor
-    """Sum of cross-entropies of the assistant's tokens, without gradient."""
-    num_sampled: Tensor
+    loss: float = 0.0
+    """Sum of cross-entropies times weights."""
+    weight: float = 0.0
+    sampled_loss: float = 0.0
+    """Sum of cross-entropies of the assistant's tokens."""
+    num_sampled: int = 0
+
+    def __add__(self, other: SftSums) -> SftSums:
+        return SftSums(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def mean(self) -> float:
+        """The loss; NaN if no token has a weight."""
+        return self.loss / self.weight if self.weight else math.nan
+
+    @property
+    def action_mean(self) -> float:
+        """The mean cross-entropy of the assistant's tokens; NaN if there are none."""
+        return self.sampled_loss / self.num_sampled if self.num_sampled else math.nan
 
 
-def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
-    """Compute the sums with one forward pass over these rows, padded to the longest."""
+def add_gradient(model: CausalLM, rows: Sequence[SftRow], config: LossConfig, factor: float = 1.0) -> SftSums:
+    """Add the gradient of the mean loss over the weighted tokens of some rows; return the sums of all ranks.
+
+    Each micro-batch is divided by the weight of all rows, so that the gradient does not depend on micro-batches and
+    ranks.
+
+    Args:
+        config: the size of micro-batches, the precision, and whether layers are recomputed.
+        factor: factor of the loss.
+    """
+    weight = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
+    if not weight:
+        return SftSums()
+    ranks, device, total = ranks_of(model), next(model.parameters()).device, SftSums()
+    for part, scale in _share(rows, config.microbatch_tokens, ranks):
+        with recomputed(model) if config.recompute_activations else nullcontext():
+            with computing(config.precision, device):
+                loss, sums = sft_sums(model, part)
+            (loss * (factor * scale / weight)).backward()  # type: ignore[no-untyped-call]
+        total += sums if scale else SftSums()
+    return sum(ranks.gathered(total), SftSums())
+
+
+def _share(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
+    """Return this rank's micro-batches, each with the factor of its loss as in :meth:`Ranks.share`.
+
+    Each rank takes every N-th row by length, so that all have about as many tokens.
+    """
+    ordered = sorted(rows, key=lambda row: len(row.token_ids))
+    of_ranks = [rows_of_similar_length(ordered[rank :: ranks.count], room) for rank in range(ranks.count)]
+    mine = [(part, ranks.count) for part in of_ranks[ranks.rank]]
+    again = (mine[-1][0] if mine else ordered[:1], 0)
+    return mine + [again] * (max(map(len, of_ranks)) - len(mine))
+
+
+def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> tuple[Tensor, SftSums]:
+    """Compute the sums with one forward pass over these rows, padded to the longest.
+
+    Returns:
+        the sum of cross-entropies times weights with its gradient, and all sums.
+    """
     device = next(model.parameters()).device
     longest = max(len(row.token_ids) for row in rows)
     input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
@@ -123,18 +178,14 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
     is_read = (weight > 0) | (is_sampled > 0)
     weight, is_sampled = weight[is_read], is_sampled[is_read]
 
-    def read_logits(whole: CausalLM) -> Tensor:
-        states = trunk_of(whole)(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
-        logits: Tensor = head_of(whole)(states[is_read])
-        return logits.float()
+    def cross_entropies(gathered: CausalLM) -> Tensor:
+        states = trunk_of(gathered)(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
+        return head_cross_entropies(head_of(gathered), states[is_read], input_ids[:, 1:][is_read])
 
-    per_token = functional.cross_entropy(run_whole(model, read_logits), input_ids[:, 1:][is_read], reduction="none")
-    return SftSums(
-        loss=(per_token * weight).sum(),
-        weight=weight.sum(),
-        sampled_loss=(per_token.detach() * is_sampled).sum(),
-        num_sampled=is_sampled.sum(),
-    )
+    per_token = run_whole(model, cross_entropies)
+    loss, known = (per_token * weight).sum(), per_token.detach()
+    sums = torch.stack([loss.detach(), weight.sum(), (known * is_sampled).sum(), is_sampled.sum()]).tolist()
+    return loss, SftSums(loss=sums[0], weight=sums[1], sampled_loss=sums[2], num_sampled=int(sums[3]))
 
 
 def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[list[int]]:
@@ -175,6 +226,5 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints:
 
         trl_sft(run.model, run.tokenizer, state.optimizer, rows, config, state.step, after_step)
         return
-    precision = config.loss.precision
-    for metrics in sft_steps(run.model, state.optimizer, rows, config.sft, config.seed, state.step, precision):
+    for metrics in sft_steps(run.model, state.optimizer, rows, config.sft, config.seed, state.step, config.loss):
         after_step(metrics)

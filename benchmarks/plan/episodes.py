@@ -1,4 +1,4 @@
-"""What a step's episodes cost each rank: memory, bytes received and processor time, from rollouts to micro-batches.
+"""Memory, bytes received and processor time of each rank for a step's episodes, from rollouts to micro-batches.
 
     python benchmarks/plan/episodes.py                    -> a line of JSON for each number of ranks and way
     python benchmarks/plan/episodes.py --ranks 2 --groups 2 --turns 2

@@ -159,6 +159,7 @@ def test_sketches_tell_how_much_two_rows_share() -> None:
         ("loss.kind=bapo", "a loss that sees all tokens of an update"),
         ('loss.regularisers=[{"kind": "epo"}]', "a loss that sees all tokens of an update"),
         ("loss.echo=0.1", "loss.echo"),
+        ('schedules=[{"key": "loss.echo", "from": 0, "to": 0.1, "steps": 4}]', "loss.echo"),
         ('strategy.replay={"kind": "success"}', "strategy.replay"),
     ],
 )

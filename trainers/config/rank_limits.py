@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.columns import MADE_BY_TRAINER, needed_columns
+from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
 
 
@@ -47,7 +48,13 @@ def why_all_receive(config: TrainConfig) -> list[str]:
     """Return the settings that need all episodes of a step on every rank.
 
     Without any, each rank has the episodes that it played, outlines of the others, and the rows that it trains.
+    Settings count that a schedule turns on later.
     """
+    steps = (0, *(int(settings["steps"]) for settings in config.schedules))
+    return list(dict.fromkeys(reason for step in steps for reason in _why_all_receive(scheduled(config, step))))
+
+
+def _why_all_receive(config: TrainConfig) -> list[str]:
     envs, loss = config.by_env.values(), config.loss
     read = {name for env in envs for name in needed_columns(env.credit)}
     columns = [name for name in MADE_BY_TRAINER if name in read]

@@ -69,7 +69,7 @@ class Run:
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
-        self.is_spread = ranks.count > 1 and not why_all_receive(config)
+        self.is_spread = ranks.count > 1 and not why_all_receive(config, ranks.count)
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
         self._gateway: Gateway | None = None

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from testkit import TESTKIT
 from testkit.made_groups import a_task, group, trajectory, turn
 from testkit.ranks import forked
 
 from agentgym.credit.columns import FROM_GROUPS, recorded_columns, turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.rollout.record import read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import how_shared, why_all_receive
 from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined, reads_texts
@@ -44,6 +46,26 @@ from agentgym.types import (
 
 SECRET = "the lamp is in the third drawer"
 PNG = "aVZCT1J3MEtHZ28="
+
+
+CLUE = (
+    f"env.id={TESTKIT / 'clue_env.py'}:Clue-v0",
+    'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 256}',
+    "columns.answer_template=say: {answer}",
+    "sft.num_demos=128",
+    "sft.num_epochs=4",
+    "sft.mix.weight=0",
+    "zero_variance_filter=off",
+    "engine.batch_invariant=true",
+    "loss.tokens_per_microbatch=256",
+    "columns.tokens_per_microbatch=200",
+    "groups_per_step=4",
+    "group.group_size=3",
+    "eval.num_episodes=2",
+    "num_steps=2",
+)
+IGPO = 'credit={"estimator": "igpo", "shapers": [{"kind": "information_gain"}]}'
+EMPG = 'credit={"estimator": "grpo", "modulators": [{"kind": "empg"}]}'
 
 
 def eventful_groups() -> list[TrajectoryGroup]:
@@ -165,8 +187,36 @@ def test_sketches_tell_how_much_two_rows_share() -> None:
 )
 def test_settings_that_need_all_episodes_say_so(override: str, reason: str) -> None:
     recipe = load_recipe("tiny")
-    assert why_all_receive(recipe) == []
-    assert reason in why_all_receive(apply_overrides(recipe, [override]))
+    assert why_all_receive(recipe, 2) == []
+    assert reason in why_all_receive(apply_overrides(recipe, [override]), 2)
+
+
+def test_columns_are_spread_where_all_ranks_play() -> None:
+    gain = ["groups_per_step=4", IGPO]
+    recipe = apply_overrides(load_recipe("tiny"), gain)
+    assert why_all_receive(recipe, 2) == []
+    assert why_all_receive(recipe, 3) == ["credit that reads answer_logprobs, answer_lengths"], "one plays, all score"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("credit", [IGPO, EMPG], ids=["igpo", "empg"])
+def test_ranks_that_score_their_own_episodes_make_the_run_of_one_rank(
+    credit: str, tmp_path: Path, warm_python: str
+) -> None:
+    command = ("tiny", *CLUE, credit, "--json", "--run-dir")
+    for count in (1, 2):
+        forked(warm_python, count, "-m", "agentgym", "train", *command, str(tmp_path / str(count)))
+    one, two = (read_records(record_path(tmp_path / str(count), 1)) for count in (1, 2))
+    assert one and [record.group.ordinal for record in one] == [record.group.ordinal for record in two]
+    for record, other in zip(one, two, strict=True):
+        assert record.columns and record.columns.keys() == other.columns.keys()
+        for name, column in record.columns.items():
+            np.testing.assert_allclose(
+                np.concatenate(column, None), np.concatenate(other.columns[name], None), atol=1e-4
+            )
+    weights = [load_file(tmp_path / str(count) / "model" / "model.safetensors") for count in (1, 2)]
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(weights[1][name], tensor, atol=5e-5, rtol=0)
 
 
 def test_a_run_says_who_plays_and_who_receives_the_episodes() -> None:

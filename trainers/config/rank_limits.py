@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentgym.errors import ConfigError
-from agentgym.trainers.config.columns import MADE_BY_TRAINER, needed_columns
+from agentgym.trainers.config.columns import MADE_BY_TRAINER, OF_CRITIC, needed_columns
 from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
 
@@ -44,20 +46,23 @@ def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
     return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
 
 
-def why_all_receive(config: TrainConfig) -> list[str]:
+def why_all_receive(config: TrainConfig, num_ranks: int) -> list[str]:
     """Return the settings that need all episodes of a step on every rank.
 
     Without any, each rank has the episodes that it played, outlines of the others, and the rows that it trains.
     Settings count that a schedule turns on later.
     """
     steps = (0, *(int(settings["steps"]) for settings in config.schedules))
-    return list(dict.fromkeys(reason for step in steps for reason in _why_all_receive(scheduled(config, step))))
+    # Where one rank plays, it would score all episodes alone.
+    scored_by_all = ("token_entropy", "drift", *OF_CRITIC) if do_all_play(config, num_ranks) else MADE_BY_TRAINER
+    stages = [scheduled(config, step) for step in steps]
+    return list(dict.fromkeys(reason for stage in stages for reason in _why_all_receive(stage, scored_by_all)))
 
 
-def _why_all_receive(config: TrainConfig) -> list[str]:
+def _why_all_receive(config: TrainConfig, scored_by_all: Sequence[str]) -> list[str]:
     envs, loss = config.by_env.values(), config.loss
     read = {name for env in envs for name in needed_columns(env.credit)}
-    columns = [name for name in MADE_BY_TRAINER if name in read]
+    columns = [name for name in scored_by_all if name in read]
     return [
         *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *([f"credit that reads {', '.join(columns)}"] if columns else []),
@@ -75,7 +80,7 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
         forced = config.ranks.rollouts == "first"
         why = ["ranks.rollouts=first"] if forced else _why_one_plays(config, num_ranks)
         who = f"the first one plays ({', '.join(why)})"
-    if reasons := why_all_receive(config):
+    if reasons := why_all_receive(config, num_ranks):
         return f"{num_ranks} ranks: {who}; all receive all episodes ({', '.join(reasons)})"
     return f"{num_ranks} ranks: {who}; each receives the rows that it trains"
 

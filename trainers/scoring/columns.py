@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentgym.credit.columns import recorded_columns
+from agentgym.credit.columns import join_columns, recorded_columns, split_columns
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.render.chat import ChatRenderer
@@ -23,6 +23,8 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
+from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.scoring.answers import check_scoring, score_answers
 from agentgym.trainers.scoring.tokens import Question, sampled_positions, score, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
@@ -38,10 +40,16 @@ class MadeColumns:
 
 
 class ColumnMaker:
-    """The computation of a run's columns, and its state from step to step."""
+    """The computation of a run's columns, and its state from step to step.
 
-    def __init__(self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer) -> None:
-        self._config, self._model, self._renderer = config, model, renderer
+    Args:
+        is_spread: each rank has the tokens of a part of the groups, and outlines of the others.
+    """
+
+    def __init__(
+        self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer, *, is_spread: bool = False
+    ) -> None:
+        self._config, self._model, self._renderer, self._is_spread = config, model, renderer, is_spread
         self._names = needed_columns(config.credit)
         if "answer_logprobs" in self._names:
             check_scoring(model, config.columns.scoring)
@@ -53,7 +61,21 @@ class ColumnMaker:
         self._critics = _make_critics(self._config, self._model, self._names)
 
     def make(self, groups: Sequence[TrajectoryGroup], step: int = 0) -> MadeColumns:
-        """Compute the columns of a step's rollouts; the weights must still be those that sampled them."""
+        """Compute the columns of a step's rollouts; the weights must still be those that sampled them.
+
+        If the groups are spread over the ranks, each scores its own, and all receive the columns.
+        """
+        if not self._is_spread:
+            return self._made(groups, step)
+        own = [group for group in groups if not isinstance(group, OutlinedGroup)]
+        made = self._made(own, step)
+        pieces = zip((group.ordinal for group in own), split_columns(made.columns, own), strict=True)
+        every = {
+            ordinal: piece for held in ranks_of(self._model).gathered(dict(pieces)) for ordinal, piece in held.items()
+        }
+        return MadeColumns(join_columns([every[group.ordinal] for group in groups]), made.metrics)
+
+    def _made(self, groups: Sequence[TrajectoryGroup], step: int) -> MadeColumns:
         temperature = scheduled(self._config, step).sampling.temperature
         columns: dict[str, Any] = {}
         metrics: dict[str, float] = {}
@@ -100,6 +122,7 @@ class ColumnMaker:
             [Question.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
             temperature=temperature,
             tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
+            is_spread=self._is_spread,
         )
         of_token = np.concatenate([np.empty(0), *(row.entropies for row in scores)])
         num_tokens = [len(turn.completion.token_ids) for segment in segments for turn in segment.turns]
@@ -114,6 +137,7 @@ class ColumnMaker:
             template=settings.answer_template,
             scoring=settings.scoring,
             tokens_per_microbatch=settings.tokens_per_microbatch,
+            is_spread=self._is_spread,
         )
         return {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
 

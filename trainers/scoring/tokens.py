@@ -36,6 +36,10 @@ class Question:
         return cls(row, tuple(token_ids[at] for at in positions))
 
 
+NOTHING = Question(ReadRow((0,), (0,)), (0,))
+"""The question of a rank that has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenScores:
     """The scores of one question, a number per target token."""
@@ -57,24 +61,38 @@ def sampled_positions(segment: Segment) -> tuple[int, ...]:
 
 
 def score(
-    model: CausalLM, questions: Sequence[Question], *, temperature: float, tokens_per_microbatch: int
+    model: CausalLM,
+    questions: Sequence[Question],
+    *,
+    temperature: float,
+    tokens_per_microbatch: int,
+    is_spread: bool = False,
 ) -> list[TokenScores]:
     """Score every question with the model's current weights at one temperature, in order and without gradients.
 
     With a sharded model all ranks pass the same questions. Each computes its share and receives all scores.
+
+    Args:
+        is_spread: each rank passes questions of its own, and receives their scores alone. All ranks must call this.
     """
-    rows = [question.row for question in questions]
-    batches, ranks = micro_batches(rows, tokens_per_microbatch), ranks_of(model)
+    batches, ranks = micro_batches([question.row for question in questions], tokens_per_microbatch), ranks_of(model)
+    asked = [[questions[index] for index in batch] for batch in batches]
+    if is_spread:
+        # All ranks must run the model equally often.
+        asked += [asked[0] if asked else [NOTHING]] * (max(ranks.gathered(len(batches))) - len(batches))
+    else:
+        asked = [asked[at] for at, _ in ranks.share(len(batches))]
+    if not asked:
+        return []
 
     def read(whole: CausalLM) -> list[list[TokenScores]]:
-        return [_scored(whole, [questions[i] for i in batches[at]], temperature) for at, _ in ranks.share(len(batches))]
+        return [_scored(whole, some, temperature) for some in asked]
 
-    if not rows:
-        return []
     with frozen(model):
         made = run_whole(model, read)
+    found = made[: len(batches)] if is_spread else ranks.joined(made, len(batches))
     answers: dict[int, TokenScores] = {}
-    for batch, of_batch in zip(batches, ranks.joined(made, len(batches)), strict=True):
+    for batch, of_batch in zip(batches, found, strict=True):
         answers |= zip(batch, of_batch, strict=True)
     return [answers[index] for index in range(len(questions))]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import random
 import subprocess
@@ -22,6 +21,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from loading import resident
 
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.trainers.data.batch import make_batch
@@ -164,12 +165,6 @@ def made(ordinal: int, num_turns: int) -> TrajectoryGroup:
 def forget_peak() -> None:
     """Make the current resident size the peak so far."""
     Path("/proc/self/clear_refs").write_text("5")
-
-
-def resident(name: str) -> int:
-    """Return a size of this process that the kernel keeps, in bytes."""
-    lines = Path(f"/proc/{os.getpid()}/status").read_text(encoding="utf-8").splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ class UpdateStep:
         """Return the facts about the whole update, and each micro-batch's token masks if there are any."""
         self.include_present_step()
         batches = list(made.values())
-        facts = replace(
+        facts = replace(  # totals are the plan's, since this rank may have a part of the micro-batches
             update_facts(batches, frozen, self.config),
             num_tokens=max(1, plan.num_trained),
             last_turn=plan.last_turn,

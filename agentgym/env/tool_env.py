@@ -123,7 +123,8 @@ class ToolEnv(Env):
             else:
                 run = call_in_own_thread if found.is_parallel_safe else self._in_thread
                 work = run(lambda: found.function(self, **arguments))
-            return result_of(checked, await asyncio.wait_for(work, found.timeout_s))
+            async with asyncio.timeout(found.timeout_s):
+                return result_of(checked, await work)
         except ToolError as error:
             return self._refused(call, error)
 

@@ -171,7 +171,8 @@ class Channel:
         """Send heartbeats, four per shortest idle time-out."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_sooner.wait(), self._beat_s)
+                async with asyncio.timeout(self._beat_s):
+                    await self._is_sooner.wait()
             self._is_sooner.clear()
             self._outgoing.append(wire.encode({"id": 0, "op": "heartbeat", "sessions": sorted(self._sessions)}))
             self._has_outgoing.set()

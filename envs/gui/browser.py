@@ -145,13 +145,15 @@ class Browser:
         """Close a context; does nothing if the browser is dead."""
         self.num_contexts -= 1
         with suppress(Exception):
-            await asyncio.wait_for(context.close(), _CLOSE_S)
+            async with asyncio.timeout(_CLOSE_S):
+                await context.close()
 
     async def close(self) -> None:
         """End the browser and Playwright's driver."""
         for closing in (self._browser.close(), self._playwright.stop()):
             with suppress(Exception):
-                await asyncio.wait_for(closing, _CLOSE_S)
+                async with asyncio.timeout(_CLOSE_S):
+                    await closing
 
 
 def _guarded(chromium: Path, memory_mb: int, folder: Path) -> Path:

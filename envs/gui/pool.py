@@ -191,9 +191,10 @@ async def shared_pool(config: PoolConfig) -> BrowserPool:
     return _pools.setdefault((driver(), config), BrowserPool(config))
 
 
-async def _close_all() -> None:
+async def _close_all(timeout_s: float | None = None) -> None:
     mine = [key for key in _pools if key[0] is driver()]
-    await asyncio.gather(*(_pools.pop(key).close() for key in mine))
+    async with asyncio.timeout(timeout_s):
+        await asyncio.gather(*(_pools.pop(key).close() for key in mine))
 
 
 def close_browsers() -> None:
@@ -204,7 +205,7 @@ def close_browsers() -> None:
 def _at_exit() -> None:
     if any(key[0] is driver() for key in _pools):
         with suppress(Exception):  # the guards kill browsers that this cannot close
-            driver().call(asyncio.wait_for(_close_all(), _EXIT_S))
+            driver().call(_close_all(_EXIT_S))
 
 
 atexit.register(_at_exit)

@@ -147,6 +147,22 @@ def test_a_closed_engine_is_closed_and_its_files_are_gone(tmp_path: Path) -> Non
     run(scenario())
 
 
+@pytest.mark.parametrize("num_steps", range(6))
+def test_it_closes_at_whatever_moment_its_keepers_are_woken(num_steps: int, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, health_interval_s=20.0) as w:
+            await w.train(3, 41)
+            server = w.engine._pool.servers[0]
+            await asyncio.sleep(0.05)
+            server.wake.set()
+            for _ in range(num_steps):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await w.engine.close()
+
+    run(scenario())
+
+
 def test_a_cancelled_caller_is_cancelled_and_the_server_keeps_its_place(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(tmp_path) as w:

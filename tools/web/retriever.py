@@ -51,8 +51,8 @@ class WebRetriever(AsyncRetriever):
         async def ask() -> dict[str, Any]:
             page = await self._fetcher.fetch(doc_id)
             try:
-                read = asyncio.to_thread(readable_document, page, doc_id, with_links=with_links)
-                return asdict(await asyncio.wait_for(read, READING_TIMEOUT_S))
+                async with asyncio.timeout(READING_TIMEOUT_S):
+                    return asdict(await asyncio.to_thread(readable_document, page, doc_id, with_links=with_links))
             except TimeoutError:  # the agent chose the page, so this is not a time-out of the environment
                 raise ToolError(
                     f"{page.url[:200]} takes over {READING_TIMEOUT_S:g} s to read", "unreadable_page"

@@ -88,10 +88,11 @@ class RayPool:
 
 async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
     """Cancel an attempt that is no longer needed; return its turns so far if the worker answers."""
-    with suppress(RayError, TimeoutError):
+    with suppress(RayError):
         cut = asyncio.wrap_future(worker.handle.cut.remote(attempt.key).future())
-        turns: list[Turn] = await asyncio.wait_for(cut, _CUT_TIMEOUT_S)
-        return turns
+        if (await asyncio.wait({cut}, timeout=_CUT_TIMEOUT_S))[0]:
+            turns: list[Turn] = cut.result()
+            return turns
     return []
 
 

@@ -179,7 +179,8 @@ class Fleet:
                 self.leave_out(member, first_line(error))
             member.wake.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(member.wake.wait(), self._config.health_interval_s)
+                async with asyncio.timeout(self._config.health_interval_s):
+                    await member.wake.wait()
 
     async def _ping(self, member: Member) -> ActorState:
         """Check a member's health; kill it if it was running and does not answer."""

@@ -287,7 +287,8 @@ class ServerPool:
                 if server.state not in (State.READY, State.RESTING) or num_failed >= _NUM_FAILED_CHECKS:
                     self._leave_out(server, str(error))
             with suppress(TimeoutError):
-                await asyncio.wait_for(server.wake.wait(), self._config.health_interval_s)
+                async with asyncio.timeout(self._config.health_interval_s):
+                    await server.wake.wait()
 
     def _is_idle(self, server: Server) -> bool:
         """Return True if no weights have been published yet and the server has passed its checks."""

@@ -283,6 +283,8 @@ class GroupPlayer:
             voids += played[0].voids
             if is_evidence(played):
                 break
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # the failure took its place
         return (replace(played[0], voids=voids), *played[1:]) if voids else played
 
 

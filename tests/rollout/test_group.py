@@ -14,7 +14,7 @@ from agentgym.check.chaos import Chaos
 from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, RunStoppedError, ToolError
+from agentgym.errors import ConfigError, EnvError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent, DemonstrationAgent, ModelAgent
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -213,3 +213,33 @@ def test_a_spoilt_environment_is_closed_and_replaced() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         GroupConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_episode_that_fails_while_it_is_cancelled_is_not_tried_again() -> None:
+    began: list[int] = []
+
+    class Failing:
+        async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
+            began.append(request.num_retries)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                raise EnvError("the connection was lost") from None
+            return ()
+
+        async def close(self) -> None:
+            pass
+
+    async def scenario() -> None:
+        config = GroupConfig(group_size=1, min_valid=1, max_retries=5)
+        playing = asyncio.ensure_future(
+            run_groups([(0, task())], Failing(), lambda env, seed: DemonstrationAgent(None, None, 0), config, seed=0)  # type: ignore[arg-type]
+        )
+        while not began:
+            await asyncio.sleep(0)
+        playing.cancel()
+        done, _ = await asyncio.wait({playing}, timeout=10)
+        assert done and playing.cancelled()
+
+    asyncio.run(scenario())
+    assert began == [0]

@@ -165,7 +165,9 @@ class Fleet:
     # ---------------------------------------------------------------------------------------------------- private
 
     async def _keep(self, member: Member) -> None:
-        while True:
+        keeper = asyncio.current_task()
+        assert keeper is not None
+        while not keeper.cancelling():  # a failure at the same moment may have taken the cancellation's place
             try:
                 found = await self._ping(member)
                 self._meet(member, found)

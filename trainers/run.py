@@ -24,15 +24,17 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play, why_all_receive
+from agentgym.trainers.config.rank_limits import do_all_play, do_share_servers, why_all_receive
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
-from agentgym.trainers.engines.build import build_engine, connect_engine
+from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine
+from agentgym.trainers.engines.vllm.guest import GuestEngine
 from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
@@ -69,6 +71,7 @@ class Run:
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
+        self._shares_servers = do_share_servers(config, ranks.count)
         self.is_spread = ranks.count > 1 and not why_all_receive(config, ranks.count)
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
@@ -88,12 +91,12 @@ class Run:
         self.microbatch_note = tokens_note(config, tokens, gpu_bytes())
         self.config = config = with_tokens(config, tokens)
         self.model, self._served = self._trained_and_served(loaded)
-        self._engine = None if self._served is None else self._make_engine(self._served)
+        self._engine = self._make_engine()
         memory = f"judge-{ranks.rank}" if ranks.count > 1 else "judge"
         self.judges = {
             env.key: Judge(env.config.judge, run_dir / f"{named(memory, env.name)}.jsonl")
             for env in self.envs
-            if env.config.judge.is_on and self._served is not None
+            if env.config.judge.is_on and self._engine is not None
         }
         self.teachers = self.make_teachers()
 
@@ -103,7 +106,7 @@ class Run:
         return {
             env.key: HintTeacher(env.config.strategy.guidance, self.run_dir / f"{named(memory, env.name)}.jsonl")
             for env in self.envs
-            if env.config.strategy.teaches and self._served is not None
+            if env.config.strategy.teaches and self._engine is not None
         }
 
     @property
@@ -136,24 +139,37 @@ class Run:
     def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
         return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
 
-    def _make_engine(self, served: CausalLM) -> Engine:
+    def _make_engine(self) -> Engine | None:
+        """Return the inference engine of a rank that samples, None on others."""
+        if self._shares_servers and not self.ranks.is_main:
+            return build_guest(self.config, self.model.config, self.ranks.rank)
+        if self._served is None:
+            return None
         if self.cluster is not None:
-            return self.cluster.engine(served, self.tokenizer)
-        return build_engine(self.config, served, self.run_dir)
+            return self.cluster.engine(self._served, self.tokenizer)
+        engine = build_engine(self.config, self._served, self.run_dir)
+        if self._shares_servers and isinstance(engine, VllmEngine):
+            engine.share()
+        return engine
+
+    @property
+    def _has_own_weights(self) -> bool:
+        """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
+        return self.ranks.is_main or (self.do_all_play and not self._shares_servers)
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
-        """Return the model that is trained and, on a rank that samples, the model to sample from.
+        """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
 
         Rollouts need a separate copy if the weights change while they run (async mode), or if the trained model is
         sharded.
         """
-        ranks, precision, plays = self.ranks, self.config.loss.precision, self.ranks.is_main or self.do_all_play
+        ranks, precision, needs_copy = self.ranks, self.config.loss.precision, self._has_own_weights
         if loaded is not None and (ranks.count == 1 or is_quantized(loaded)):
             is_shared = ranks.count == 1 and self.config.pipeline.is_on_policy
-            served = loaded if is_shared else frozen_copy(loaded) if plays else None
+            served = loaded if is_shared else frozen_copy(loaded) if needs_copy else None
             return shard(loaded, ranks, precision), served
         trained = shard_from_first(loaded, ranks, precision)
-        return trained, never_trained(loaded) if loaded is not None and plays else None
+        return trained, never_trained(loaded) if loaded is not None and needs_copy else None
 
     @property
     def engine(self) -> Engine:
@@ -186,10 +202,30 @@ class Run:
         """Send the model's current weights to the engine."""
         if self._served is not self.model:
             self._load_served()
-        if self.do_all_play:
+        if self._shares_servers:
+            await self._update_servers(version)
+        elif self.do_all_play:
             await self.ranks.from_all(lambda: self.engine.update_weights(version))
         else:
             await self.ranks.from_main(lambda: self.engine.update_weights(version))
+
+    async def _update_servers(self, version: int) -> None:
+        """Let the first rank send its weights to the servers from which all ranks sample. All ranks must call this."""
+        engine = self._engine
+
+        async def hold() -> None:
+            if isinstance(engine, GuestEngine):
+                await engine.hold()
+
+        async def update() -> Handover:
+            assert isinstance(engine, VllmEngine)
+            await engine.update_weights(version)
+            return engine.handover()
+
+        await self.ranks.from_all(hold)
+        handover = await self.ranks.from_main(update)
+        if isinstance(engine, GuestEngine):
+            engine.adopt(handover)
 
     def _teacher(self) -> CausalLM | None:
         """Load the teacher of distillation, sharded as the policy is; None if the loss has no teacher.
@@ -319,7 +355,7 @@ class Run:
     def _model(self) -> tuple[CausalLM | None, Tokenizer]:
         """Return the model and its tokenizer; None for the model on a rank that receives its shard from the first."""
         config = self.config.model
-        if config.path and not self.ranks.is_main and not self.do_all_play and config.lora.quantize == "none":
+        if config.path and not self._has_own_weights and config.lora.quantize == "none":
             return None, load_tokenizer(config.path)
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)

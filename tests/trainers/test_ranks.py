@@ -18,6 +18,7 @@ from testkit.ranked_parts import LOSSES
 from testkit.ranked_reduce import WAYS
 from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
+from testkit.sampling_vllm import facts_of_run, serving_all
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
@@ -296,6 +297,28 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_pytho
     train(warm_python, 1, "--resume", str(tmp_path / "two"))
     for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(ended[name], tensor, atol=1e-5, rtol=0)
+        torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync"])
+def test_ranks_that_share_servers_make_the_run_of_one_rank(mode: str, tmp_path: Path, warm_python: str) -> None:
+    served = ("engine.kind=vllm", "num_steps=2", f"pipeline.mode={mode}")
+    config = apply_overrides(load_recipe("tiny"), [*EVEN, *served, 'engine.urls=["http://127.0.0.1:9"]'])
+    facts = facts_of_run(config, tmp_path / "facts")
+    asked: list[int] = []
+    for count, name in ((1, "one"), (2, "two")):
+        with serving_all(facts, 2) as (first, second):
+            urls = f'engine.urls=["{first.url}", "{second.url}"]'
+            train(warm_python, count, "tiny", *EVEN, *served, urls, "--run-dir", str(tmp_path / name))
+            assert min(len(first.requests), len(second.requests)) > 20, "both are asked"
+            assert (first.held["version"], second.held["version"]) == (2, 2)
+            asked.append(sum("prompt_logprobs" not in r for r in (*first.requests, *second.requests)))
+    assert asked[0] == asked[1], "nothing is sampled twice"
+    for step in (0, 1):
+        one, two = (read_records(record_path(tmp_path / name, step)) for name in ("one", "two"))
+        assert [played(record) for record in one] == [played(record) for record in two]
+    for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
 
 

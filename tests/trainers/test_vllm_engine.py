@@ -4,85 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from testkit.fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, FakeVllm, evidence_of, write_weights
+from testkit.fake_vllm import COMPLETIONS, STOP, UNTRAINED
+from testkit.vllm_world import SAMPLING, run, some_tokens, world
 
-from agentgym.engine import Engine, SamplingParams
+from agentgym.engine import Engine
 from agentgym.errors import ClosedError, ConfigError, EngineError
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm import in_flight
-from agentgym.trainers.engines.vllm.server import VllmEngine
-from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync
 from agentgym.types import Completion, FinishReason
-
-T = TypeVar("T")
-SAMPLING = SamplingParams(max_new_tokens=8, stop_token_ids=(STOP,), seed=7)
-QUICK: dict[str, Any] = {
-    "start_timeout_s": 20.0,
-    "request_timeout_s": 20.0,
-    "update_timeout_s": 20.0,
-    "server_wait_s": 20.0,
-    "health_interval_s": 0.05,
-    "health_timeout_s": 20.0,
-}
-"""Long enough for any machine; a test that waits for one of them to pass sets it."""
-
-
-class World:
-    """Servers, the trainer's weights (a number) and the engine between them."""
-
-    def __init__(self, root: Path, servers: list[FakeVllm], **config: Any) -> None:
-        self.servers, self.number = servers, 1
-        self.said: list[str] = []
-        self.root = root
-        is_lora = config.get("weight_sync") == "lora"
-        self.sync = (LoraSync if is_lora else FolderSync)(
-            root,
-            lambda folder: write_weights(folder, self.number),
-            lambda ids, dtypes: evidence_of(UNTRAINED if is_lora else self.number, ids, dtypes),
-            VOCAB_SIZE,
-        )
-        chosen = EngineConfig(kind="vllm", urls=tuple(s.url for s in servers), **{**QUICK, **config})
-        self.engine = VllmEngine(chosen, self.sync, FACTS, max_context_tokens=64)
-        self.engine._pool.say = self.said.append
-
-    async def train(self, version: int, number: int) -> None:
-        """A step of the trainer, and the engine told so."""
-        self.number = number
-        await self.engine.update_weights(version)
-
-    async def ask(self, session: str = "", **sampling: Any) -> Completion:
-        """A completion."""
-        chosen = SamplingParams(**{**{n: getattr(SAMPLING, n) for n in SAMPLING.__dataclass_fields__}, **sampling})
-        return await self.engine.generate([5, 6, 7], chosen, session_id=session)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for the engine to notice something."""
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def world(root: Path, num_servers: int = 1, **config: Any) -> AsyncIterator[World]:
-    servers = [await FakeVllm().start() for _ in range(num_servers)]
-    made = World(root, servers, **config)
-    try:
-        yield made
-    finally:
-        await made.engine.close()
-        for server in servers:
-            await server.kill()
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Nothing may wait for ever: a test that does fails."""
-    return asyncio.run(asyncio.wait_for(coroutine, timeout=60))
-
 
 # ------------------------------------------------------------------------------------------------------ the contract
 
@@ -159,6 +92,30 @@ def test_it_closes_at_whatever_moment_its_keepers_are_woken(num_steps: int, tmp_
                 await asyncio.sleep(0)
             async with asyncio.timeout(5):
                 await w.engine.close()
+
+    run(scenario())
+
+
+def test_it_closes_though_a_failure_takes_the_place_of_the_cancellation(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.train(3, 41)
+            began = asyncio.Event()
+
+            async def install(*arguments: object, **more: object) -> str:
+                began.set()
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    raise EngineError("the connection was lost") from None
+                return ""
+
+            w.sync.install = install  # type: ignore[method-assign]
+            training = asyncio.create_task(w.train(4, 42))
+            await began.wait()
+            async with asyncio.timeout(5):
+                await w.engine.close()
+            training.cancel()
 
     run(scenario())
 
@@ -257,12 +214,6 @@ def test_requests_in_flight_finish_with_the_weights_they_began_with(tells_progre
             ] * (not tells_progress)
 
     run(scenario())
-
-
-async def some_tokens(server: FakeVllm, num_requests: int) -> None:
-    """Wait until so many requests are in the middle of their completions."""
-    while sum(0 < count < 6 for count in server.progress.values()) < num_requests:
-        await asyncio.sleep(0.002)
 
 
 def test_requests_in_flight_are_kept_and_every_token_has_its_version(tmp_path: Path) -> None:

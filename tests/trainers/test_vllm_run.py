@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,60 +10,25 @@ from typing import Any
 import pytest
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
-from testkit.fake_vllm import COMPLETIONS, FakeVllm
+from testkit.fake_vllm import COMPLETIONS
+from testkit.sampling_vllm import CONTEXT, facts_of_run, serving
 from transformers import AutoModelForCausalLM
 
-from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config, save_config
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.engines.build import model_facts, serve_command
+from agentgym.trainers.engines.build import serve_command
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.engines.vllm.proof import weight_sums
 from agentgym.trainers.loop import train
-from agentgym.trainers.models.model import plain_tensors
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Status
 
 ENV_FILE = TESTKIT / "counting_env.py"
-CONTEXT = 160
 NO_SERVER = "http://127.0.0.1:9"
-
-
-class SamplingVllm(FakeVllm):
-    """Loads the folders it is told to load, and samples by the embedded engine."""
-
-    def _take(self, path: Path) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(path.parent)
-        self.engine = TorchEngine(self.model, max_context_tokens=CONTEXT)
-
-    def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
-        if method != "agentgym_sums":
-            return super()._rpc(method, arguments)
-        sums = weight_sums(plain_tensors(self.model), ["float32"])["float32"]
-        parameters = {name: ([name], f"{value:x}") for name, value in sums.items()}
-        return 200, {"results": [{"dtype": "float32", "parameters": parameters}]}
-
-    async def _complete(self, body: Any) -> tuple[int, Any]:
-        prompt = body["prompt"]
-        if "prompt_logprobs" in body:
-            scores = await self.engine.score(prompt[:1], prompt[1:])
-            later = [{str(token): {"logprob": score}} for token, score in zip(prompt[1:], scores, strict=True)]
-            return 200, {"choices": [{"prompt_logprobs": [None, *later]}]}
-        sampling = SamplingParams(
-            max_new_tokens=body["max_tokens"],
-            temperature=body["temperature"],
-            seed=body["seed"],
-            stop_token_ids=tuple(body["stop_token_ids"]),
-        )
-        done = await self.engine.generate(prompt, sampling)
-        choice = {"token_ids": done.token_ids, "finish_reason": done.finish_reason}
-        return 200, {"choices": [{**choice, "logprobs": {"token_logprobs": done.logprobs}}]}
 
 
 def config(url: str, **engine: Any) -> TrainConfig:
@@ -83,24 +45,8 @@ def config(url: str, **engine: Any) -> TrainConfig:
     )
 
 
-@contextmanager
-def serving(facts: dict[str, Any]) -> Iterator[SamplingVllm]:
-    """A server in a thread of its own, as the trainer's steps hold up its event loop."""
-    loop, server = asyncio.new_event_loop(), SamplingVllm(**facts)
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(30)
-        yield server
-    finally:
-        asyncio.run_coroutine_threadsafe(server.kill(), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
-
-
 def facts_of(tmp_path: Path) -> dict[str, Any]:
-    facts = model_facts(Run(config(NO_SERVER), tmp_path).model)
-    return {name: getattr(facts, name) for name in facts.__dataclass_fields__}
+    return facts_of_run(config(NO_SERVER), tmp_path)
 
 
 def test_a_run_samples_from_its_own_weights_step_by_step(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
     return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
 
 
+def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
+    """Return True if each rank samples its share of the episodes from vLLM servers, which the first rank updates."""
+    return config.engine.kind == "vllm" and do_all_play(config, num_ranks)
+
+
 def why_all_receive(config: TrainConfig, num_ranks: int) -> list[str]:
     """Return the settings that need all episodes of a step on every rank.
 
@@ -87,7 +92,7 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
 
 def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
     return [
-        *([f"engine.kind={config.engine.kind}"] if config.engine.kind != "torch" else []),
+        *([f"engine.kind={config.engine.kind}"] if config.engine.kind not in ("torch", "vllm") else []),
         *([f"pipeline.mode={config.pipeline.mode}"] if config.pipeline.mode != "sync" else []),
         *(["cluster.address"] if config.cluster.address else []),
         *(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.client import ModelFacts
+from agentgym.trainers.engines.vllm.guest import GuestEngine
 from agentgym.trainers.engines.vllm.proof import Evidence, Witness, rounded_to, weight_sums
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferSync
@@ -46,6 +49,21 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
             "agentgym.engine.Engine"
         )
     return made
+
+
+def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> GuestEngine:
+    """Create the engine of a rank that samples from vLLM servers to which the first rank gives the weights.
+
+    Each rank has the servers in another order, since a server is chosen in order if loads are equal.
+    """
+    first = rank % len(config.engine.urls)
+    urls = (*config.engine.urls[first:], *config.engine.urls[:first])
+    return GuestEngine(
+        replace(config.engine, urls=urls),
+        facts_of(shape),
+        max_context_tokens=config.model.max_context_tokens,
+        say=lambda line: print(f"rank {rank}: {line}", file=sys.stderr, flush=True),
+    )
 
 
 def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:

@@ -58,6 +58,23 @@ class Flight:
         if not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())
 
+    def repeat(self) -> None:
+        """End the request now, to send it again."""
+        self.is_repeated = True
+        self.end()
+
+    def keep(self, given: Mapping[str, int], version: int) -> bool:
+        """Note the first token with the weights of ``version``; return False if the request cannot go on with them.
+
+        Args:
+            given: number of tokens of each request in flight, by name.
+            version: the version of the new weights.
+        """
+        if not self.can_be_kept or self.name not in given:
+            return False
+        self.changes.append((given[self.name], version))
+        return True
+
     def hold(self) -> None:
         """Suspend the time limit."""
         if not self.limit.expired() and (when := self.limit.when()) is not None:
@@ -91,6 +108,8 @@ class Server:
     """Number of times that all requests were ended; a request uses it to see that its end is not a new failure."""
     keeps_requests: bool | None = None
     """None before it was first paused with requests in flight."""
+    given: Mapping[str, int] | None = None
+    """Number of tokens of each request in flight at the last pause, by name; None if the server was not paused."""
 
     @property
     def load(self) -> tuple[int, int]:
@@ -120,11 +139,13 @@ class Pause:
 
     Attributes:
         num_kept: requests that go on with the new weights.
+        given: number of tokens of each request in flight, by name.
     """
 
     def __init__(self, server: Server, changes: Changes, timeout_s: float) -> None:
         self._server, self._changes, self._timeout_s = server, changes, timeout_s
         self.num_kept = 0
+        self.given: Mapping[str, int] = {}
 
     async def begin(self, version: int) -> bool:
         """Pause the server, and record the token from which on each request uses the weights of ``version``.
@@ -151,14 +172,13 @@ class Pause:
             return all(f.name in given for f in self._server.flights if f.can_be_kept)
 
         await self._changes.until(all_are_known, ARRIVAL_S)
+        self.given = given
         for flight in tuple(self._server.flights):
-            if flight.can_be_kept and flight.name in given:
-                flight.changes.append((given[flight.name], version))
+            if flight.keep(given, version):
                 flight.hold()
                 self.num_kept += 1
             else:
-                flight.is_repeated = True
-                flight.end()
+                flight.repeat()
         return True
 
     async def end(self) -> None:

@@ -1,8 +1,8 @@
-"""A pool of vLLM servers: routing of requests, exclusion of failed servers, and the proofs before a server may serve.
+"""A pool of vLLM servers: routing of requests, exclusion of failed servers, and the checks before a server may serve.
 
-Each server has a keeper, a task that checks its health while it serves and otherwise tries to bring it back. A server
-is ready only after these checks: it answers, it serves this run's model, it has the current weights (by the sum of
-their bits), and it computes with them (by the log-probabilities of a few tokens).
+Each server has a keeper, a task that checks its health while it serves and otherwise tries to bring it back. There are
+two pools: :class:`~agentgym.trainers.engines.vllm.loading.LoadingPool` gives the servers their weights, and
+:class:`~agentgym.trainers.engines.vllm.guest.GuestPool` shares them with the process that does.
 
 A request goes to the server of its session's earlier requests, else to the one with the smallest load. A server that
 fails a request is excluded at once. All of its requests are sent to other servers.
@@ -11,6 +11,7 @@ fails a request is excluded at once. All of its requests are sent to other serve
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,15 +21,15 @@ from typing import TypeVar
 import httpx
 
 from agentgym.engine import EngineHealth
-from agentgym.errors import ConfigError, EngineError, InfrastructureError, boundary
+from agentgym.errors import EngineError, InfrastructureError, boundary
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError, make_http
-from agentgym.trainers.engines.vllm.in_flight import Flight, Pause, Server, State
+from agentgym.trainers.engines.vllm.client import VllmClient, WrongServerError, make_http
+from agentgym.trainers.engines.vllm.in_flight import Flight, Server, State
 from agentgym.trainers.engines.vllm.load import LoadTotals
-from agentgym.trainers.engines.vllm.proof import prove
-from agentgym.trainers.engines.vllm.weights import Published, WeightSync
+from agentgym.trainers.engines.vllm.weights import Published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, score_body
+from agentgym.types import Json
 
 T = TypeVar("T")
 MAX_HIDDEN_GAP = 0.01
@@ -53,30 +54,24 @@ class PoolStats:
     """Mean difference to the trainer's log-probabilities on the tokens scored by the last checked server."""
 
 
-class ServerPool:
+class ServerPool(ABC):
     """The servers of one run.
-
-    Args:
-        sync: the transfer of weights to servers.
-        facts: facts about the model that every server must serve.
-        max_context_tokens: the context length that every server must have.
 
     Attributes:
         say: called with a message when a server is excluded or comes back.
     """
 
-    def __init__(self, config: EngineConfig, sync: WeightSync, facts: ModelFacts, max_context_tokens: int) -> None:
-        self._config, self._sync, self._facts = config, sync, facts
+    _says_what_is_new = True
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
         self.say: Callable[[str], None] = lambda line: None
-        self._max_context_tokens = max_context_tokens
         self._http: httpx.AsyncClient | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._sessions: dict[str, Server] = {}
         self._target: Published | None = None
         self._is_closed = False
         self.servers: list[Server] = []
-        self.dtypes: set[str] = set()
-        """Dtypes of the servers' computation, as far as they have reported them."""
         self.stats = PoolStats()
         self._loads = LoadTotals()
 
@@ -117,79 +112,26 @@ class ServerPool:
         if self._http is not None:
             await self._http.aclose()
 
-    async def wait_for_a_server(self, timeout_s: float) -> None:
-        """Wait until a server can be used.
-
-        Raises:
-            ConfigError: a server serves another model, or no server was ready in time.
-        """
-        self.start()
-
-        def found() -> bool:
-            for server in self.servers:
-                if server.is_wrong:
-                    raise ConfigError(server.reason)
-            return any(server.model_name for server in self.servers)
-
-        if not await self._changes.until(found, timeout_s):
-            raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
-
-    # -------------------------------------------------------------------------------------------------- weights
-
-    async def update(self, published: Published, timeout_s: float) -> None:
-        """Load new weights into every ready server; the others load them when they come back.
-
-        From this call on, no request is sent to a server with other weights.
-
-        Raises:
-            EngineError: no server has the weights after ``timeout_s``.
-        """
-        self.start()
-        self._target = published
-        for server in self.servers:
-            if server.state in (State.READY, State.RESTING):
-                server.state = State.UPDATING
-            server.wake.set()
-
-        def settled() -> bool:
-            states = [server.state for server in self.servers]
-            return State.READY in states and State.UPDATING not in states
-
-        await self._changes.until(settled, timeout_s)
-        if not any(server.state is State.READY for server in self.servers):
-            raise EngineError(
-                f"no vLLM server took the weights of version {published.version} within {timeout_s:g} s: "
-                + self.reasons()
-            )
-
-    async def rest(self, timeout_s: float) -> None:
-        """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded."""
-        ready = [server for server in self.servers if server.state is State.READY]
-        for server in ready:
-            server.state = State.RESTING
-        await asyncio.gather(*(self._rest(server, timeout_s) for server in ready))
-
-    async def _rest(self, server: Server, timeout_s: float) -> None:
-        await self._drain(server)
-        try:
-            await server.client.post("/sleep?level=1&mode=wait", {}, timeout_s, expects_json=False)
-        except EngineError as error:
-            self._leave_out(server, str(error))
-
     # ------------------------------------------------------------------------------------------------- requests
 
     async def ask(
         self,
         session_id: str,
         what: str,
-        job: Callable[[Server, Published, Flight], Awaitable[T]],
+        post: Callable[[Server, Published, Flight], Awaitable[Json]],
+        read: Callable[[Json, Published, Flight], T],
         *,
         can_be_kept: bool = False,
     ) -> T:
-        """Run ``job`` on a ready server, and on another one if it fails.
+        """Ask a ready server, and another one if it fails.
 
         Args:
-            can_be_kept: True if the request may continue with newer weights; it then reads :attr:`Flight.changes`.
+            session_id: the session of the request; empty if it has none.
+            what: a name of the request for messages.
+            post: sends the request to a server and returns the answer.
+            read: checks the answer and returns its contents.
+            can_be_kept: True if the request may continue with newer weights; ``read`` then uses
+                :attr:`Flight.changes`.
 
         Raises:
             EngineError: no server was ready in time, the request failed on ``max_attempts`` servers, or a server
@@ -204,10 +146,9 @@ class ServerPool:
             num_cuts, timeout_s, flight = server.num_cuts, self._config.request_timeout_s, None
             try:
                 async with server.busy(timeout_s, can_be_kept=can_be_kept) as flight:
-                    result = await job(server, published, flight)
-                    if flight.changes:
-                        await self._must_serve(server, num_cuts)
-                    return result
+                    answer = await post(server, published, flight)
+                    await self._answered(server, flight, num_cuts)
+                    return read(answer, published, flight)
             except TimeoutError:
                 fault = f"a {what} had no answer within {timeout_s:g} s"
             except ServerFaultError as error:
@@ -226,12 +167,16 @@ class ServerPool:
             failed.append(server)
         raise EngineError(f"{what} failed on {len(failed)} tries, the last on {server.client.url}: {fault}")
 
-    async def _must_serve(self, server: Server, num_cuts: int) -> None:
-        """Check that the server computes with the given weights.
+    async def _answered(self, server: Server, flight: Flight, num_cuts: int) -> None:
+        """Wait until it is known with which weights the server computed an answer.
 
         Raises:
-            ServerFaultError: it does not.
+            ServerFaultError: it computed with other weights than it was given.
         """
+        if flight.changes:
+            await self._settled(server, num_cuts)
+
+    async def _settled(self, server: Server, num_cuts: int) -> None:
         await self._changes.until(lambda: server.state is not State.UPDATING, self._config.update_timeout_s)
         if server.state is State.UPDATING or server.num_cuts != num_cuts:
             raise ServerFaultError(server.reason)
@@ -269,8 +214,9 @@ class ServerPool:
     # -------------------------------------------------------------------------------------------------- keepers
 
     async def _keep(self, server: Server) -> None:
-        num_failed = 0
-        while True:
+        num_failed, keeper = 0, asyncio.current_task()
+        assert keeper is not None
+        while not keeper.cancelling():  # a failure at the same moment may have taken the cancellation's place
             server.wake.clear()
             try:
                 with boundary(EngineError, "its keeper"):
@@ -290,75 +236,32 @@ class ServerPool:
                 async with asyncio.timeout(self._config.health_interval_s):
                     await server.wake.wait()
 
+    @abstractmethod
     def _is_idle(self, server: Server) -> bool:
-        """Return True if no weights have been published yet and the server has passed its checks."""
-        return self._target is None and bool(server.model_name)
+        """Return True if there is nothing to do for a server that does not serve."""
 
+    @abstractmethod
     async def _admit(self, server: Server) -> None:
-        """Run all checks that a server must pass before it serves, in order."""
-        config, client, target = self._config, server.client, self._target
-        was_out, is_new = server.state is State.OUT, server.published is None
-        pause = await self._pause(server, target)
-        if pause is None:
-            await self._drain(server)
-        try:
-            await client.health(config.health_timeout_s)
-            base_name, length = await client.base_model(config.health_timeout_s)
-            if config.sleep:  # also one that an earlier trainer left asleep
-                await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
-            if was_out or is_new:  # perhaps a trainer was killed while the server was paused
-                await client.post("/resume", {}, config.health_timeout_s)
-            await client.held(config.health_timeout_s, self._facts)
-            self.dtypes.add(client.dtype)
-            if length < self._max_context_tokens:
-                raise WrongServerError(
-                    f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
-                    f"start it with --max-context-tokens {self._max_context_tokens}"
-                )
-            if target is None:
-                server.model_name = base_name
-                server.reason = "no weights were published yet"
-                self._changes.notify()
-                return
-            server.model_name = await self._sync.install(
-                client, base_name, target, config.update_timeout_s, is_paused=pause is not None
-            )
-            proof = await prove(client, target.evidence, config.update_timeout_s)
-        finally:
-            if pause is not None:
-                with suppress(EngineError):  # if it is gone, there is nothing to resume
-                    await pause.end()
-        await self._probe(server, target, *proof)
-        if self._target is not target:
-            return
-        self.stats.num_readmitted += was_out and not is_new
-        if was_out or is_new:
-            self.say(f"vLLM server {client.url} serves, version {target.version}")
-        server.published, server.state = target, State.READY
-        self._changes.notify()
+        """Run all checks that a server must pass before it serves, in order.
 
-    async def _pause(self, server: Server, target: Published | None) -> Pause | None:
-        """Pause a server that keeps its requests during an update; return None if it must finish them before."""
-        may_keep = self._config.keeps_requests and server.keeps_requests is not False
-        if not may_keep or target is None or server.state is not State.UPDATING or not server.flights:
-            return None
-        is_first = server.keeps_requests is None
-        pause = Pause(server, self._changes, self._config.update_timeout_s)
-        if not await pause.begin(target.version):
-            self.say(
-                f"vLLM server {server.client.url} ends its requests before it takes new weights: its workers do not "
-                "say how far these have come"
-            )
-            return None
-        if is_first:
-            self.say(f"vLLM server {server.client.url} keeps its requests while it takes new weights")
-        self.stats.num_kept += pause.num_kept
-        return pause
+        Raises:
+            InfrastructureError: the server failed one, and may pass later.
+            WrongServerError: this run cannot use the server.
+        """
 
     async def _drain(self, server: Server) -> None:
         """Wait until the requests in flight end, so that all their tokens have one version; then end the rest."""
         if not await self._changes.until(lambda: not server.flights, self._config.request_timeout_s):
             server.cut()
+
+    def _begin(self, server: Server, published: Published) -> None:
+        """Send requests to a server from now on."""
+        was_out, is_new = server.state is State.OUT, server.published is None
+        self.stats.num_readmitted += was_out and not is_new
+        if was_out or (is_new and self._says_what_is_new):
+            self.say(f"vLLM server {server.client.url} serves, version {published.version}")
+        server.published, server.state = published, State.READY
+        self._changes.notify()
 
     async def _probe(self, server: Server, published: Published, dtype: str, num_hidden: int) -> None:
         """Let the server score tokens that the trainer has scored, with weights rounded to the server's dtype.

@@ -9,16 +9,18 @@ server's failure is at most an :class:`~agentgym.errors.EngineError`, which ends
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 
 from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.in_flight import Flight, Server
+from agentgym.trainers.engines.vllm.loading import LoadingPool
 from agentgym.trainers.engines.vllm.pool import PoolStats, ServerPool
 from agentgym.trainers.engines.vllm.proof import DTYPES
-from agentgym.trainers.engines.vllm.weights import Published, WeightSync
+from agentgym.trainers.engines.vllm.weights import Handover, Published, WeightSync
 from agentgym.trainers.engines.vllm.wire import (
     MIN_TEMPERATURE,
     completion_body,
@@ -26,13 +28,133 @@ from agentgym.trainers.engines.vllm.wire import (
     read_scores,
     score_body,
 )
-from agentgym.types import Completion, FinishReason
+from agentgym.types import Completion, FinishReason, Json
 
 
-class VllmEngine:
-    """An :class:`~agentgym.engine.Engine` over one or many servers that ``agentgym serve-model`` started.
+class ServersEngine(ABC):
+    """Sampling from one or many servers that ``agentgym serve-model`` started, whoever gives them their weights.
 
-    Unlike the embedded engine it has no weights at first: call :meth:`update_weights` before the first request.
+    Unlike the embedded engine it has no weights at first, and no request is sent before the servers have some.
+
+    Args:
+        pool: the servers.
+        facts: facts about the trainer's model.
+        max_context_tokens: largest length of prompt plus completion.
+    """
+
+    def __init__(self, pool: ServerPool, facts: ModelFacts, max_context_tokens: int) -> None:
+        self._pool, self._facts = pool, facts
+        self.max_context_tokens = max_context_tokens
+        self.policy_version = 0
+        self._is_closed = False
+
+    @abstractmethod
+    async def update_weights(self, version: int) -> None:
+        """See :meth:`agentgym.engine.Engine.update_weights`."""
+
+    @property
+    def server_stats(self) -> PoolStats:
+        """Counters since the engine was created; always the same object."""
+        return self._pool.stats
+
+    def health(self) -> EngineHealth:
+        """Return the number of requests in flight, the ready servers, and the reasons why others are out."""
+        return self._pool.health()
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
+    ) -> Completion:
+        """Sample one completion; requests of a session go to the same server as long as it serves.
+
+        A prompt that fills the context exactly gives an empty completion with ``FinishReason.LENGTH``.
+
+        Raises:
+            EngineError: the prompt is empty, longer than the context or has ids outside the vocabulary; or no server
+                returned a valid completion.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        token_ids = self._checked(prompt_ids, "prompt")
+        if 0 < sampling.temperature < MIN_TEMPERATURE:
+            raise EngineError(f"vLLM samples at temperature 0 or from {MIN_TEMPERATURE}, not at {sampling.temperature}")
+        max_new_tokens = min(sampling.max_new_tokens, self.max_context_tokens - len(token_ids))
+        if max_new_tokens == 0:
+            return Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.LENGTH)
+
+        def post(server: Server, published: Published, flight: Flight) -> Awaitable[Json]:
+            salt = published.cache_salt
+            body = completion_body(server.model_name, token_ids, sampling, max_new_tokens, salt, flight.name)
+            return server.client.post("/v1/completions", body, None)
+
+        def read(answer: Json, published: Published, flight: Flight) -> Completion:
+            return read_completion(
+                answer,
+                prompt_ids=token_ids,
+                sampling=sampling,
+                max_new_tokens=max_new_tokens,
+                vocab_size=self._facts.vocab_size,
+                version=published.version,
+                changes=flight.changes,
+            )
+
+        with boundary(EngineError, "vLLM"):
+            return await self._pool.ask(session_id, "completion", post, read, can_be_kept=True)
+
+    async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
+        """Return the log-probability (temperature 1) of each continuation token, given the prompt and earlier tokens.
+
+        A server samples one token more than it scores, so prompt and continuation must leave room for one.
+
+        Raises:
+            EngineError: the prompt is empty, both together fill the context, or no server returned valid scores.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        num_prompt = len(self._checked(prompt_ids, "prompt"))
+        if not continuation_ids:
+            return ()
+        token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation", room=1)
+
+        def post(server: Server, published: Published, _: Flight) -> Awaitable[Json]:
+            return server.client.post(
+                "/v1/completions", score_body(server.model_name, token_ids, published.cache_salt), None
+            )
+
+        def read(answer: Json, *_: object) -> tuple[float, ...]:
+            return read_scores(answer, token_ids, num_prompt)
+
+        with boundary(EngineError, "vLLM"):
+            return await self._pool.ask("", "score", post, read)
+
+    async def release(self, session_id: str) -> None:
+        """Drop a session's assignment to a server; unknown ids are ignored."""
+        self._pool.forget(session_id)
+
+    async def close(self) -> None:
+        """Disconnect from the servers, which keep running; a second call does nothing."""
+        self._is_closed = True
+        await self._pool.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the engine was used after close")
+
+    def _checked(self, token_ids: Sequence[int], what: str, room: int = 0) -> list[int]:
+        ids = [int(token) for token in token_ids]
+        if not ids:
+            raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
+        if len(ids) + room > self.max_context_tokens:
+            raise EngineError(
+                f"the {what} has {len(ids)} tokens{f' and needs {room} more' if room else ''}, "
+                f"the context holds {self.max_context_tokens}"
+            )
+        if min(ids) < 0 or max(ids) >= self._facts.vocab_size:
+            raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {self._facts.vocab_size - 1}")
+        return ids
+
+
+class VllmEngine(ServersEngine):
+    """An :class:`~agentgym.engine.Engine` over vLLM servers, which gives them the trainer's weights.
 
     Example:
         >>> config = EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000", "http://127.0.0.1:8001"))
@@ -57,20 +179,9 @@ class VllmEngine:
             facts: facts about the trainer's model; servers of other models are rejected.
             max_context_tokens: largest length of prompt plus completion; every server must have at least this context.
         """
-        self._config, self._sync, self._facts = config, sync, facts
-        self.max_context_tokens = max_context_tokens
-        self._pool = ServerPool(config, sync, facts, max_context_tokens)
-        self.policy_version = 0
-        self._is_closed = False
-
-    @property
-    def server_stats(self) -> PoolStats:
-        """Counters since the engine was created; always the same object."""
-        return self._pool.stats
-
-    def health(self) -> EngineHealth:
-        """Return the number of requests in flight, the ready servers, and the reasons why others are out."""
-        return self._pool.health()
+        self._servers = LoadingPool(config, sync, facts, max_context_tokens)
+        super().__init__(self._servers, facts, max_context_tokens)
+        self._config, self._sync = config, sync
 
     async def connect(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Wait for the first server that this run can use.
@@ -83,71 +194,7 @@ class VllmEngine:
         """
         self._check_open()
         self._pool.say = say
-        await self._pool.wait_for_a_server(self._config.start_timeout_s)
-
-    async def generate(
-        self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
-    ) -> Completion:
-        """Sample one completion; requests of a session go to the same server as long as it serves.
-
-        A prompt that fills the context exactly gives an empty completion with ``FinishReason.LENGTH``.
-
-        Raises:
-            EngineError: the prompt is empty, longer than the context or has ids outside the vocabulary; or no server
-                returned a valid completion.
-            ClosedError: the engine was closed before.
-        """
-        self._check_open()
-        token_ids = self._checked(prompt_ids, "prompt")
-        if 0 < sampling.temperature < MIN_TEMPERATURE:
-            raise EngineError(f"vLLM samples at temperature 0 or from {MIN_TEMPERATURE}, not at {sampling.temperature}")
-        max_new_tokens = min(sampling.max_new_tokens, self.max_context_tokens - len(token_ids))
-        if max_new_tokens == 0:
-            return Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.LENGTH)
-
-        async def complete(server: Server, published: Published, flight: Flight) -> Completion:
-            salt = published.cache_salt
-            body = completion_body(server.model_name, token_ids, sampling, max_new_tokens, salt, flight.name)
-            answer = await server.client.post("/v1/completions", body, None)
-            return read_completion(
-                answer,
-                prompt_ids=token_ids,
-                sampling=sampling,
-                max_new_tokens=max_new_tokens,
-                vocab_size=self._facts.vocab_size,
-                version=published.version,
-                changes=flight.changes,
-            )
-
-        with boundary(EngineError, "vLLM"):
-            return await self._pool.ask(session_id, "completion", complete, can_be_kept=True)
-
-    async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
-        """Return the log-probability (temperature 1) of each continuation token, given the prompt and earlier tokens.
-
-        A server samples one token more than it scores, so prompt and continuation must leave room for one.
-
-        Raises:
-            EngineError: the prompt is empty, both together fill the context, or no server returned valid scores.
-            ClosedError: the engine was closed before.
-        """
-        self._check_open()
-        num_prompt = len(self._checked(prompt_ids, "prompt"))
-        if not continuation_ids:
-            return ()
-        token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation", room=1)
-
-        async def read(server: Server, published: Published, _: Flight) -> tuple[float, ...]:
-            body = score_body(server.model_name, token_ids, published.cache_salt)
-            answer = await server.client.post("/v1/completions", body, None)
-            return read_scores(answer, token_ids, num_prompt)
-
-        with boundary(EngineError, "vLLM"):
-            return await self._pool.ask("", "score", read)
-
-    async def release(self, session_id: str) -> None:
-        """Drop a session's assignment to a server; unknown ids are ignored."""
-        self._pool.forget(session_id)
+        await self._servers.wait_for_a_server(self._config.start_timeout_s)
 
     async def update_weights(self, version: int) -> None:
         """Send the trainer's current weights, as ``version``, to every ready server.
@@ -160,38 +207,30 @@ class VllmEngine:
             ClosedError: the engine was closed before.
         """
         self._check_open()
-        published = self._sync.publish(version, self._pool.dtypes or DTYPES)
+        published = self._sync.publish(version, self._servers.dtypes or DTYPES)
         self.policy_version = version
         with boundary(EngineError, "update_weights"):
-            await self._pool.update(published, self._config.update_timeout_s)
+            await self._servers.update(published, self._config.update_timeout_s)
+
+    def share(self) -> None:
+        """Let other processes sample from these servers too, by a
+        :class:`~agentgym.trainers.engines.vllm.guest.GuestEngine` each.
+        """
+        self._servers.is_shared = True
+
+    def handover(self) -> Handover:
+        """Return what the other processes must know after :meth:`update_weights`."""
+        return self._servers.handover()
 
     async def rest(self) -> None:
         """Let the servers free their memory; no request may follow before the next :meth:`update_weights`."""
         self._check_open()
         with boundary(EngineError, "rest"):
-            await self._pool.rest(self._config.update_timeout_s)
+            await self._servers.rest(self._config.update_timeout_s)
 
     async def close(self) -> None:
         """Disconnect from the servers, which keep running, and delete the weight files; a second call does nothing."""
         if self._is_closed:
             return
-        self._is_closed = True
-        await self._pool.close()
+        await super().close()
         await asyncio.to_thread(self._sync.close)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the engine was used after close")
-
-    def _checked(self, token_ids: Sequence[int], what: str, room: int = 0) -> list[int]:
-        ids = [int(token) for token in token_ids]
-        if not ids:
-            raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
-        if len(ids) + room > self.max_context_tokens:
-            raise EngineError(
-                f"the {what} has {len(ids)} tokens{f' and needs {room} more' if room else ''}, "
-                f"the context holds {self.max_context_tokens}"
-            )
-        if min(ids) < 0 or max(ids) >= self._facts.vocab_size:
-            raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {self._facts.vocab_size - 1}")
-        return ids

@@ -27,11 +27,11 @@ from torch.multiprocessing.reductions import reduce_tensor
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.distributed.devices import on_this_device
-from agentgym.trainers.engines.vllm.client import Held, VllmClient
+from agentgym.trainers.engines.vllm.client import VllmClient
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.proof import Witness
 from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
-from agentgym.trainers.engines.vllm.weights import Published, probe_ids, published
+from agentgym.trainers.engines.vllm.weights import Published, name_with_weights, probe_ids, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
 
@@ -85,8 +85,8 @@ class TransferSync:
         self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
         """Pause the server, send the weights, and resume; after a failure the channel is opened again next time."""
-        held = Held(version=wanted.version, checksum=wanted.checksum)
-        if await client.held(timeout_s) == held:
+        held = wanted.held
+        if await name_with_weights(client, base_name, wanted, timeout_s):
             return base_name
         tensors = self._kept
         if not is_paused:
@@ -206,10 +206,13 @@ async def _both(
     ours = asyncio.ensure_future(call_in_own_thread(on_this_device(collective)))
     theirs = asyncio.ensure_future(request)
     try:
-        async with asyncio.timeout(timeout_s):
-            await asyncio.gather(theirs, ours)
-    except TimeoutError as error:
-        raise ServerFaultError(f"NCCL did not end within {timeout_s:g} s") from error
+        # not gather, which forgets that it was cancelled if one of them fails at that moment
+        done, pending = await asyncio.wait({ours, theirs}, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
+        for side in (ours, theirs):
+            if side in done:
+                side.result()
+        if pending:
+            raise ServerFaultError(f"NCCL did not end within {timeout_s:g} s")
     finally:
         if not (ours.done() and theirs.done()):
             communicator.abort()  # ends a wait in a collective; a thread that waits for ranks to meet is left behind

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,9 +45,33 @@ class Published:
     """Evidence that servers must give for these weights and tokens."""
 
     @property
+    def held(self) -> Held:
+        """The answer of a server that has these weights."""
+        return Held(version=self.version, checksum=self.checksum)
+
+    @property
     def cache_salt(self) -> str:
         """Salt of cache keys, so that prefixes computed with other weights, of any run, are never found in a cache."""
         return f"{self.version}-{self.checksum}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A server that has proved to have the current weights."""
+
+    name: str
+    """Name of the model in requests."""
+    given: Mapping[str, int] | None
+    """Number of tokens of each request in flight when the server was paused for them; None if it was not paused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """A version of the weights, and the servers that have it, for processes that only send requests."""
+
+    published: Published
+    servers: Mapping[str, Served]
+    """The servers by address."""
 
 
 def published(version: int, checksum: str, evidence: Evidence, vocab_size: int, *, folder: Path = Path()) -> Published:
@@ -128,17 +152,18 @@ class FolderSync(_Folder):
     async def install(
         self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
-        wanted = Held(version=published.version, checksum=published.checksum)
-        if await client.held(timeout_s) == wanted:
-            return base_name
+        if name := await name_with_weights(client, base_name, published, timeout_s):
+            return name
         arguments = {
             "folder": str(published.folder),
             "version": published.version,
             "checksum": published.checksum,
         }
         found = client.same_held(await client.rpc("agentgym_load", arguments, timeout_s))
-        if found != wanted:
-            raise ServerFaultError(f"it holds version {found.version} ({found.checksum[:8]}) after loading {wanted}")
+        if found != published.held:
+            raise ServerFaultError(
+                f"it holds version {found.version} ({found.checksum[:8]}) after loading {published.held}"
+            )
         return base_name
 
 
@@ -154,7 +179,7 @@ class LoraSync(_Folder):
     async def install(
         self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
-        name = f"{base_name}-v{published.version}-{published.checksum[:8]}"
+        name = _adapter_name(base_name, published)
         loaded = await client.adapters(timeout_s)
         if name not in loaded:
             arguments = {"folder": str(published.folder)}
@@ -169,3 +194,22 @@ class LoraSync(_Folder):
             if old != name and old.startswith(f"{base_name}-v"):
                 await client.post("/v1/unload_lora_adapter", {"lora_name": old}, timeout_s, expects_json=False)
         return name
+
+
+NameOf = Callable[[VllmClient, str, Published, float], Awaitable[str]]
+"""Type of a function that returns the name under which a server serves some weights; empty if it has others."""
+
+
+async def name_with_weights(client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
+    """Return the server's own name if it has these weights, else an empty one."""
+    return base_name if await client.held(timeout_s) == published.held else ""
+
+
+async def name_with_adapters(client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
+    """Return the name of these adapters if the server has them, else an empty one."""
+    name = _adapter_name(base_name, published)
+    return name if name in await client.adapters(timeout_s) else ""
+
+
+def _adapter_name(base_name: str, published: Published) -> str:
+    return f"{base_name}-v{published.version}-{published.checksum[:8]}"

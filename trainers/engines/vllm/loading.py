@@ -1,0 +1,168 @@
+"""The pool of the process that gives the servers their weights."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from agentgym.errors import ConfigError, EngineError
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm.client import ModelFacts, WrongServerError
+from agentgym.trainers.engines.vllm.in_flight import Pause, Server, State
+from agentgym.trainers.engines.vllm.pool import ServerPool
+from agentgym.trainers.engines.vllm.proof import prove
+from agentgym.trainers.engines.vllm.weights import Handover, Published, Served, WeightSync
+
+
+class LoadingPool(ServerPool):
+    """The servers of one run, which this process manages.
+
+    A server is ready only after these checks: it answers, it serves this run's model, it has the current weights (by
+    the sum of their bits), and it computes with them (by the log-probabilities of a few tokens).
+
+    Args:
+        sync: the transfer of weights to servers.
+        facts: facts about the model that every server must serve.
+        max_context_tokens: the context length that every server must have.
+
+    Attributes:
+        is_shared: True if other processes send requests to these servers too.
+    """
+
+    def __init__(self, config: EngineConfig, sync: WeightSync, facts: ModelFacts, max_context_tokens: int) -> None:
+        super().__init__(config)
+        self._sync, self._facts, self._max_context_tokens = sync, facts, max_context_tokens
+        self.is_shared = False
+        self.dtypes: set[str] = set()
+        """Dtypes of the servers' computation, as far as they have reported them."""
+
+    async def wait_for_a_server(self, timeout_s: float) -> None:
+        """Wait until a server can be used.
+
+        Raises:
+            ConfigError: a server serves another model, or no server was ready in time.
+        """
+        self.start()
+
+        def found() -> bool:
+            for server in self.servers:
+                if server.is_wrong:
+                    raise ConfigError(server.reason)
+            return any(server.model_name for server in self.servers)
+
+        if not await self._changes.until(found, timeout_s):
+            raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
+
+    async def update(self, published: Published, timeout_s: float) -> None:
+        """Load new weights into every ready server; the others load them when they come back.
+
+        From this call on, no request is sent to a server with other weights.
+
+        Raises:
+            EngineError: no server has the weights after ``timeout_s``.
+        """
+        self.start()
+        self._target = published
+        for server in self.servers:
+            if server.state in (State.READY, State.RESTING):
+                server.state = State.UPDATING
+            server.wake.set()
+
+        def settled() -> bool:
+            states = [server.state for server in self.servers]
+            return State.READY in states and State.UPDATING not in states
+
+        await self._changes.until(settled, timeout_s)
+        if not any(server.state is State.READY for server in self.servers):
+            raise EngineError(
+                f"no vLLM server took the weights of version {published.version} within {timeout_s:g} s: "
+                + self.reasons()
+            )
+
+    def handover(self) -> Handover:
+        """Return what other processes must know to send requests to the servers after :meth:`update`."""
+        assert self._target is not None, "update() was not called"
+        ready = [server for server in self.servers if server.state is State.READY]
+        served = {server.client.url: Served(name=server.model_name, given=server.given) for server in ready}
+        return Handover(published=self._target, servers=served)
+
+    async def rest(self, timeout_s: float) -> None:
+        """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded."""
+        ready = [server for server in self.servers if server.state is State.READY]
+        for server in ready:
+            server.state = State.RESTING
+        await asyncio.gather(*(self._rest(server, timeout_s) for server in ready))
+
+    async def _rest(self, server: Server, timeout_s: float) -> None:
+        await self._drain(server)
+        try:
+            await server.client.post("/sleep?level=1&mode=wait", {}, timeout_s, expects_json=False)
+        except EngineError as error:
+            self._leave_out(server, str(error))
+
+    # -------------------------------------------------------------------------------------------------- keepers
+
+    def _is_idle(self, server: Server) -> bool:
+        """Return True if no weights have been published yet and the server has passed its checks."""
+        return self._target is None and bool(server.model_name)
+
+    async def _admit(self, server: Server) -> None:
+        """Run all checks that a server must pass before it serves, in order."""
+        config, client, target = self._config, server.client, self._target
+        pause = await self._pause(server, target)
+        if pause is None:
+            await self._drain(server)
+        try:
+            await client.health(config.health_timeout_s)
+            base_name, length = await client.base_model(config.health_timeout_s)
+            if config.sleep:  # also one that an earlier trainer left asleep
+                await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
+            if (
+                server.state is State.OUT or server.published is None
+            ):  # perhaps a trainer was killed while it was paused
+                await client.post("/resume", {}, config.health_timeout_s)
+            await client.held(config.health_timeout_s, self._facts)
+            self.dtypes.add(client.dtype)
+            if length < self._max_context_tokens:
+                raise WrongServerError(
+                    f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
+                    f"start it with --max-context-tokens {self._max_context_tokens}"
+                )
+            if target is None:
+                server.model_name = base_name
+                server.reason = "no weights were published yet"
+                self._changes.notify()
+                return
+            server.model_name = await self._sync.install(
+                client, base_name, target, config.update_timeout_s, is_paused=pause is not None
+            )
+            proof = await prove(client, target.evidence, config.update_timeout_s)
+        finally:
+            if pause is not None:
+                with suppress(EngineError):  # if it is gone, there is nothing to resume
+                    await pause.end()
+        await self._probe(server, target, *proof)
+        if self._target is target:
+            self._begin(server, target)
+
+    async def _pause(self, server: Server, target: Published | None) -> Pause | None:
+        """Pause a server that keeps its requests during an update; return None if it must finish them before."""
+        may_keep = self._config.keeps_requests and server.keeps_requests is not False
+        server.given = None
+        if not may_keep or target is None or server.state is not State.UPDATING:
+            return None
+        if not server.flights and not self.is_shared:
+            return None
+        is_first = server.keeps_requests is None
+        pause = Pause(server, self._changes, self._config.update_timeout_s)
+        if not await pause.begin(target.version):
+            self.say(
+                f"vLLM server {server.client.url} ends its requests before it takes new weights: its workers do not "
+                "say how far these have come"
+            )
+            return None
+        if is_first:
+            self.say(f"vLLM server {server.client.url} keeps its requests while it takes new weights")
+        self.stats.num_kept += pause.num_kept
+        server.given = pause.given
+        return pause

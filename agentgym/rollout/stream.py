@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentgym.errors import ConfigError
@@ -50,10 +50,16 @@ class GroupStream:
     The bound is that of AReaL ("AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language
     Reasoning", eq. 3). Because the oldest groups are taken in time, it holds for every group, not only on average.
 
+    A run's groups may be split over several streams, in as many processes. Each starts every ``num_parts``-th group and
+    takes its part of each step. Its state includes the groups of the others, so that any number of streams can go on.
+
     Args:
-        play: runs one group in an asyncio task; :meth:`take` raises its exceptions.
+        play: runs one group in an asyncio task; :meth:`take` raises its exceptions. It is called when the group starts.
         num_groups: number of groups in the whole run.
         state: the state to resume from.
+        part: index of this stream among those that share the groups.
+        num_parts: number of streams that share the groups. With ``max_staleness`` above 0 it must divide
+            ``groups_per_step``.
     """
 
     def __init__(
@@ -64,13 +70,20 @@ class GroupStream:
         max_staleness: int,
         num_groups: int,
         state: StreamState | None = None,
+        part: int = 0,
+        num_parts: int = 1,
     ) -> None:
         if groups_per_step < 1 or max_staleness < 0:
             raise ConfigError("groups_per_step must be at least 1 and max_staleness at least 0")
+        if max_staleness and groups_per_step % num_parts:
+            raise ConfigError(f"{num_parts} streams cannot share {groups_per_step} groups per step equally")
         state = StreamState() if state is None else state
+        self._part, self._num_parts = part, num_parts
         self._play, self._num_groups = play, num_groups
         self._groups_per_step, self._max_staleness = groups_per_step, max_staleness
-        self._again, self._next = list(state.pending), state.next_ordinal
+        self._again, self._next = list(state.pending[part::num_parts]), state.next_ordinal
+        self._elsewhere = set(state.pending) - set(self._again)
+        """Ordinals of the other parts that were started and not taken."""
         self._running: dict[int, asyncio.Task[TrajectoryGroup]] = {}
         self._started_at: dict[int, int] = {}
         """Policy version at which each running group was started."""
@@ -78,7 +91,8 @@ class GroupStream:
     @property
     def state(self) -> StreamState:
         """The state to save in a checkpoint."""
-        return StreamState(next_ordinal=self._next, pending=tuple(sorted({*self._again, *self._running})))
+        pending = {*self._again, *self._running, *self._elsewhere}
+        return StreamState(next_ordinal=self._next, pending=tuple(sorted(pending)))
 
     def fill(self, version: int) -> None:
         """Start the groups that the bound allows at this policy version."""
@@ -86,17 +100,24 @@ class GroupStream:
         while self._again:
             self._start(self._again.pop(0), version)
         while self._next < min(limit, self._num_groups):
-            self._next += 1
-            self._start(self._next - 1, version)
+            ordinal, self._next = self._next, self._next + 1
+            if ordinal % self._num_parts == self._part:
+                self._start(ordinal, version)
+            else:
+                self._elsewhere.add(ordinal)
+
+    def forget(self, taken: Iterable[int]) -> None:
+        """Note which groups all streams together have taken, by ordinal; needed if there are several."""
+        self._elsewhere.difference_update(taken)
 
     async def take(self, version: int) -> tuple[TrajectoryGroup, ...]:
-        """Wait for the groups of this version's training step, and return them by ordinal.
+        """Wait for this stream's groups of this version's training step, and return them by ordinal.
 
         Raises:
             Exception: raised by playing a group.
         """
         self.fill(version)
-        wanted = min(self._groups_per_step, len(self._running))
+        wanted = min(self._num_wanted(version), len(self._running))
         while True:
             done = sorted(ordinal for ordinal, task in self._running.items() if task.done())
             self._raise_failure(done)
@@ -109,12 +130,12 @@ class GroupStream:
     async def arrivals(self, version: int) -> AsyncIterator[tuple[TrajectoryGroup, ...]]:
         """Yield the groups of this version's step as they finish.
 
-        Training can then begin before the last group of a step is finished. Needs ``max_staleness`` 0.
+        Training can then begin before the last group of a step is finished. Needs ``max_staleness`` 0 and one stream.
 
         Raises:
             Exception: raised by playing a group.
         """
-        assert self._max_staleness == 0, "arrivals() needs max_staleness=0"
+        assert self._max_staleness == 0 and self._num_parts == 1, "arrivals() needs max_staleness=0 and one stream"
         self.fill(version)
         left = min(self._groups_per_step, len(self._running))
         while left:
@@ -126,6 +147,13 @@ class GroupStream:
             left -= len(done)
             yield tuple(self._hand_out(ordinal) for ordinal in done)
 
+    def _num_wanted(self, version: int) -> int:
+        """Return the number of groups that this stream gives to a step."""
+        first = version * self._groups_per_step
+        return len(
+            range(first + (self._part - first) % self._num_parts, first + self._groups_per_step, self._num_parts)
+        )
+
     def _keeps_bound(self, chosen: Sequence[int], version: int) -> bool:
         """Return True if all remaining groups can be taken before they become too old.
 
@@ -134,18 +162,18 @@ class GroupStream:
         """
         for last in range(version, version + self._max_staleness + 1):
             due = [ordinal for ordinal, started in self._started_at.items() if started + self._max_staleness <= last]
-            room = (last - version) * self._groups_per_step
+            room = sum(map(self._num_wanted, range(version + 1, last + 1)))
             if len(due) - room > sum(ordinal in due for ordinal in chosen):
                 return False
         return True
 
     async def close(self) -> None:
         """Cancel the running groups; they stay pending."""
-        pending = self.state.pending
+        pending = sorted({*self._again, *self._running})
         tasks = list(self._running.values())
         self._running.clear()
         self._started_at.clear()
-        self._again = list(pending)
+        self._again = pending
         for task in tasks:
             task.cancel()
         for task in tasks:

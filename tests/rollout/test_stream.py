@@ -117,6 +117,75 @@ def test_what_was_pending_is_played_again_after_a_resumption(
     assert sorted(asyncio.run(run())) == list(range(12))
 
 
+@given(
+    durations=st.lists(st.integers(0, 9), min_size=24, max_size=24),
+    max_staleness=st.integers(0, 3),
+    stop_after=st.integers(0, 5),
+    parts=st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4])),
+)
+def test_any_number_of_streams_share_the_groups_and_go_on_with_those_of_others(
+    durations: list[int], max_staleness: int, stop_after: int, parts: tuple[int, int]
+) -> None:
+    def streams(state: StreamState | None, num_parts: int) -> list[GroupStream]:
+        return [
+            GroupStream(
+                studio.play,
+                groups_per_step=4,
+                max_staleness=max_staleness,
+                num_groups=24,
+                state=state,
+                part=part,
+                num_parts=num_parts,
+            )
+            for part in range(num_parts)
+        ]
+
+    async def step(shared: list[GroupStream], version: int) -> list[int]:
+        studio.version = version
+        shares = await asyncio.gather(*(stream.take(version) for stream in shared))
+        assert all(version - studio.begun[group.ordinal] <= max_staleness for share in shares for group in share)
+        assert {len(share) for share in shares} == {4 // len(shared)}
+        taken = [group.ordinal for share in shares for group in share]
+        for stream in shared:
+            stream.forget(taken)
+        assert len({stream.state for stream in shared}) == 1, "each knows the state of all"
+        assert shared[0].state.num_taken == 4 * (version + 1)
+        return taken
+
+    async def run() -> list[int]:
+        clock = asyncio.ensure_future(studio.clock())
+        before = streams(None, parts[0])
+        taken = [ordinal for version in range(stop_after) for ordinal in await step(before, version)]
+        state = before[0].state
+        for stream in before:
+            await stream.close()
+        after = streams(state, parts[1])
+        taken += [ordinal for version in range(stop_after, 6) for ordinal in await step(after, version)]
+        clock.cancel()
+        return taken
+
+    studio = Studio(lambda ordinal: durations[ordinal])
+    assert sorted(asyncio.run(run())) == list(range(24))
+
+
+def test_streams_share_a_step_that_they_do_not_divide() -> None:
+    studio = Studio()
+
+    async def run() -> list[list[list[int]]]:
+        clock = asyncio.ensure_future(studio.clock())
+        shared = [
+            GroupStream(studio.play, groups_per_step=3, max_staleness=0, num_groups=6, part=part, num_parts=2)
+            for part in range(2)
+        ]
+        steps = [[[g.ordinal for g in await stream.take(version)] for stream in shared] for version in range(2)]
+        clock.cancel()
+        return steps
+
+    assert asyncio.run(run()) == [[[0, 2], [1]], [[4], [3, 5]]]
+    with pytest.raises(ConfigError, match="2 streams cannot share 3 groups per step equally"):
+        GroupStream(studio.play, groups_per_step=3, max_staleness=1, num_groups=6, num_parts=2)
+
+
 def test_what_playing_raises_is_raised_by_take() -> None:
     async def play(ordinal: int) -> TrajectoryGroup:
         raise RunStoppedError("the world is gone")

@@ -301,9 +301,8 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_pytho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync"])
-def test_ranks_that_share_servers_make_the_run_of_one_rank(mode: str, tmp_path: Path, warm_python: str) -> None:
-    served = ("engine.kind=vllm", "num_steps=2", f"pipeline.mode={mode}")
+def test_ranks_that_share_servers_make_the_run_of_one_rank(tmp_path: Path, warm_python: str) -> None:
+    served = ("engine.kind=vllm", "num_steps=2")
     config = apply_overrides(load_recipe("tiny"), [*EVEN, *served, 'engine.urls=["http://127.0.0.1:9"]'])
     facts = facts_of_run(config, tmp_path / "facts")
     asked: list[int] = []
@@ -320,6 +319,54 @@ def test_ranks_that_share_servers_make_the_run_of_one_rank(mode: str, tmp_path: 
         assert [played(record) for record in one] == [played(record) for record in two]
     for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
+
+
+def groups_of(run_dir: Path, num_steps: int) -> list[list[int]]:
+    """The ordinals of every step, none with a token that is too old."""
+    steps = []
+    for step in range(num_steps):
+        records = list(read_records(record_path(run_dir, step)))
+        versions = {
+            version
+            for record in records
+            for episode in record.group.trajectories
+            for turn in episode.turns
+            for version in turn.completion.policy_versions
+        }
+        assert max(versions) <= step and step - min(versions) <= 1
+        steps.append([record.group.ordinal for record in records])
+        assert steps[-1] == sorted(steps[-1])
+    return steps
+
+
+@pytest.mark.slow
+def test_ranks_that_play_ahead_of_training_share_the_groups(tmp_path: Path, warm_python: str) -> None:
+    """Any number of ranks goes on with the groups that others had begun."""
+    ahead = ("pipeline.mode=async", "pipeline.max_staleness=1", "num_steps=4", "zero_variance_filter=off")
+    run_dir = tmp_path / "run"
+    train(warm_python, 2, "tiny", *EVEN, *ahead, "--run-dir", str(run_dir))
+    rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(row["trained_tokens"] > 0 for row in rows) and rows[0]["groups_ahead"] == 4
+    for num_ranks in (1, 4):
+        drop_checkpoint(run_dir, 3)
+        drop_checkpoint(run_dir, 4)
+        train(warm_python, num_ranks, "--resume", str(run_dir))
+    assert sorted(ordinal for step in groups_of(run_dir, 4) for ordinal in step) == list(range(16))
+
+
+@pytest.mark.slow
+def test_ranks_that_play_ahead_share_servers(tmp_path: Path, warm_python: str) -> None:
+    ahead = ("pipeline.mode=async", "pipeline.max_staleness=1", "num_steps=4", "zero_variance_filter=off")
+    config = apply_overrides(
+        load_recipe("tiny"), [*EVEN, *ahead, "engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]']
+    )
+    with serving_all(facts_of_run(config, tmp_path / "facts"), 2) as (first, second):
+        urls = f'engine.urls=["{first.url}", "{second.url}"]'
+        train(warm_python, 2, "tiny", *EVEN, *ahead, "engine.kind=vllm", urls, "--run-dir", str(tmp_path / "run"))
+    assert sorted(ordinal for step in groups_of(tmp_path / "run", 4) for ordinal in step) == list(range(16))
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert {row["engine/num_left_out"] for row in rows} == {0.0}
+    assert all(row["trained_tokens"] > 0 for row in rows)
 
 
 @pytest.mark.slow
@@ -355,13 +402,13 @@ def played(record: GroupRecord) -> list[Any]:
 def test_all_ranks_play_where_they_can() -> None:
     config = apply_overrides(load_recipe("tiny"), ["groups_per_step=8"])
     assert not do_all_play(config, 1)
-    assert do_all_play(config, 2) and do_all_play(config, 8) and not do_all_play(config, 3)
+    assert do_all_play(config, 2) and do_all_play(config, 8) and do_all_play(config, 3)
     assert not do_all_play(apply_overrides(config, ["ranks.rollouts=first"]), 2)
     for override, said in (
-        ("pipeline.mode=async", r"pipeline\.mode=async"),
-        ("groups_per_step=3", "groups_per_step=3, which 2 ranks do not divide"),
+        (["pipeline.mode=periodic"], r"pipeline\.mode=periodic"),
+        (["pipeline.mode=async", "groups_per_step=3"], "pipeline.mode=async and groups_per_step=3, which 2 ranks do"),
     ):
-        hindered = apply_overrides(config, [override])
+        hindered = apply_overrides(config, override)
         assert not do_all_play(hindered, 2)
         with pytest.raises(ConfigError, match=f"ranks.rollouts=all cannot go with {said}"):
             check_ranks(apply_overrides(hindered, ["ranks.rollouts=all"]), 2)

@@ -93,11 +93,11 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
 def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
     return [
         *([f"engine.kind={config.engine.kind}"] if config.engine.kind not in ("torch", "vllm") else []),
-        *([f"pipeline.mode={config.pipeline.mode}"] if config.pipeline.mode != "sync" else []),
+        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *(["cluster.address"] if config.cluster.address else []),
         *(
-            [f"groups_per_step={config.groups_per_step}, which {num_ranks} ranks do not divide"]
-            if config.groups_per_step % num_ranks
+            [f"pipeline.mode=async and groups_per_step={config.groups_per_step}, which {num_ranks} ranks do not divide"]
+            if config.pipeline.mode == "async" and config.groups_per_step % num_ranks
             else []
         ),
     ]

@@ -9,7 +9,6 @@ from typing import Any
 from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import CreditResult, credit_groups
 from agentgym.credit.state import CreditState
-from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.run_env import RunEnv
 from agentgym.trainers.scoring.columns import ColumnMaker, MadeColumns
@@ -41,11 +40,9 @@ class EnvCredit:
         return {f"{self.of.env.prefix}{name}": value for name, value in numbers.items()}
 
     @property
-    def held(self) -> list[tuple[GroupVerdict, dict[str, Any]]]:
-        """Return the verdicts of groups whose tokens this rank has, with the columns that credit read."""
-        columns = split_columns(self.of.made.columns, self.of.groups)
-        pairs = zip(self.verdicts, columns, strict=True)
-        return [(verdict, own) for verdict, own in pairs if not isinstance(verdict.group, OutlinedGroup)]
+    def recorded(self) -> list[tuple[GroupVerdict, dict[str, Any]]]:
+        """Return the verdicts with the columns that credit read."""
+        return list(zip(self.verdicts, split_columns(self.of.made.columns, self.of.groups), strict=True))
 
 
 def split_by_env(

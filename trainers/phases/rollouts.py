@@ -11,7 +11,7 @@ from agentgym.engine import Engine, EngineHealth, ReportsHealth, SamplingParams
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture
-from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
+from agentgym.rollout.plan import EnvPlanner, GroupPlan, GroupPlanner, PlanState
 from agentgym.rollout.pulse import Beat, Pulse
 from agentgym.rollout.replay import swapped
 from agentgym.rollout.seeds import derive_seed
@@ -76,7 +76,7 @@ class Rollouts:
         self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
-        """Number of ranks that sample. Each takes the groups whose ordinal modulo this number is its rank."""
+        """Number of ranks that sample."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
         engine = run.engine if run.ranks.is_main or run.do_all_play else None
         self._health = health_of(engine)
@@ -132,26 +132,27 @@ class Rollouts:
             plan,
         )
         self._stream = GroupStream(
-            lambda number: self._play(number * parts + part),
-            groups_per_step=config.groups_per_step // parts,
+            lambda ordinal: self._play(ordinal, self._planner.plan(ordinal)),
+            groups_per_step=config.groups_per_step,
             max_staleness=config.pipeline.bound,
-            num_groups=config.num_steps * config.groups_per_step // parts,
-            state=state if state is None or parts == 1 else StreamState(next_ordinal=state.next_ordinal // parts),
+            num_groups=config.num_steps * config.groups_per_step,
+            state=state,
+            part=part,
+            num_parts=parts,
         )
 
     @property
     def state(self) -> StreamState:
         """Return the state of the groups of all ranks, for a checkpoint."""
-        state = self._stream.state
-        return state if self._num_parts == 1 else StreamState(next_ordinal=state.next_ordinal * self._num_parts)
+        return self._stream.state
 
     @property
     def plan(self) -> PlanState:
         """Return the state of the planner of groups, for a checkpoint."""
         return self._planner.state
 
-    async def _play(self, ordinal: int) -> TrajectoryGroup:
-        plan, step = self._planner.plan(ordinal), ordinal // self._groups_per_step
+    async def _play(self, ordinal: int, plan: GroupPlan) -> TrajectoryGroup:
+        step = ordinal // self._groups_per_step
         env, judge = self._planners[plan.env], self._judges[plan.env]
         group = await self._players[plan.env].play(
             ordinal,
@@ -189,6 +190,7 @@ class Rollouts:
         if self._beats:
             self._pulse.start()
         groups = await self._take(step, clock, period)
+        self._stream.forget(group.ordinal for group in groups)
         if self._beats:
             self._pulse.beat("training")
         again = self._planner.observe(step, groups)

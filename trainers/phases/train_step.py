@@ -10,6 +10,7 @@ from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
+from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
@@ -110,16 +111,18 @@ def train_step(
 def _keep_record(run: Run, step: int, credited: Sequence[EnvCredit]) -> None:
     """Have the first rank write the record of the step's groups. Each rank makes the lines of those that it has."""
     ranks, path = run.ranks, record_path(run.run_dir, step)
-    held = sorted((pair for part in credited for pair in part.held), key=lambda pair: pair[0].group.ordinal)
-    lines = (line_of(verdict.to_record(columns)) for verdict, columns in held)
+    pairs = sorted((pair for part in credited for pair in part.recorded), key=lambda pair: pair[0].group.ordinal)
+    lines = (
+        [] if isinstance(verdict.group, OutlinedGroup) else [line_of(verdict.to_record(columns))]
+        for verdict, columns in pairs
+    )
     if not run.is_spread:
         if ranks.is_main:
-            write_lines(path, lines)
+            write_lines(path, chain.from_iterable(lines))
         return
-    # Either the first rank has all groups, or rank r has those whose ordinal modulo the number of ranks is r.
-    rounds = ranks.to_first(lines, max(ranks.gathered(len(held))))
+    rounds = ranks.to_first(lines, len(pairs))
     if ranks.is_main:
-        write_lines(path, chain.from_iterable(rounds))
+        write_lines(path, chain.from_iterable(chain.from_iterable(parts) for parts in rounds))
     else:
         _exhaust(rounds)
 

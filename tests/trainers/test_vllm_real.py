@@ -30,6 +30,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.engines.build import build_guest
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
 from agentgym.trainers.engines.vllm.in_flight import State, tokens_given
@@ -187,31 +188,43 @@ def test_logprobs_are_the_trainers_after_every_update(servers: Servers, tmp_path
 def test_requests_in_flight_are_kept_and_their_tokens_have_the_versions_they_were_sampled_with(
     servers: Servers, tmp_path: Path
 ) -> None:
-    """Later tokens read keys and values of the older weights, as the server did; the log-probabilities show it."""
+    """Later tokens read keys and values of the older weights, as the server did; the log-probabilities show it.
+
+    Half of the requests are those of a guest, as on another rank.
+    """
     run = Run(config(servers.urls[0]), tmp_path)
     engine = run.engine
     assert isinstance(engine, VllmEngine)
+    engine.share()
+    guest = build_guest(run.config, run.model.config, rank=1)
     before = copy.deepcopy(run.model)
     prompts = [[280 - number, 5, 6, 7] * (1 + number % 3) for number in range(96)]  # many, so that they take long
+    sampling = SamplingParams(max_new_tokens=140)
+
+    async def update(version: int) -> None:
+        await guest.hold()
+        await engine.update_weights(version)
+        guest.adopt(engine.handover())
 
     async def scenario() -> tuple[Completion, ...]:
         await run.connect_engine(print)
         shake(before, 1)
         shake(run.model, 1)
-        await engine.update_weights(1)
+        await update(1)
         server = engine._pool.servers[0]
         playing = [
-            asyncio.create_task(engine.generate(prompt, SamplingParams(max_new_tokens=140, seed=at)))
+            asyncio.create_task((guest if at % 2 else engine).generate(prompt, replace(sampling, seed=at)))
             for at, prompt in enumerate(prompts)
         ]
         # as early as some have tokens: on a busy machine all would be done before the update
         while len(counts := await tokens_given(server.client, 60.0) or {}) < 16 or min(counts.values()) < 1:
             await asyncio.sleep(0.001)
         shake(run.model, 2)
-        await engine.update_weights(2)
+        await update(2)
         completions = await asyncio.gather(*playing)
-        assert (engine.server_stats.num_left_out, engine.server_stats.num_moved) == (0, 0)
-        assert engine.server_stats.num_kept > 0
+        for stats in (engine.server_stats, guest.server_stats):
+            assert (stats.num_left_out, stats.num_moved) == (0, 0) and stats.num_kept > 0
+        await guest.close()
         await engine.close()
         return tuple(completions)
 

@@ -13,9 +13,10 @@ class RanksConfig:
     """Settings of the ranks that torchrun or Ray starts. They have no effect in a run of one process."""
 
     rollouts: Literal["auto", "all", "first"] = "auto"
-    """Ranks that sample episodes for training. ``all``: each has an engine and samples its share of every step's
-    groups. That needs the embedded engine, ``pipeline.mode=sync`` and a ``groups_per_step`` divisible by the number of
-    ranks. ``first``: only the first rank samples. ``auto``: ``all`` if possible, else ``first``."""
+    """Ranks that sample episodes for training. ``all``: each samples its share of the groups, with the embedded engine
+    or from vLLM servers that all share. It does not go with ``pipeline.mode=periodic`` or a Ray cluster. In async mode
+    the number of ranks must divide ``groups_per_step``. ``first``: only the first rank samples. ``auto``: ``all`` if
+    possible, else ``first``."""
 
     shard_size: Natural = 0
     """Number of ranks that share one copy of the model; it must divide the number of ranks. 0: all ranks share one.

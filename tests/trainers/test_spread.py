@@ -21,7 +21,7 @@ from testkit.ranks import forked
 
 from agentgym.credit.columns import FROM_GROUPS, recorded_columns, turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.rollout.record import read_records, record_path
+from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import how_shared, why_all_receive
 from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined, reads_texts
@@ -66,6 +66,10 @@ CLUE = (
 )
 IGPO = 'credit={"estimator": "igpo", "shapers": [{"kind": "information_gain"}]}'
 EMPG = 'credit={"estimator": "grpo", "modulators": [{"kind": "empg"}]}'
+AEPO = 'credit={"estimator": "grpo", "modulators": [{"kind": "aepo_advantage"}]}'
+ECHO = "loss.echo=0.3"
+EPO = 'loss.regularisers=[{"kind": "epo", "coef": 0.1, "phase_steps": 0}]'
+SELF = 'loss.regularisers=[{"kind": "self_distill", "coef": 0.5}]'
 
 
 def eventful_groups() -> list[TrajectoryGroup]:
@@ -179,41 +183,48 @@ def test_sketches_tell_how_much_two_rows_share() -> None:
         ("pipeline.mode=periodic", "pipeline.mode=periodic"),
         ("credit.estimator=spo", "credit that reads drift"),
         ("loss.kind=bapo", "a loss that sees all tokens of an update"),
-        ('loss.regularisers=[{"kind": "epo"}]', "a loss that sees all tokens of an update"),
-        ("loss.echo=0.1", "loss.echo"),
         ('schedules=[{"key": "loss.echo", "from": 0, "to": 0.1, "steps": 4}]', "loss.echo"),
         ('strategy.replay={"kind": "success"}', "strategy.replay"),
     ],
 )
 def test_settings_that_need_all_episodes_say_so(override: str, reason: str) -> None:
-    recipe = load_recipe("tiny")
+    recipe = apply_overrides(load_recipe("tiny"), ["ranks.rollouts=first"])
     assert why_all_receive(recipe, 2) == []
     assert reason in why_all_receive(apply_overrides(recipe, [override]), 2)
 
 
 def test_columns_are_spread_where_all_ranks_play() -> None:
     gain = ["groups_per_step=4", IGPO]
-    recipe = apply_overrides(load_recipe("tiny"), gain)
+    recipe = apply_overrides(load_recipe("tiny"), [*gain, ECHO, SELF])
     assert why_all_receive(recipe, 2) == []
-    assert why_all_receive(recipe, 3) == ["credit that reads answer_logprobs, answer_lengths"], "one plays, all score"
+    one_plays = apply_overrides(recipe, ["ranks.rollouts=first"])
+    reasons = ["credit that reads answer_logprobs, answer_lengths", "self_distill", "loss.echo"]
+    assert why_all_receive(one_plays, 2) == reasons, "all score"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("credit", [IGPO, EMPG], ids=["igpo", "empg"])
+@pytest.mark.parametrize(
+    "setting", [IGPO, EMPG, AEPO, ECHO, EPO, SELF], ids=["igpo", "empg", "aepo", "echo", "epo", "self_distill"]
+)
 def test_ranks_that_score_their_own_episodes_make_the_run_of_one_rank(
-    credit: str, tmp_path: Path, warm_python: str
+    setting: str, tmp_path: Path, warm_python: str
 ) -> None:
-    command = ("tiny", *CLUE, credit, "--json", "--run-dir")
+    command = ("tiny", *CLUE, setting, "--json", "--run-dir")
     for count in (1, 2):
         forked(warm_python, count, "-m", "agentgym", "train", *command, str(tmp_path / str(count)))
     one, two = (read_records(record_path(tmp_path / str(count), 1)) for count in (1, 2))
     assert one and [record.group.ordinal for record in one] == [record.group.ordinal for record in two]
     for record, other in zip(one, two, strict=True):
-        assert record.columns and record.columns.keys() == other.columns.keys()
+        assert record.columns.keys() == other.columns.keys()
         for name, column in record.columns.items():
             np.testing.assert_allclose(
                 np.concatenate(column, None), np.concatenate(other.columns[name], None), atol=1e-4
             )
+    rows = [read_json_lines(tmp_path / str(count) / "metrics.jsonl") for count in (1, 2)]
+    for of_one, of_two in zip(*rows, strict=True):
+        assert of_one.keys() == of_two.keys()
+        for name in of_one.keys() & {"loss", "echo/loss", "self_distill/num_taught", "self_distill/num_without"}:
+            assert of_two[name] == pytest.approx(of_one[name], abs=1e-4), name
     weights = [load_file(tmp_path / str(count) / "model" / "model.safetensors") for count in (1, 2)]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=5e-5, rtol=0)
@@ -223,11 +234,13 @@ def test_a_run_says_who_plays_and_who_receives_the_episodes() -> None:
     recipe = apply_overrides(load_recipe("tiny"), ["groups_per_step=8"])
     told = "2 ranks: each plays 1/2 of a step's groups; each receives the rows that it trains"
     assert how_shared(recipe, 2) == told
+    assert how_shared(recipe, 3).startswith("3 ranks: each plays 1/3 of a step's groups;")
     first = apply_overrides(recipe, ["ranks.rollouts=first", "loss.echo=0.1"])
     told = "2 ranks: the first one plays (ranks.rollouts=first); all receive all episodes (loss.echo)"
     assert how_shared(first, 2) == told
-    why = "groups_per_step=8, which 3 ranks do not divide"
-    assert how_shared(recipe, 3) == f"3 ranks: the first one plays ({why}); each receives the rows that it trains"
+    why = "pipeline.mode=async and groups_per_step=8, which 3 ranks do not divide"
+    ahead = apply_overrides(recipe, ["pipeline.mode=async"])
+    assert how_shared(ahead, 3) == f"3 ranks: the first one plays ({why}); each receives the rows that it trains"
 
 
 def test_texts_go_along_where_credit_compares_them() -> None:

@@ -16,7 +16,7 @@ from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import update_facts
 from agentgym.trainers.losses.loss import token_logprobs
-from agentgym.trainers.losses.regularisers import EntropyHistory
+from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums
 from agentgym.trainers.phases.update import update_policy
 
 RHO = [0.3, 0.9, 1.2, 4, 6]
@@ -79,7 +79,7 @@ def test_epo_history_holds_the_present_step(num_updates: int) -> None:
     with torch.no_grad():
         measured = [(batch.turn_index, token_logprobs(model, batch, 1.0)[1]) for batch in rows]
     before = EntropyHistory().after({0: 3.0})
-    expected = before.after_tokens(*(torch.cat(parts) for parts in zip(*measured, strict=True)))
+    expected = before.after_tokens([entropy_sums(*(torch.cat(parts) for parts in zip(*measured, strict=True)))])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     config = LossConfig(regularisers=(of.EpoOptions(),), num_updates=num_updates)
     result = update_policy(model, optimizer, verdicts, config, temperature=1.0, max_grad_norm=1.0, history=before)

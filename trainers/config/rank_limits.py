@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.columns import MADE_BY_TRAINER, OF_CRITIC, needed_columns
 from agentgym.trainers.config.schedules import scheduled
@@ -58,22 +56,23 @@ def why_all_receive(config: TrainConfig, num_ranks: int) -> list[str]:
     Settings count that a schedule turns on later.
     """
     steps = (0, *(int(settings["steps"]) for settings in config.schedules))
-    # Where one rank plays, it would score all episodes alone.
-    scored_by_all = ("token_entropy", "drift", *OF_CRITIC) if do_all_play(config, num_ranks) else MADE_BY_TRAINER
+    all_play = do_all_play(config, num_ranks)
     stages = [scheduled(config, step) for step in steps]
-    return list(dict.fromkeys(reason for stage in stages for reason in _why_all_receive(stage, scored_by_all)))
+    return list(dict.fromkeys(reason for stage in stages for reason in _why_all_receive(stage, all_play)))
 
 
-def _why_all_receive(config: TrainConfig, scored_by_all: Sequence[str]) -> list[str]:
+def _why_all_receive(config: TrainConfig, all_play: bool) -> list[str]:
     envs, loss = config.by_env.values(), config.loss
+    # Where one rank plays, it would score all episodes alone.
+    scored_by_all = ("drift", *OF_CRITIC) if all_play else MADE_BY_TRAINER
     read = {name for env in envs for name in needed_columns(env.credit)}
     columns = [name for name in scored_by_all if name in read]
     return [
         *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *([f"credit that reads {', '.join(columns)}"] if columns else []),
-        *(["a loss that sees all tokens of an update"] if loss.sees_whole_update else []),
-        *(["self_distill"] if loss.regulariser("self_distill") else []),
-        *(["loss.echo"] if loss.echo else []),
+        *(["a loss that sees all tokens of an update"] if loss.needs_whole_update else []),
+        *(["self_distill"] if loss.regulariser("self_distill") and not all_play else []),
+        *(["loss.echo"] if loss.echo and not all_play else []),
         *(["strategy.replay"] if any(env.strategy.replays for env in envs) else []),
     ]
 

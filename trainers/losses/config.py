@@ -336,8 +336,3 @@ class LossConfig:
         if self.shrinks_denominators or self.token_masks:
             return True
         return any(component.needs_whole_update for component, _ in self.parts())
-
-    @property
-    def sees_whole_update(self) -> bool:
-        """True if every rank needs the tokens of all rows of an update; EPO's history averages over them."""
-        return self.needs_whole_update or self.regulariser("epo") is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -121,22 +121,21 @@ class EntropyHistory:
             sums[turn] = (total + entropy, count + 1)
         return EntropyHistory(num_steps=self.num_steps + 1, sums=sums)
 
-    def after_tokens(self, turn_index: Tensor, entropy: Tensor) -> EntropyHistory:
-        """Return the history with one more step, given the entropies of its tokens.
+    def after_tokens(self, parts: Sequence[Mapping[int, tuple[float, int]]]) -> EntropyHistory:
+        """Return the history with one more step, whose tokens several parts have; without tokens it stays the same.
 
         Args:
-            turn_index: turn of each token in its episode, ``[M]``.
-            entropy: entropy of each token in nats, ``[M]``.
+            parts: for each part its :func:`entropy_sums`.
 
         Example:
-            >>> history = EntropyHistory().after_tokens(torch.tensor([0, 0, 2]), torch.tensor([1.0, 3.0, 0.5]))
+            >>> history = EntropyHistory().after_tokens([{0: (1.0, 1), 2: (0.5, 1)}, {0: (3.0, 1)}])
             >>> history.mean(0), history.mean(1), history.mean(2)
             (2.0, None, 0.5)
         """
-        counts = torch.bincount(turn_index).tolist()
-        sums = torch.bincount(turn_index, weights=entropy.double()).tolist()
-        means = {turn: total / count for turn, (total, count) in enumerate(zip(sums, counts, strict=True)) if count}
-        return self.after(means)
+        turns = sorted({turn for part in parts for turn in part})
+        totals = {turn: [part.get(turn, (0.0, 0)) for part in parts] for turn in turns}
+        means = {turn: sum(total for total, _ in of) / sum(count for _, count in of) for turn, of in totals.items()}
+        return self.after(means) if means else self
 
     def to_dict(self) -> StateDict:
         """Return plain dicts and numbers, which JSON can represent."""
@@ -147,6 +146,22 @@ class EntropyHistory:
         """Return the history that :meth:`to_dict` wrote."""
         sums = {int(turn): (float(total), int(count)) for turn, (total, count) in tree.get("sums", {}).items()}
         return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)
+
+
+def entropy_sums(turn_index: Tensor, entropy: Tensor) -> dict[int, tuple[float, int]]:
+    """Return for each turn index the sum of its tokens' entropies and their number.
+
+    Args:
+        turn_index: turn of each token in its episode, ``[M]``.
+        entropy: entropy of each token in nats, ``[M]``.
+
+    Example:
+        >>> entropy_sums(torch.tensor([0, 0, 2]), torch.tensor([1.0, 3.0, 0.5]))
+        {0: (4.0, 2), 2: (0.5, 1)}
+    """
+    counts = torch.bincount(turn_index).tolist()
+    sums = torch.bincount(turn_index, weights=entropy.double()).tolist()
+    return {turn: (total, count) for turn, (total, count) in enumerate(zip(sums, counts, strict=True)) if count}
 
 
 def self_distill(logprob: Tensor, logprob_teacher: Tensor) -> Tensor:

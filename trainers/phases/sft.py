@@ -97,6 +97,10 @@ def sft_steps(
         yield {"loss": sums.mean, "action_loss": sums.action_mean, "grad_norm": norm.item(), "lr": rate}
 
 
+NO_ROW = SftRow(token_ids=(PAD_ID, PAD_ID), weights=np.zeros(2, np.float32), is_sampled=np.zeros(2, np.bool_))
+"""A row without weight, for a rank that has none while others compute."""
+
+
 @dataclass(frozen=True, slots=True)
 class SftSums:
     """Sums over the tokens of some rows, from which losses are computed."""
@@ -122,21 +126,27 @@ class SftSums:
         return self.sampled_loss / self.num_sampled if self.num_sampled else math.nan
 
 
-def add_gradient(model: CausalLM, rows: Sequence[SftRow], config: LossConfig, factor: float = 1.0) -> SftSums:
+def add_gradient(
+    model: CausalLM, rows: Sequence[SftRow], config: LossConfig, factor: float = 1.0, *, is_spread: bool = False
+) -> SftSums:
     """Add the gradient of the mean loss over the weighted tokens of some rows; return the sums of all ranks.
 
     Each micro-batch is divided by the weight of all rows, so that the gradient does not depend on micro-batches and
-    ranks.
+    ranks. All ranks must call this.
 
     Args:
         config: the size of micro-batches, the precision, and whether layers are recomputed.
         factor: factor of the loss.
+        is_spread: each rank passes rows of its own; else all pass the same, and each trains on its share.
     """
+    ranks, device, total = ranks_of(model), next(model.parameters()).device, SftSums()
     weight = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
+    if is_spread:
+        weight = sum(ranks.gathered(weight))
     if not weight:
         return SftSums()
-    ranks, device, total = ranks_of(model), next(model.parameters()).device, SftSums()
-    for part, scale in _share(rows, config.microbatch_tokens, ranks):
+    share = _own if is_spread else _share
+    for part, scale in share(rows, config.microbatch_tokens, ranks):
         with recomputed(model) if config.recompute_activations else nullcontext():
             with computing(config.precision, device):
                 loss, sums = sft_sums(model, part)
@@ -155,6 +165,14 @@ def _share(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[S
     mine = [(part, ranks.count) for part in of_ranks[ranks.rank]]
     again = (mine[-1][0] if mine else ordered[:1], 0)
     return mine + [again] * (max(map(len, of_ranks)) - len(mine))
+
+
+def _own(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
+    """Return micro-batches of rows that this rank alone has, as many as the rank with most, as :func:`_share` does."""
+    parts = rows_of_similar_length(sorted(rows, key=lambda row: len(row.token_ids)), room)
+    mine = [(part, ranks.count) for part in parts]
+    again = (parts[-1] if parts else [NO_ROW], 0)
+    return mine + [again] * (max(ranks.gathered(len(parts))) - len(parts))
 
 
 def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> tuple[Tensor, SftSums]:

@@ -156,7 +156,7 @@ def _added_losses(
     loss = scheduled(run.config, state.step).loss
     return [
         *([mix.at_step(state.step)] if mix else []),
-        *([echo_of(groups, loss, state.model, run.renderer)] if loss.echo else []),
+        *([echo_of(groups, loss, state.model, run.renderer, is_spread=run.is_spread)] if loss.echo else []),
     ]
 
 
@@ -174,6 +174,7 @@ def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> t
             options,
             temperature=config.sampling.temperature,
             tokens_per_microbatch=config.columns.tokens_per_microbatch,
+            is_spread=run.is_spread,
         )
         found |= taught
         numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}

@@ -22,7 +22,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, LossOutput, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
-from agentgym.trainers.losses.regularisers import EntropyHistory, kl
+from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.context import splitting
@@ -85,10 +85,10 @@ class UpdateStep:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
         self.width = 1 if self.ranks.context is None else self.ranks.context.size
-        self.needs_all = config.sees_whole_update
+        self.needs_all = config.needs_whole_update
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
         self._measured: list[tuple[Tensor, Tensor]] = []
-        """Turn indices and entropies of tokens that EPO's history does not include yet."""
+        """Turn indices and entropies of this rank's tokens that EPO's history does not include yet."""
 
     def share_of(self, plan: BatchPlan, rank: int | None = None) -> Share:
         """Return a rank's share of the micro-batches, by default this one's; ranks that split rows have the same."""
@@ -101,14 +101,15 @@ class UpdateStep:
     def old_logprobs(self, batches: Batches, share: Share, *, is_only: bool) -> list[Tensor | None]:
         """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them.
 
-        EPO's history measures all micro-batches of the update.
+        EPO's history measures the tokens of the share.
         """
         mine = [batches[index] for index, _ in share]
         if self.config.regulariser("epo"):
             frozen = [self._frozen(self.model, batch) for batch in mine]
-            entropies = self.ranks.joined([entropy.cpu() for _, entropy in frozen], len(batches), width=self.width)
             self._measured += [
-                (batch.turn_index.cpu(), of) for batch, of in zip(batches.values(), entropies, strict=True)
+                (batches[index].turn_index, entropy)
+                for (index, scale), (_, entropy) in zip(share, frozen, strict=True)
+                if scale and self.ranks.counts_rows
             ]
             logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
             return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
@@ -127,10 +128,12 @@ class UpdateStep:
         return output.logprob if is_first else None
 
     def include_present_step(self) -> None:
-        """Add the entropies measured by :meth:`old_logprobs` to EPO's history."""
-        if self._measured:
-            turn_index, entropy = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
-            self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
+        """Add the entropies that all ranks measured in :meth:`old_logprobs` to EPO's history."""
+        if not self.config.regulariser("epo"):
+            return
+        mine = [torch.cat(parts) for parts in zip(*self._measured, strict=True)]
+        found = self.ranks.gathered(entropy_sums(*mine) if mine else {})
+        self.history, self._measured = self.history.after_tokens(found), []
 
     def prepare(
         self, plan: BatchPlan, made: Batches, frozen: Sequence[FrozenTokens], seed: int = 0

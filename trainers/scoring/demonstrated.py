@@ -19,6 +19,8 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import ContextConfig, Room, open_context
 from agentgym.rollout.memory import with_note
 from agentgym.rollout.transcript import transcript
+from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.options import SelfDistillOptions
 from agentgym.trainers.scoring.tokens import Question, sampled_positions, score
 from agentgym.trainers.types import CausalLM
@@ -53,8 +55,12 @@ def self_taught(
     *,
     temperature: float,
     tokens_per_microbatch: int,
+    is_spread: bool = False,
 ) -> tuple[Taught, dict[str, float]]:
     """Score the episodes of groups with a demonstration in their prompts. All ranks must call this.
+
+    Args:
+        is_spread: each rank has the tokens of a part of the groups, and scores these alone.
 
     Returns:
         the teacher's log-probabilities, and metrics: ``self_distill/num_taught`` episodes, and ``num_without``, those
@@ -64,7 +70,7 @@ def self_taught(
     questions: list[Question] = []
     num_without = 0
     for group in groups:
-        for at, member in enumerate(group.valid):
+        for at, member in enumerate(() if isinstance(group, OutlinedGroup) else group.valid):
             if member.is_demonstration or not member.turns:
                 continue
             shown = demonstration_for(group.valid, at)
@@ -74,9 +80,15 @@ def self_taught(
                 continue
             keys.append((group.ordinal, at))
             questions.append(question)
-    scores = score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch)
+    scores = score(
+        model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch, is_spread=is_spread
+    )
     taught = {key: made.logprobs for key, made in zip(keys, scores, strict=True)}
-    return taught, {"self_distill/num_taught": float(len(keys)), "self_distill/num_without": float(num_without)}
+    counted = [(len(keys), num_without)]
+    if is_spread:
+        counted = ranks_of(model).gathered(counted[0])
+    num_taught, num_without = (sum(counts) for counts in zip(*counted, strict=True))
+    return taught, {"self_distill/num_taught": float(num_taught), "self_distill/num_without": float(num_without)}
 
 
 def demonstration_for(members: Sequence[Trajectory], at: int) -> Trajectory | None:

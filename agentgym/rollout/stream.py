@@ -128,16 +128,16 @@ class GroupStream:
             await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
 
     async def arrivals(self, version: int) -> AsyncIterator[tuple[TrajectoryGroup, ...]]:
-        """Yield the groups of this version's step as they finish.
+        """Yield this stream's groups of this version's step as they finish.
 
-        Training can then begin before the last group of a step is finished. Needs ``max_staleness`` 0 and one stream.
+        Training can then begin before the last group of a step is finished. Needs ``max_staleness`` 0.
 
         Raises:
             Exception: raised by playing a group.
         """
-        assert self._max_staleness == 0 and self._num_parts == 1, "arrivals() needs max_staleness=0 and one stream"
+        assert self._max_staleness == 0, "arrivals() needs max_staleness=0"
         self.fill(version)
-        left = min(self._groups_per_step, len(self._running))
+        left = len(self._running)
         while left:
             done = sorted(ordinal for ordinal, task in self._running.items() if task.done())[:left]
             self._raise_failure(done)

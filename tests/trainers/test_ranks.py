@@ -275,8 +275,10 @@ EVEN = (*SMALL, "groups_per_step=4", "sft.num_demos=320", "sft.mix.weight=0")
 
 
 @pytest.mark.slow
-def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_python: str) -> None:
-    exact = ("engine.batch_invariant=true", "num_steps=2")  # a completion is the same whatever else is sampled
+@pytest.mark.parametrize("mode", ["sync", "periodic"])
+def test_ranks_that_all_play_make_the_run_of_one_rank(mode: str, tmp_path: Path, warm_python: str) -> None:
+    # a completion is the same whatever else is sampled
+    exact = ("engine.batch_invariant=true", "num_steps=2", f"pipeline.mode={mode}")
     train(warm_python, 1, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "one"))
     train(warm_python, 2, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "two"))
     for step in (0, 1):
@@ -405,7 +407,7 @@ def test_all_ranks_play_where_they_can() -> None:
     assert do_all_play(config, 2) and do_all_play(config, 8) and do_all_play(config, 3)
     assert not do_all_play(apply_overrides(config, ["ranks.rollouts=first"]), 2)
     for override, said in (
-        (["pipeline.mode=periodic"], r"pipeline\.mode=periodic"),
+        (["cluster.address=local"], r"cluster\.address"),
         (["pipeline.mode=async", "groups_per_step=3"], "pipeline.mode=async and groups_per_step=3, which 2 ranks do"),
     ):
         hindered = apply_overrides(config, override)

@@ -92,7 +92,6 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
 def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
     return [
         *([f"engine.kind={config.engine.kind}"] if config.engine.kind not in ("torch", "vllm") else []),
-        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *(["cluster.address"] if config.cluster.address else []),
         *(
             [f"pipeline.mode=async and groups_per_step={config.groups_per_step}, which {num_ranks} ranks do not divide"]

@@ -14,9 +14,9 @@ class RanksConfig:
 
     rollouts: Literal["auto", "all", "first"] = "auto"
     """Ranks that sample episodes for training. ``all``: each samples its share of the groups, with the embedded engine
-    or from vLLM servers that all share. It does not go with ``pipeline.mode=periodic`` or a Ray cluster. In async mode
-    the number of ranks must divide ``groups_per_step``. ``first``: only the first rank samples. ``auto``: ``all`` if
-    possible, else ``first``."""
+    or from vLLM servers that all share. It does not go with a Ray cluster. In async mode the number of ranks must
+    divide ``groups_per_step``. ``first``: only the first rank samples. ``auto``: ``all`` if possible, else
+    ``first``."""
 
     shard_size: Natural = 0
     """Number of ranks that share one copy of the model; it must divide the number of ranks. 0: all ranks share one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -215,7 +215,7 @@ class Rollouts:
                 return done
             return ()
 
-        while done := await self._ranks.from_main(following):
+        while done := await self._played(following):
             clock.lap("rollout")
             await asyncio.to_thread(beside(period.add), done)
             clock.lap("train")
@@ -233,12 +233,15 @@ class Rollouts:
             mine.update((group.ordinal, group) for group in groups)
             return [outlined(group, with_texts=self._with_texts) for group in groups]
 
+        return [mine.get(group.ordinal, group) for group in await self._played(played)]
+
+    async def _played(self, play: Callable[[], Awaitable[Sequence[TrajectoryGroup]]]) -> list[TrajectoryGroup]:
+        """Return the groups by ordinal that the ranks which sample return from ``play``, on all ranks."""
         if self._num_parts > 1:
-            shares = await self._ranks.from_all(played)
+            shares = await self._ranks.from_all(play)
         else:
-            shares = [await self._ranks.from_main(played)]
-        groups = sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
-        return [mine.get(group.ordinal, group) for group in groups]
+            shares = [await self._ranks.from_main(play)]
+        return sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
 
     def metrics(self, num_tokens: float, clock: Clock) -> Metrics:
         """Return the speed of a step that sampled ``num_tokens``, and the number of steps that rollouts are ahead."""

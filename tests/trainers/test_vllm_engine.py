@@ -545,6 +545,19 @@ def test_a_hung_update_ends_in_time_and_the_others_serve(tmp_path: Path) -> None
 # --------------------------------------------------------------------------------------------- servers that restart
 
 
+def test_a_request_waits_for_an_update_longer_than_for_a_server(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, server_wait_s=0.1, in_flight="finish") as w:
+            await w.train(0, 31)
+            w.servers[0].faults["/collective_rpc"] = "slow"
+            training = asyncio.create_task(w.train(1, 32))
+            await w.until(lambda: "/collective_rpc" in w.servers[0].paths[-1:])
+            assert (await w.ask()).token_ids[0] == 32
+            await training
+
+    run(scenario())
+
+
 def test_a_killed_server_comes_back_only_with_the_current_weights(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(tmp_path, 2) as w:

@@ -65,7 +65,8 @@ class EngineConfig:
     update_timeout_s: Positive = 300.0
     """Seconds within which new weights must reach the servers."""
     server_wait_s: Positive = 60.0
-    """Seconds that a completion waits while no server is ready, before its episode fails."""
+    """Seconds that a completion waits while no server is ready, before its episode fails. While servers take new
+    weights it waits for ``update_timeout_s`` more."""
     health_interval_s: Positive = 2.0
     health_timeout_s: Positive = 10.0
     max_probe_gap: Positive = 0.5

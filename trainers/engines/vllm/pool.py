@@ -201,7 +201,13 @@ class ServerPool(ABC):
             chosen[:] = [kept] if kept in fresh else sorted(fresh, key=lambda server: server.load)[:1]
             return bool(chosen)
 
-        if not await self._changes.until(found, self._config.server_wait_s):
+        def is_updating() -> bool:
+            return any(server.state is State.UPDATING and server.published is not None for server in self.servers)
+
+        await self._changes.until(found, self._config.server_wait_s)
+        if not chosen and is_updating():  # which takes its own time
+            await self._changes.until(lambda: found() or not is_updating(), self._config.update_timeout_s)
+        if not chosen:
             raise EngineError(f"no vLLM server was ready for {self._config.server_wait_s:g} s: {self.reasons()}")
         server = chosen[0]
         assert server.published is not None

@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from agentgym.types import Message, Status, Task, ToolCall, Trajectory
 pytest.importorskip("fastapi")
 import uvicorn
 
-from agentgym.tools.retrieval import header_limit
+from agentgym.tools.retrieval import header_limit, inline
 from agentgym.tools.retrieval.server import LIMITS, search_app
 
 QUICK = ClientOptions(timeout_s=2.0, num_tries=2, backoff_s=0.01)
@@ -178,15 +180,21 @@ def test_a_request_whose_answer_takes_longer_than_headers_may_is_answered(
     assert httpx.post(f"{url}/search", json={"query": "demon"}).json()["hits"]
 
 
-def test_a_long_search_holds_up_nobody(url: str, local: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_one_long_search_the_next_holds_up_nobody(
+    url: str, local: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_asked, go_on = threading.Event(), threading.Event()
 
     def wait(query: str, k: int) -> tuple[()]:
+        if query == "first":
+            time.sleep(2 * inline.LONG_S)
+            return ()
         is_asked.set()
         assert go_on.wait(30)
         return ()
 
     monkeypatch.setattr(local, "search", wait)
+    httpx.post(url + "/search", json={"query": "first"}, trust_env=False)
     asking = threading.Thread(target=lambda: httpx.post(url + "/search", json={"query": "a"}, trust_env=False))
     asking.start()
     assert is_asked.wait(30)
@@ -390,3 +398,33 @@ def test_the_command_refuses_a_port_that_is_taken(corpus: Path, tmp_path: Path) 
         process = command(str(corpus), "--port", str(taken.getsockname()[1]), cache=tmp_path)
         assert "choose another by --port" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
+
+
+def test_fast_calls_run_in_the_event_loop_and_slow_ones_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(inline, "perf_counter", lambda: now)
+
+    def search(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        if not seconds:
+            raise ToolError("nothing is asked")
+        return threading.current_thread() is threading.main_thread()
+
+    async def scenario() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            call = inline.InlineIfFast(search, threads)
+            fast, slow, long = inline.FAST_S / 2, inline.FAST_S * 2, inline.LONG_S * 2
+
+            async def are_inline(seconds: float, count: int) -> list[bool]:
+                return [await call(seconds) for _ in range(count)]
+
+            assert await are_inline(fast, 20) == [False] * 16 + [True] * 4
+            assert await are_inline(long, 3) == [True, False, False], "one holds up the others"
+            assert await are_inline(fast, 17) == [False] * 16 + [True]
+            assert await are_inline(slow, 9) == [True] * 8 + [False]
+            with pytest.raises(ToolError):
+                await call(0.0)
+            assert await are_inline(fast, 16) == [False] * 15 + [True], "an error counts by its time"
+
+    asyncio.run(scenario())

@@ -6,7 +6,6 @@ search tools of other trainers use.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
@@ -30,6 +29,7 @@ from agentgym.tools.retrieval.corpus import jsonl_corpus
 from agentgym.tools.retrieval.embedders import SentenceTransformerEmbedder
 from agentgym.tools.retrieval.header_limit import PunctualHTTP
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
+from agentgym.tools.retrieval.inline import InlineIfFast
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retriever
 
 SETTINGS = "AGENTGYM_SEARCH_SERVER"
@@ -78,8 +78,8 @@ class RetrieveRequest(BaseModel):
 def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     """Return the web app of a retriever.
 
-    A local retriever answers in threads, so that a long search does not block others. Malformed requests get 400 and
-    the position of the fault, without the request's content.
+    A slow local retriever answers in threads, so that a long search does not block others. Malformed requests get 400
+    and the position of the fault, without the request's content.
 
     Args:
         retriever: the retriever to serve.
@@ -87,7 +87,7 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     """
     app = FastAPI(title="agentgym search", openapi_url=None)
     app.add_middleware(BodyLimits)
-    served = _InThreads(retriever)
+    served = _Served(retriever)
 
     async def search(request: Request) -> Response:
         asked = _search_request(await request.body())
@@ -143,25 +143,35 @@ def _search_request(body: bytes) -> SearchRequest:
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults]) from None
 
 
-class _InThreads:
-    """An asynchronous interface to a retriever. A local one runs in one thread per CPU, each with its connection."""
+class _Served:
+    """An asynchronous interface to a retriever. A slow local one runs in threads, one per CPU, each with its
+    connection.
+    """
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
-        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, "search")
+        threads = ThreadPoolExecutor(os.cpu_count() or 1, "search")
+        self._search = InlineIfFast(self._search_now, threads)
+        self._document = InlineIfFast(self._document_now, threads)
+
+    def _search_now(self, query: str, k: int) -> tuple[Hit, ...]:
+        return self._retriever.search(query, k)
+
+    def _document_now(self, doc_id: str) -> Document:
+        return self._retriever.document(doc_id)
 
     async def asearch(self, query: str, k: int) -> tuple[Hit, ...]:
         if isinstance(self._retriever, AsyncRetriever):
             return await self._retriever.asearch(query, k)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._retriever.search, query, k)
+        return await self._search(query, k)
 
     async def adocument(self, doc_id: str) -> Document:
         if isinstance(self._retriever, AsyncRetriever):
             return await self._retriever.adocument(doc_id)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._retriever.document, doc_id)
+        return await self._document(doc_id)
 
 
-async def _retrieved(served: _InThreads, query: str, k: int, with_scores: bool) -> list[Any]:
+async def _retrieved(served: _Served, query: str, k: int, with_scores: bool) -> list[Any]:
     try:
         hits = await served.asearch(wire.checked_text(query), k)
     except ToolError:

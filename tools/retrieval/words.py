@@ -110,7 +110,11 @@ def snippet_of(text: str, terms: Iterable[str], max_chars: int = SNIPPET_CHARS) 
 
 def _best_place(lowered: str, terms: tuple[str, ...], max_chars: int) -> int:
     places = sorted(place for term in terms if (place := lowered.find(term)) >= 0)
-    if not places:
-        return 0
     reach = max_chars * 2 // 3  # share of the window after the first occurrence
-    return max(places, key=lambda place: (sum(place <= other < place + reach for other in places), -place))
+    best, most, end = places[0] if places else 0, 0, 0
+    for at, place in enumerate(places):
+        while end < len(places) and places[end] < place + reach:
+            end += 1
+        if end - at > most:
+            best, most = place, end - at
+    return best

@@ -88,7 +88,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class World:
     """One server, the trainer's weights and the engine between them."""
 
-    def __init__(self, server: FakeVllm, channel: Channel, **config: Any) -> None:
+    def __init__(self, server: FakeVllm, channel: Channel, *, are_kept: bool = False, **config: Any) -> None:
         self.server = server
         self.weights = {"w": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.bfloat16)}
         sync = TransferSync(
@@ -96,6 +96,7 @@ class World:
             channel,
             lambda ids, dtypes: evidence_of(server.number_to_come, ids, dtypes),
             VOCAB_SIZE,
+            are_kept=are_kept,
         )
         values = {"health_interval_s": 0.05, "update_timeout_s": 20.0, **config}
         self.engine = VllmEngine(
@@ -117,9 +118,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(channel: Channel, **config: Any) -> AsyncIterator[World]:
+async def world(channel: Channel, *, are_kept: bool = False, **config: Any) -> AsyncIterator[World]:
     server = await FakeVllm().start()
-    made = World(server, channel, **config)
+    made = World(server, channel, are_kept=are_kept, **config)
     try:
         yield made
     finally:
@@ -210,6 +211,25 @@ def test_nccl_meets_and_broadcasts(library: Path, calls: Path) -> None:
         sent[1],
         "abort",
     ]
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_weights_are_sent_in_the_servers_dtype_each_rounded_when_its_turn_comes(
+    are_kept: bool, library: Path, calls: Path
+) -> None:
+    async def scenario() -> None:
+        async with world(NcclChannel(Nccl(str(library))), are_kept=are_kept) as w:
+            w.server.facts["dtype"] = "bfloat16"
+            await w.engine.connect()  # by which the dtype is known
+            await w.train(1, number=41)
+            info = dict(w.server.transfers)["/update_weights"]["update_info"]
+            assert info["dtype_names"] == ["bfloat16", "bfloat16"]
+            kept = dict(w.engine._servers._sync._kept)  # type: ignore[attr-defined]
+            is_same = kept["w"].data_ptr() == w.weights["w"].data_ptr()
+            assert (is_same, kept["w"].dtype) == (are_kept, torch.float32 if are_kept else torch.bfloat16)
+
+    run(scenario())
+    assert "broadcast 6 of type 9 from 0" in calls.read_text()
 
 
 def test_nccl_with_a_server_that_is_too_old_is_refused(library: Path, calls: Path) -> None:

@@ -82,7 +82,10 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
                 f"model is on the {model.device.type}; through files: engine.weight_sync=folder"
             )
         channel = IpcChannel() if config.engine.weight_sync == "ipc" else NcclChannel()
-        sync = TransferSync(lambda: plain_tensors(model), channel, witness(model), facts.vocab_size)
+        is_trained = any(parameter.requires_grad for parameter in model.parameters())
+        sync = TransferSync(
+            lambda: plain_tensors(model), channel, witness(model), facts.vocab_size, are_kept=not is_trained
+        )
     elif config.engine.weight_sync == "lora":
         if not config.model.lora.rank:
             raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")

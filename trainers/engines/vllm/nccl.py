@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -109,8 +109,10 @@ class Communicator:
         number = torch.zeros(1, device=device)
         self._collective("ncclAllReduce", number, _SUM)
 
-    def broadcast(self, tensors: Sequence[Tensor]) -> None:
-        """Broadcast tensors from this rank one after the other; return when they are sent."""
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Broadcast tensors from this rank one after the other, each made when its turn comes; return when they are
+        sent.
+        """
         for tensor in tensors:
             self._collective("ncclBroadcast", tensor.contiguous(), self._rank)
 

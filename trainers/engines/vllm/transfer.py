@@ -45,8 +45,12 @@ class Channel(Protocol):
         """Open the channel to a server that has just started or come back."""
         ...
 
-    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
-        """Send the tensors to a server on which an update has been started."""
+    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float, dtype: torch.dtype | None) -> None:
+        """Send the tensors to a server on which an update has been started.
+
+        Args:
+            dtype: the dtype in which they are sent; None for their own.
+        """
         ...
 
     def drop(self, url: str) -> None:
@@ -57,26 +61,41 @@ class Channel(Protocol):
 class TransferSync:
     """Sends all weights, with merged adapters, through a channel.
 
-    The checksum that a server returns is a fingerprint of the sent weights, which its workers were told. The pool's
-    proof shows that they are loaded.
+    They are sent in the servers' dtype if all have the same, rounded as the servers would. The checksum that a server
+    returns is a fingerprint of the sent weights, which its workers were told. The pool's proof shows that they are
+    loaded.
 
     Args:
         tensors: returns the trainer's weights by checkpoint name.
         channel: the channel to the servers.
         witness: computes the evidence by which servers are checked.
+        are_kept: the tensors stay as they are until the next :meth:`publish`, so that no copy is needed.
     """
 
     def __init__(
-        self, tensors: Callable[[], Iterable[tuple[str, Tensor]]], channel: Channel, witness: Witness, vocab_size: int
+        self,
+        tensors: Callable[[], Iterable[tuple[str, Tensor]]],
+        channel: Channel,
+        witness: Witness,
+        vocab_size: int,
+        *,
+        are_kept: bool = False,
     ) -> None:
         self._tensors, self._channel, self._witness, self._vocab_size = tensors, channel, witness, vocab_size
+        self._are_kept = are_kept
         self._kept: Tensors = ()
+        self._dtype: torch.dtype | None = None
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
-        """Copy the trainer's current weights, because a server may load them after further training."""
+        """Copy the trainer's current weights if they change, because a server may load them after further training."""
+        self._kept = ()  # before the next copy is made
+        self._dtype = getattr(torch, next(iter(dtypes))) if len(dtypes) == 1 else None
         with boundary(EngineError, "copying weights for vLLM"):
-            self._kept = [(name, tensor.detach().clone()) for name, tensor in self._tensors()]
+            self._kept = [
+                (name, tensor.detach() if self._are_kept else sent_as(tensor.detach(), self._dtype, copy=True))
+                for name, tensor in self._tensors()
+            ]
             checksum = fingerprint_of(self._kept)
         evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
         return published(version, checksum, evidence, self._vocab_size)
@@ -88,14 +107,14 @@ class TransferSync:
         held = wanted.held
         if await name_with_weights(client, base_name, wanted, timeout_s):
             return base_name
-        tensors = self._kept
+        tensors, dtype = self._kept, self._dtype
         if not is_paused:
             await client.post("/pause?mode=wait", {}, timeout_s)
         try:
             await client.rpc("agentgym_forget", {}, timeout_s)  # half an update is no version
             await self._open(client, base_name, timeout_s)
             await client.post("/start_weight_update", {}, timeout_s)
-            await self._channel.send(client, tensors, timeout_s)
+            await self._channel.send(client, tensors, timeout_s, dtype)
             await client.post("/finish_weight_update", {}, timeout_s)
             found = client.same_held(await client.rpc("agentgym_received", asdict(held), timeout_s))
         except BaseException:
@@ -144,8 +163,9 @@ class IpcChannel:
     async def open(self, client: VllmClient, timeout_s: float) -> None:
         await client.post("/init_weight_transfer_engine", {"init_info": IPC_INIT_INFO}, timeout_s)
 
-    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
-        info = ipc_update_info(tensors, [dict([self._handle_of(tensor)]) for _, tensor in tensors])
+    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float, dtype: torch.dtype | None) -> None:
+        sent = [(name, sent_as(tensor, dtype)) for name, tensor in tensors]  # kept until the server has read them
+        info = ipc_update_info(sent, [dict([self._handle_of(tensor)]) for _, tensor in sent])
         await client.post("/update_weights", {"update_info": info}, timeout_s)
 
     def drop(self, url: str) -> None:
@@ -184,11 +204,11 @@ class NcclChannel:
             timeout_s,
         )
 
-    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
+    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float, dtype: torch.dtype | None) -> None:
         communicator = self._communicators[client.url]
         await _both(
-            client.post("/update_weights", {"update_info": description_of(tensors)}, timeout_s),
-            lambda: communicator.broadcast([tensor for _, tensor in tensors]),
+            client.post("/update_weights", {"update_info": description_of(tensors, dtype)}, timeout_s),
+            lambda: communicator.broadcast(sent_as(tensor, dtype) for _, tensor in tensors),
             communicator,
             timeout_s,
         )
@@ -221,16 +241,33 @@ async def _both(
             await asyncio.gather(ours, theirs, return_exceptions=True)
 
 
-def description_of(tensors: Tensors) -> dict[str, Json]:
+def sent_as(tensor: Tensor, dtype: torch.dtype | None, *, copy: bool = False) -> Tensor:
+    """Return a tensor in the dtype in which it is sent, which is never larger than its own.
+
+    Example:
+        >>> sent_as(torch.ones(2), torch.bfloat16).dtype
+        torch.bfloat16
+        >>> sent_as(torch.ones(2).bfloat16(), torch.float32).dtype
+        torch.bfloat16
+    """
+    return tensor.to(_sent_dtype(tensor, dtype), copy=copy)
+
+
+def _sent_dtype(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    is_rounded = dtype is not None and tensor.is_floating_point() and dtype.itemsize < tensor.dtype.itemsize
+    return dtype if dtype is not None and is_rounded else tensor.dtype
+
+
+def description_of(tensors: Tensors, dtype: torch.dtype | None = None) -> dict[str, Json]:
     """Return the description of tensors that a server needs before it receives them.
 
     Example:
-        >>> description_of([("w", torch.zeros(2, 3, dtype=torch.bfloat16))])
+        >>> description_of([("w", torch.zeros(2, 3))], torch.bfloat16)
         {'names': ['w'], 'dtype_names': ['bfloat16'], 'shapes': [[2, 3]]}
     """
     return {
         "names": [name for name, _ in tensors],
-        "dtype_names": [str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors],
+        "dtype_names": [str(_sent_dtype(tensor, dtype)).removeprefix("torch.") for _, tensor in tensors],
         "shapes": [list(tensor.shape) for _, tensor in tensors],
     }
 

@@ -275,15 +275,18 @@ EVEN = (*SMALL, "groups_per_step=4", "sft.num_demos=320", "sft.mix.weight=0")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "periodic"])
-def test_ranks_that_all_play_make_the_run_of_one_rank(mode: str, tmp_path: Path, warm_python: str) -> None:
+@pytest.mark.parametrize(("mode", "num_groups"), [("sync", 4), ("periodic", 3)])
+def test_ranks_that_all_play_make_the_run_of_one_rank(
+    mode: str, num_groups: int, tmp_path: Path, warm_python: str
+) -> None:
     # a completion is the same whatever else is sampled
-    exact = ("engine.batch_invariant=true", "num_steps=2", f"pipeline.mode={mode}")
+    exact = ("engine.batch_invariant=true", "num_steps=2", f"pipeline.mode={mode}", f"groups_per_step={num_groups}")
     train(warm_python, 1, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "one"))
     train(warm_python, 2, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "two"))
     for step in (0, 1):
         one, two = (read_records(record_path(tmp_path / name, step)) for name in ("one", "two"))
-        assert [record.group.ordinal for record in two] == list(range(4 * step, 4 * step + 4))
+        ordinals = range(num_groups * step, num_groups * (step + 1))
+        assert [record.group.ordinal for record in two] == list(ordinals)
         assert [played(record) for record in one] == [played(record) for record in two]
         scores = [read_scores(tmp_path / name, step) for name in ("one", "two")]
         assert scores[0] and list(scores[0]) == list(scores[1]) == sorted(scores[0]), "in the same order"

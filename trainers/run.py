@@ -326,7 +326,7 @@ class Run:
         from agentgym.endpoint.play import HarnessAgents
 
         config = self.config.harness
-        self._gateway = self._gateway or Gateway(config.host, config.port)
+        self._gateway = self._gateway or Gateway(config.host, config.port and config.port + self.ranks.rank)
         return HarnessAgents(engine, self.renderer, sampling, config, context, self._gateway)
 
     def make_reflect(self, env: RunEnv) -> Reflect | None:

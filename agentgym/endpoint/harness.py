@@ -138,7 +138,7 @@ class HarnessConfig:
     host: str = "127.0.0.1"
     """Address on which the endpoint listens; agents in containers need one that they can reach."""
     port: int = 0
-    """Port of the endpoint; 0 for a free one."""
+    """Port of the endpoint; 0 for a free one. Of several ranks that play, each takes the port plus its number."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the named harness."""
 

@@ -327,7 +327,8 @@ raise SystemExit(5)
 
 
 def test_a_daemon_that_outlives_its_call(sandbox: Sandbox) -> None:
-    daemon = "setsid -f sh -c 'trap \"\" TERM HUP; while :; do echo . >> ticks; sleep 0.05; done'; sleep 0.3"
+    daemon = "setsid -f sh -c 'trap \"\" TERM HUP; while :; do echo . >> ticks; sleep 0.05; done'; "
+    daemon += "while [ ! -e ticks ]; do sleep 0.01; done"
     sandbox.exec(daemon)
     before = sandbox.read("ticks")
     time.sleep(0.3)

@@ -180,7 +180,6 @@ def test_sketches_tell_how_much_two_rows_share() -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("pipeline.mode=periodic", "pipeline.mode=periodic"),
         ("credit.estimator=spo", "credit that reads drift"),
         ("loss.kind=bapo", "a loss that sees all tokens of an update"),
         ('schedules=[{"key": "loss.echo", "from": 0, "to": 0.1, "steps": 4}]', "loss.echo"),

@@ -68,7 +68,6 @@ def _why_all_receive(config: TrainConfig, all_play: bool) -> list[str]:
     read = {name for env in envs for name in needed_columns(env.credit)}
     columns = [name for name in scored_by_all if name in read]
     return [
-        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *([f"credit that reads {', '.join(columns)}"] if columns else []),
         *(["a loss that sees all tokens of an update"] if loss.needs_whole_update else []),
         *(["self_distill"] if loss.regulariser("self_distill") and not all_play else []),

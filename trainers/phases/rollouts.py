@@ -206,7 +206,7 @@ class Rollouts:
         if self._mode != "async":  # no rollouts ran during the step before
             self._in_flight.begin_window()
         if period is None:
-            return await self._of_step(step)
+            return await self._played(lambda: self._stream.take(step))
         groups: list[TrajectoryGroup] = []
         arrivals = self._stream.arrivals(step)
 
@@ -222,26 +222,23 @@ class Rollouts:
             groups += done
         return sorted(groups, key=lambda group: group.ordinal)
 
-    async def _of_step(self, step: int) -> Sequence[TrajectoryGroup]:
-        """Return a step's groups by ordinal: those of this rank, and the others or their outlines."""
+    async def _played(self, play: Callable[[], Awaitable[Sequence[TrajectoryGroup]]]) -> list[TrajectoryGroup]:
+        """Return the groups by ordinal that the ranks which sample return from ``play``, or their outlines."""
         mine: dict[int, TrajectoryGroup] = {}
 
-        async def played() -> Sequence[TrajectoryGroup]:
-            groups = await self._stream.take(step)
+        async def own() -> Sequence[TrajectoryGroup]:
+            groups = await play()
             if not self._is_spread:
                 return groups
             mine.update((group.ordinal, group) for group in groups)
             return [outlined(group, with_texts=self._with_texts) for group in groups]
 
-        return [mine.get(group.ordinal, group) for group in await self._played(played)]
-
-    async def _played(self, play: Callable[[], Awaitable[Sequence[TrajectoryGroup]]]) -> list[TrajectoryGroup]:
-        """Return the groups by ordinal that the ranks which sample return from ``play``, on all ranks."""
         if self._num_parts > 1:
-            shares = await self._ranks.from_all(play)
+            shares = await self._ranks.from_all(own)
         else:
-            shares = [await self._ranks.from_main(play)]
-        return sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
+            shares = [await self._ranks.from_main(own)]
+        groups = sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
+        return [mine.get(group.ordinal, group) for group in groups]
 
     def metrics(self, num_tokens: float, clock: Clock) -> Metrics:
         """Return the speed of a step that sampled ``num_tokens``, and the number of steps that rollouts are ahead."""

@@ -40,6 +40,7 @@ def begin_period(run: Run, state: TrainState) -> Period | None:
         max_grad_norm=config.optimizer.max_grad_norm,
         reference=run.teacher or state.reference,
         history=state.entropy_history,
+        is_spread=run.is_spread,
     )
     return Period(run.envs, state.credit, update, state.step)
 

@@ -13,7 +13,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import make_batch
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
-from agentgym.trainers.data.plan import BatchPlan, RowOutline
+from agentgym.trainers.data.plan import BatchPlan
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.data.spread import StepRows
 from agentgym.trainers.distributed.ranks import Share
@@ -198,6 +198,8 @@ class PartialUpdate:
 
     It requires that no component needs the whole update (``LossConfig.needs_whole_update``) and one update per step.
     The gradient equals that of :func:`update_policy` over all parts at once, up to the order of additions.
+
+    With ``is_spread`` each row is on one rank alone, and all ranks add each part.
     """
 
     def __init__(
@@ -210,12 +212,13 @@ class PartialUpdate:
         max_grad_norm: float,
         reference: Reference | None = None,
         history: EntropyHistory | None = None,
+        is_spread: bool = False,
     ) -> None:
         if config.has_several_updates:
             raise ConfigError("PartialUpdate makes one update per step: set loss.num_updates and loss.num_epochs to 1")
         self._history = EntropyHistory() if history is None else history
         self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
-        self._ranks = ranks_of(model)
+        self._ranks, self._is_spread = ranks_of(model), is_spread
         self._step = UpdateStep(model, config, temperature, reference, self._history)
         self._totals = UpdateTotals()
         self._scores = TokenScores()
@@ -227,29 +230,31 @@ class PartialUpdate:
         """Add a part's gradient; with a sharded model all ranks add the same part, each its share of it.
 
         Args:
+            samples: the rows of the part; if they are spread, those that this rank has.
             places: the result of :func:`~agentgym.trainers.reporting.token_scores.places_of`, to store token scores.
         """
         config = self._step.config
+        rows = StepRows.of(samples, self._ranks, is_spread=self._is_spread)
+        if not rows.outlines:
+            return
         # The weights are normalised over the part, as if it were the whole update.
-        plan = plan_for(self._model, [RowOutline.of(sample) for sample in samples], config)
-        averaged, share, device = plan.num_averaged(config.mean), self._step.share_of(plan), device_of(self._model)
-        held = dict(enumerate(samples))
-        made = {index: make_batch(plan, index, held, device) for index in self._step.needed(plan, share)}
-        logprobs = self._step.old_logprobs(made, share, is_only=True)
-        batches = anchored(made, share, logprobs, [])
-        facts, _ = self._step.prepare(plan, batches, [])
-        for (index, scale), logprob_old in zip(share, logprobs, strict=True):
+        of = _minibatch(self._step, rows, list(range(len(rows.outlines))))
+        averaged = of.plan.num_averaged(config.mean)
+        logprobs = self._step.old_logprobs(of.batches, of.share, is_only=True)
+        batches = anchored(of.batches, of.share, logprobs, [])
+        facts, _ = self._step.prepare(of.plan, batches, [])
+        for (index, scale), logprob_old in zip(of.share, logprobs, strict=True):
             batch, divisor = batches[index], 1 if averaged is None else averaged
             outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * divisor), scale)
             if scale and self._ranks.counts_rows:
                 self._totals.add(*outcome)
                 if places:
                     known = self._step.before_update(outcome[2], logprob_old, is_first=True)
-                    self._scores.add(held, places, batch, outcome[1], known)
+                    self._scores.add(of.samples, places, batch, outcome[1], known)
             far, count = kl_to_sampling([outcome])
             self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
         self._divisor += averaged or 0
-        self._num_batches += len(plan.batches)
+        self._num_batches += len(of.plan.batches)
 
     def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:
         """Divide the summed gradient by the update's denominator, and make the step; no step without rows.

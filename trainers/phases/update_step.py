@@ -107,7 +107,7 @@ class UpdateStep:
         if self.config.regulariser("epo"):
             frozen = [self._frozen(self.model, batch) for batch in mine]
             self._measured += [
-                (batches[index].turn_index, entropy)
+                (batches[index].turn_index.cpu(), entropy.cpu())  # sums of bincount on a GPU are not reproducible
                 for (index, scale), (_, entropy) in zip(share, frozen, strict=True)
                 if scale and self.ranks.counts_rows
             ]

@@ -92,6 +92,7 @@ def test_it_closes_at_whatever_moment_its_keepers_are_woken(num_steps: int, tmp_
                 await asyncio.sleep(0)
             async with asyncio.timeout(5):
                 await w.engine.close()
+            assert w.engine._pool._keepers == []
 
     run(scenario())
 
@@ -115,6 +116,7 @@ def test_it_closes_though_a_failure_takes_the_place_of_the_cancellation(tmp_path
             await began.wait()
             async with asyncio.timeout(5):
                 await w.engine.close()
+            assert w.engine._pool._keepers == []
             training.cancel()
 
     run(scenario())

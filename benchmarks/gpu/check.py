@@ -29,7 +29,9 @@ import torch
 import torch.nn.functional as F
 from engine import build, sample_all, synchronize
 from head import head
+from ranked import two_ranks
 from rows import Row
+from servers import servers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from train import episodes
 
@@ -226,6 +228,8 @@ CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (
     head,
     checkpoints,
     runs,
+    two_ranks,
+    servers,
     *speed.CHECKS,
 )
 

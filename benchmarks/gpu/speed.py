@@ -168,7 +168,6 @@ def publication(device: torch.device, shape: str) -> Iterator[Row]:
         note = f"{size / GIB:.3f} GiB in {seconds:.2f} s"
         allowed = _limit(device, FOLDER_SECONDS_PER_GIB * max(size / GIB, 0.1))
         yield Row(f"weights by {what}: seconds", seconds, allowed, note)
-    yield skipped("weights by IPC and NCCL", "needs vLLM servers: agentgym serve-model --weight-transfer ipc|nccl")
 
 
 def sharding(device: torch.device, shape: str) -> Iterator[Row]:

@@ -1,0 +1,289 @@
+"""Checks of vLLM servers that get the trainer's weights; part of ``check.py``, and skipped where vLLM is not installed.
+
+Every way of ``engine.weight_sync`` is tried with a server of its own: the weights are replaced several times, and what
+the server samples is compared with the trainer's own forward pass. Requests are kept over an update. A run trains with
+a server that sleeps while it does.
+
+NCCL joins two GPUs. On a machine with one, both processes use it: NCCL is told that they are on different machines
+(``NCCL_HOSTID``), and sends everything over the loopback network. This shows that the calls work, not how fast they
+are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import statistics
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ranked
+import torch
+from rows import Row, skipped
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import UsageError
+from agentgym.ports import free_port
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.vllm.in_flight import tokens_given
+from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
+from agentgym.trainers.engines.vllm.proof import rounded_to
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.models.model import save_model
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
+from agentgym.types import Completion
+
+GIB = 2**30
+LORA_RANK = 16
+NUM_UPDATES = 3
+START_TIMEOUT_S = 300.0
+UPDATE_TIMEOUT_S = 60.0
+SIZES = {
+    "tiny": {"hidden_size": 32, "num_layers": 1, "head_dim": 32, "vocab_size": 320},
+    "0.5B": {"hidden_size": 896, "num_layers": 24, "head_dim": 64, "vocab_size": 320},
+}
+"""Layers of Qwen2.5-0.5B's width; the recipe's own small tokenizer."""
+CONTEXT = 512
+NUM_REQUESTS = 64
+NUM_COMPARED = 8
+FLOAT32_GAP = 1e-4
+BFLOAT16_GAP = 0.1
+"""Largest mean difference of log-probabilities; with weights of another version it is above 1."""
+SECONDS_PER_GIB = 30.0
+"""Limit of an update: write or send the weights, load them, and prove that they are there."""
+
+
+def servers(device: torch.device, shape: str) -> Iterator[Row]:
+    """Update servers in every way. On a CPU ``AGENTGYM_VLLM_PYTHON`` must name vLLM's environment."""
+    name = "vLLM servers: weights by folder, LoRA, IPC and NCCL"
+    is_gpu = device.type == "cuda"
+    if not is_gpu and not os.environ.get("AGENTGYM_VLLM_PYTHON"):
+        yield skipped(name, "on a CPU AGENTGYM_VLLM_PYTHON must name the environment of vLLM")
+        return
+    try:
+        install = find_vllm()
+    except UsageError as error:
+        yield skipped(name, str(error))
+        return
+    ways = ("ipc", "nccl", "folder", "lora") if is_gpu else ("folder", "lora")
+    with tempfile.TemporaryDirectory() as name_of_folder:
+        folder = Path(name_of_folder)
+        runs = {way: Run(config_of(way, shape, free_port()), folder / way) for way in ways}
+        trained = short_run(is_gpu, free_port())
+        started = time.perf_counter()
+        with serving(install, {**runs, "run": Run(trained, folder / "run")}, folder):
+            print(f"servers start: {time.perf_counter() - started:.0f} s")
+            for way, run in runs.items():
+                yield from of_way(way, run, is_gpu)
+            yield from of_runs(trained, folder, is_gpu)
+
+
+def config_of(way: str, shape: str, port: int) -> TrainConfig:
+    """Return the settings of a run with one server."""
+    lora = {"rank": LORA_RANK} if way == "lora" else {}
+    model = {**SIZES.get(shape, SIZES["0.5B"]), "max_context_tokens": CONTEXT, "lora": lora}
+    return apply_overrides(
+        load_recipe("tiny"),
+        [
+            *("env.id=agentgym/GuessNumber-v0", "engine.kind=vllm", f"engine.weight_sync={way}"),
+            *(f'engine.urls=["http://127.0.0.1:{port}"]', f"engine.update_timeout_s={UPDATE_TIMEOUT_S}"),
+            f"model={json.dumps(model)}",
+        ],
+    )
+
+
+@contextmanager
+def serving(install: VllmInstall, runs: Mapping[str, Run], folder: Path) -> Iterator[None]:
+    """Start a server for each run, all at the same time, and stop them at the end."""
+    started = []
+    try:
+        for way, run in runs.items():
+            save_model(run.model, run.tokenizer, folder / f"model-{way}")
+            started.append(start(install, run.config, folder / f"model-{way}", folder / f"{way}.log"))
+        for process in started:
+            wait(process)
+        yield
+    finally:
+        for process in started:
+            process.stop()
+
+
+def start(install: VllmInstall, config: TrainConfig, model: Path, log: Path) -> VllmProcess:
+    """Start the server of a run."""
+    engine = config.engine
+    on_gpu = ("--enforce-eager", "--gpu-memory-utilization", "0.1", "--kv-cache-memory-bytes", str(GIB))
+    options = ServeOptions(
+        model=str(model),
+        port=int(engine.urls[0].rsplit(":", 1)[1]),
+        max_context_tokens=config.model.max_context_tokens,
+        lora_rank=config.model.lora.rank,
+        weight_transfer=engine.weight_sync if engine.weight_sync in ("ipc", "nccl") else "",
+        can_sleep=engine.sleep,
+        num_threads=1,
+        cache_gib=1 / 32,
+        extra=() if install.is_cpu else on_gpu,
+    )
+    with setting(elsewhere() if engine.weight_sync == "nccl" else {}):
+        return VllmProcess(install, options, log)
+
+
+def elsewhere() -> dict[str, str]:
+    """Return the environment of a process that NCCL shall connect: on another GPU, or as if on another machine."""
+    if torch.cuda.device_count() > 1:
+        return {"CUDA_VISIBLE_DEVICES": "1"}
+    return {"NCCL_HOSTID": "another"}
+
+
+@contextmanager
+def setting(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables within this context."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def wait(process: VllmProcess) -> None:
+    """Wait for a server; show the end of its log if it does not come up."""
+    try:
+        process.wait_until_ready(START_TIMEOUT_S)
+    except Exception:
+        print(process.tail())
+        raise
+
+
+def of_way(way: str, run: Run, is_gpu: bool) -> Iterator[Row]:
+    """Return the rows of one way to send weights."""
+    limit = BFLOAT16_GAP if is_gpu else FLOAT32_GAP
+    try:
+        gaps, seconds = asyncio.run(updated(run))
+    except Exception as error:
+        traceback.print_exc()
+        yield Row(f"vLLM, weights by {way}", float("nan"), 0.0, f"{type(error).__name__}: {error}")
+        return
+    yield Row(f"vLLM, weights by {way}: log-probabilities", max(gaps["after"]), limit)
+    size = sum(p.numel() for p in run.model.parameters() if p.requires_grad) * 4 / GIB
+    note = f"{size:.2f} GiB of float32 trained; {', '.join(f'{s:.2f}' for s in seconds)} s"
+    yield Row(f"vLLM, weights by {way}: seconds", statistics.median(seconds), SECONDS_PER_GIB * max(size, 0.1), note)
+    if way != "lora":  # whose requests are bound to their adapters
+        kept, new = (statistics.fmean(gaps[name]) if gaps[name] else float("nan") for name in ("kept", "new"))
+        note = f"{len(gaps['kept'])} requests with tokens of both; against the new weights alone {new:.2g}"
+        yield Row(f"vLLM, weights by {way}: requests kept over an update", kept, limit, note)
+
+
+async def updated(run: Run) -> tuple[dict[str, list[float]], list[float]]:
+    """Return mean differences of log-probabilities after updates and of kept requests, and the seconds of updates."""
+    engine = run.engine
+    assert isinstance(engine, VllmEngine)
+    gaps: dict[str, list[float]] = {"after": [], "kept": [], "new": []}
+    seconds = []
+    keeps = run.config.engine.weight_sync != "lora"
+    try:
+        await run.connect_engine(print)
+        for version in range(NUM_UPDATES):
+            replace_weights(run.model, version)
+            started = time.perf_counter()
+            await engine.update_weights(version)
+            seconds.append(time.perf_counter() - started)
+            gaps["after"] += [gap(run.model, *pair) for pair in await sampled(engine, 8, 32)]
+        if keeps:
+            before = copy.deepcopy(run.model)
+            playing = asyncio.create_task(sampled(engine, NUM_REQUESTS, CONTEXT - 64))
+            client = engine._pool.servers[0].client
+            while len(counts := await tokens_given(client, 60.0) or {}) < 16 or min(counts.values()) < 1:
+                await asyncio.sleep(0.001)
+            replace_weights(run.model, NUM_UPDATES)
+            await engine.update_weights(NUM_UPDATES)
+            for prompt, done in await playing:
+                num_old = done.policy_versions.count(NUM_UPDATES - 1)
+                if 0 < num_old < len(done.token_ids) and len(gaps["kept"]) < NUM_COMPARED:
+                    gaps["kept"].append(gap_of_both(before, run.model, prompt, done, num_old))
+                    gaps["new"].append(gap(run.model, prompt, done))
+    finally:
+        await engine.close()
+    return gaps, seconds
+
+
+@torch.no_grad()
+def replace_weights(model: Any, seed: int) -> None:
+    """Draw every trained matrix again, so that a server with any older one would answer something else."""
+    generator = torch.Generator(model.device).manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.ndim > 1:
+            # adapters begin at zero and move a little
+            std = 0.05 if ".lora_" in name else 1.0 / parameter.shape[-1] ** 0.5
+            parameter.normal_(0.0, std, generator=generator)
+
+
+async def sampled(engine: VllmEngine, num: int, max_new_tokens: int) -> list[tuple[list[int], Completion]]:
+    """Return prompts with their completions."""
+    prompts = [[280 - number, 5, 6, 7] * (1 + number % 3) for number in range(num)]
+    made = await asyncio.gather(
+        *(
+            engine.generate(prompt, SamplingParams(max_new_tokens=max_new_tokens, seed=seed))
+            for seed, prompt in enumerate(prompts)
+        )
+    )
+    return list(zip(prompts, made, strict=True))
+
+
+def gap(model: Any, prompt: list[int], done: Completion) -> float:
+    """Return the mean difference to the log-probabilities of the trainer's own forward pass."""
+    return gap_of_both(model, model, prompt, done, 0)
+
+
+@torch.no_grad()
+def gap_of_both(before: Any, after: Any, prompt: list[int], done: Completion, num_old: int) -> float:
+    """Return the mean difference to ``num_old`` tokens of one model, continued by another on its keys and values."""
+    token_ids, dtype = list(done.token_ids), torch.bfloat16 if after.device.type == "cuda" else torch.float32
+    ids = torch.tensor([prompt + token_ids], device=after.device)
+    num_read = len(prompt) + num_old - 1 if num_old else 0  # the last token given is read with the new weights
+    logits, cache = [], None
+    if num_read:
+        with rounded_to(before, dtype):
+            old = before(ids[:, :num_read], use_cache=True)
+        logits, cache = [old.logits], old.past_key_values
+    with rounded_to(after, dtype):
+        logits.append(after(ids[:, num_read:], past_key_values=cache, use_cache=True).logits)
+    found = torch.cat(logits, 1)[0, len(prompt) - 1 : -1].float().log_softmax(-1)
+    chosen = found[range(len(token_ids)), token_ids].cpu()
+    return (chosen - torch.tensor(done.logprobs)).abs().mean().item()
+
+
+def short_run(is_gpu: bool, port: int) -> TrainConfig:
+    """Return the settings of a run with a server, which may sleep."""
+    way = ("engine.weight_sync=ipc", "engine.sleep=true") if is_gpu else ("engine.weight_sync=folder",)
+    served = ("engine.kind=vllm", f'engine.urls=["http://127.0.0.1:{port}"]', *way)
+    return apply_overrides(load_recipe("tiny"), [*ranked.SETTINGS, *served])
+
+
+def of_runs(config: TrainConfig, folder: Path, is_gpu: bool) -> Iterator[Row]:
+    """Train with a server that sleeps meanwhile, with one that samples meanwhile, and with one that two ranks share."""
+    way = config.engine.weight_sync
+    served = ("engine.kind=vllm", f"engine.urls={json.dumps(config.engine.urls)}", f"engine.weight_sync={way}")
+    for num_ranks, mode in ((1, "sync"), (1, "async"), (2, "async")):
+        sleeps = is_gpu and mode == "sync"
+        shown = f"run with vLLM, {way}, {mode}, {num_ranks} rank{'s' * (num_ranks > 1)}{', asleep meanwhile' * sleeps}"
+        run_dir = folder / f"{mode}-{num_ranks}"
+        more = (f"pipeline.mode={mode}", f"engine.sleep={str(sleeps).lower()}")
+        started = time.perf_counter()
+        ranked.train(num_ranks, run_dir, *served, *more)
+        taken = time.perf_counter() - started
+        rows = ranked.rl_rows(run_dir)
+        has_trained = all(row["trained_tokens"] and row["grad_norm"] for row in rows)
+        # of the first step: in async mode the next is sampled from older weights
+        gap = rows[0]["logprob_gap_mean"] if has_trained else float("nan")
+        note = f"a server's proof {max(row['engine/probe_gap'] for row in rows):.2g}; {taken:.0f} s"
+        yield Row(f"{shown}: log-probability gap", gap, BFLOAT16_GAP if is_gpu else FLOAT32_GAP, note)

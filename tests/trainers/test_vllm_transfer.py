@@ -45,6 +45,7 @@ struct Comm { int num_ranks, rank; volatile int is_aborted; };
 static FILE *out(void) { const char *v = getenv("NCCL_STAND_IN"); return fopen(v ? v : "/dev/null", "a"); }
 static int told(const char *what) { const char *v = getenv("NCCL_STAND_IN_DOES"); return v && !strcmp(v, what); }
 const char *ncclGetErrorString(int code) { return code == 3 ? "internal error" : "aborted"; }
+int ncclGetVersion(int *version) { *version = 22809; return 0; }
 int ncclGetUniqueId(Id *id) { for (int i = 0; i < 128; i++) id->internal[i] = i; return 0; }
 int ncclCommInitRank(struct Comm **made, int num_ranks, Id id, int rank) {
     FILE *f = out();
@@ -238,6 +239,29 @@ def test_nccl_with_a_server_that_is_too_old_is_refused(library: Path, calls: Pat
             w.server.facts["vllm_version"] = "0.26.0"
             with pytest.raises(EngineError, match=r"is vLLM 0\.26\.0, and this needs 0\.32 to 0\.33"):
                 await w.train(1, number=41)
+
+    run(scenario())
+    assert not calls.exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"nccl": 23004}, r"has NCCL 2\.30\.4 and the trainer 2\.28\.9, and NCCL connects equal versions only"),
+        (
+            {"nccl": None, "reason": "AttributeError: undefined symbol: ncclCommSuspend"},
+            r"cannot use its NCCL: AttributeError: undefined symbol: ncclCommSuspend; engine\.weight_sync=folder",
+        ),
+    ],
+)
+def test_nccl_that_cannot_connect_is_refused_at_the_start(
+    found: dict[str, Any], said: str, library: Path, calls: Path
+) -> None:
+    async def scenario() -> None:
+        async with world(NcclChannel(Nccl(str(library)))) as w:
+            w.server.nccl = found
+            with pytest.raises(ConfigError, match=said):
+                await w.engine.connect()
 
     run(scenario())
     assert not calls.exists()

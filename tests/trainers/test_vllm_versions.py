@@ -113,6 +113,16 @@ def test_routes_are_those_of_every_vllm(package: Path) -> None:
 
 @needs_vllm
 @pytest.mark.parametrize("package", INSTALLED, ids=str)
+def test_workers_know_the_version_of_their_nccl(package: Path) -> None:
+    tree = ast.parse((package / "distributed/device_communicators/pynccl_wrapper.py").read_text(encoding="utf-8"))
+    library = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "NCCLLibrary")
+    methods = {node.name: node for node in library.body if isinstance(node, ast.FunctionDef)}
+    arguments = methods["__init__"].args
+    assert "ncclGetRawVersion" in methods and len(arguments.args) == len(arguments.defaults) + 1
+
+
+@needs_vllm
+@pytest.mark.parametrize("package", INSTALLED, ids=str)
 def test_requests_can_be_kept_at_every_vllm(package: Path) -> None:
     """It can pause with them, and says of each how far it is, by a name that begins with ours."""
     assert 'PauseMode = Literal["abort", "wait", "keep"]' in (package / "v1/engine/__init__.py").read_text("utf-8")

@@ -80,6 +80,8 @@ class FakeVllm:
         self.in_flight = 0
         self.number_to_come = UNTRAINED
         """Number of the weights that the next transfer brings; the server cannot read real ones."""
+        self.nccl: dict[str, Any] = {"nccl": 22809}
+        """What its workers say of their NCCL library."""
         self.transfers: list[tuple[str, Any]] = []
         """Requests to the routes of vLLM's weight transfer, in order."""
 
@@ -202,10 +204,13 @@ class FakeVllm:
             number = self.number if self.in_place is None else self.in_place
             value = None if self.is_packed else f"{number:x}"
             return 200, {"results": [{"dtype": self.facts["dtype"], "parameters": {"w": (["w"], value)}}]}
-        if method == "agentgym_in_flight":
-            return 200, {"results": [{"tokens": dict(self.progress) if self.tells_progress else None}]}
-        if method == "agentgym_held":
-            return 200, {"results": [{**self.held, **self.facts}]}
+        told: dict[str, Any] = {
+            "agentgym_in_flight": {"tokens": dict(self.progress) if self.tells_progress else None},
+            "agentgym_nccl": self.nccl,
+            "agentgym_held": {**self.held, **self.facts},
+        }
+        if method in told:
+            return 200, {"results": [told[method]]}
         if method in ("agentgym_forget", "agentgym_received"):
             self.held = arguments or {"version": NO_VERSION, "checksum": ""}
             return 200, {"results": [{**self.held, **self.facts}]}

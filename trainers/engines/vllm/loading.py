@@ -129,6 +129,7 @@ class LoadingPool(ServerPool):
                     f"start it with --max-context-tokens {self._max_context_tokens}"
                 )
             if target is None:
+                await self._sync.check(client, config.health_timeout_s)
                 server.model_name = base_name
                 server.reason = "no weights were published yet"
                 self._changes.notify()

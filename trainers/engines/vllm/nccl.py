@@ -53,6 +53,7 @@ class Nccl:
             ) from error
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         for name, types in {
+            "ncclGetVersion": [ctypes.POINTER(number)],
             "ncclGetUniqueId": [ctypes.POINTER(_UniqueId)],
             "ncclCommInitRank": [ctypes.POINTER(pointer), number, _UniqueId, number],
             "ncclAllReduce": [pointer, pointer, size, number, number, pointer, pointer],
@@ -63,6 +64,12 @@ class Nccl:
             function.argtypes, function.restype = types, ctypes.c_int
         self._library.ncclGetErrorString.argtypes = [ctypes.c_int]
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
+
+    def version(self) -> int:
+        """Return the version, such as 22809 for 2.28.9. The ranks of a communicator must have the same."""
+        found = ctypes.c_int()
+        self.call("ncclGetVersion", ctypes.byref(found))
+        return found.value
 
     def unique_id(self) -> bytes:
         """Return a unique id, which all ranks of a communicator must share."""

@@ -27,7 +27,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.distributed.devices import on_this_device
-from agentgym.trainers.engines.vllm.client import VllmClient
+from agentgym.trainers.engines.vllm.client import VllmClient, WrongServerError
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.proof import Witness
 from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
@@ -36,10 +36,19 @@ from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
 
 Tensors = Sequence[tuple[str, Tensor]]
+WITHOUT_NCCL = "engine.weight_sync=folder needs none"
 
 
 class Channel(Protocol):
     """A channel that moves tensors from the trainer to a server."""
+
+    async def check(self, client: VllmClient, timeout_s: float) -> None:
+        """Check that the channel can reach a server.
+
+        Raises:
+            WrongServerError: it cannot.
+        """
+        ...
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
         """Open the channel to a server that has just started or come back."""
@@ -100,6 +109,10 @@ class TransferSync:
         evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
         return published(version, checksum, evidence, self._vocab_size)
 
+    async def check(self, client: VllmClient, timeout_s: float) -> None:
+        """Check that a server can take weights in this way."""
+        await self._channel.check(client, timeout_s)
+
     async def install(
         self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
@@ -143,6 +156,7 @@ class TransferSync:
         self._channel.drop(client.url)
         with suppress(EngineError):  # what an earlier trainer opened; without one there may be nothing to shut down
             await client.post("/shutdown_weight_transfer_engine", {}, timeout_s)
+        await self._channel.check(client, timeout_s)
         await self._channel.open(client, timeout_s)
         self._opened[client.url] = base_name
 
@@ -159,6 +173,9 @@ class IpcChannel:
 
     def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[object, ...]]] | None = None) -> None:
         self._handle_of = handle_of or cuda_handle
+
+    async def check(self, client: VllmClient, timeout_s: float) -> None:
+        pass
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
         await client.post("/init_weight_transfer_engine", {"init_info": IPC_INIT_INFO}, timeout_s)
@@ -186,8 +203,22 @@ class NcclChannel:
         self._nccl = nccl
         self._communicators: dict[str, Communicator] = {}
 
-    async def open(self, client: VllmClient, timeout_s: float) -> None:
+    async def check(self, client: VllmClient, timeout_s: float) -> None:
+        """Compare the versions of NCCL, which connects equal ones only."""
         client.check_version(NCCL_SINCE)
+        self._nccl = self._nccl or Nccl()
+        ours = self._nccl.version()
+        for worker in await client.rpc("agentgym_nccl", {}, timeout_s):
+            theirs = worker.get("nccl")
+            if not isinstance(theirs, int):
+                raise WrongServerError(f"{client.url} cannot use its NCCL: {worker.get('reason')}; {WITHOUT_NCCL}")
+            if theirs != ours:
+                raise WrongServerError(
+                    f"{client.url} has NCCL {_dotted(theirs)} and the trainer {_dotted(ours)}, and NCCL connects equal "
+                    f"versions only: install one version of nvidia-nccl in both environments, or {WITHOUT_NCCL}"
+                )
+
+    async def open(self, client: VllmClient, timeout_s: float) -> None:
         self._nccl = nccl = self._nccl or Nccl()
         answer = await client.get("/get_world_size", timeout_s)
         num_workers = answer.get("world_size") if isinstance(answer, dict) else None
@@ -217,6 +248,16 @@ class NcclChannel:
         communicator = self._communicators.pop(url, None)
         if communicator is not None:
             communicator.abort()
+
+
+def _dotted(version: int) -> str:
+    """Return a version of NCCL as people write it.
+
+    Example:
+        >>> _dotted(22809)
+        '2.28.9'
+    """
+    return f"{version // 10_000}.{version % 10_000 // 100}.{version % 100}"
 
 
 async def _both(

@@ -92,6 +92,14 @@ class WeightSync(Protocol):
         """Make the trainer's current weights available as ``version``, to servers with these dtypes."""
         ...
 
+    async def check(self, client: VllmClient, timeout_s: float) -> None:
+        """Check that a server can take weights in this way.
+
+        Raises:
+            WrongServerError: it cannot.
+        """
+        ...
+
     async def install(
         self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
     ) -> str:
@@ -133,6 +141,9 @@ class _Folder:
             shutil.rmtree(self._kept.pop(0), ignore_errors=True)
         evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
         return published(version, checksum, evidence, self._vocab_size, folder=folder)
+
+    async def check(self, client: VllmClient, timeout_s: float) -> None:
+        """Accept every server; one that cannot read the folder says so when it loads."""
 
     def close(self) -> None:
         """Remove what was published."""

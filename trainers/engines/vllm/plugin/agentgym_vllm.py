@@ -63,6 +63,15 @@ class AgentGymWeights:
         self._agentgym_held = (version, checksum)
         return self.agentgym_held()
 
+    def agentgym_nccl(self) -> dict[str, object]:
+        """Return the version of the NCCL library that vLLM loads, such as 22809; None with the reason if it cannot."""
+        try:
+            from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
+
+            return {"nccl": NCCLLibrary().ncclGetRawVersion()}
+        except Exception as error:
+            return {"nccl": None, "reason": f"{type(error).__name__}: {error}"}
+
     def agentgym_checksum(self, folder: str) -> dict[str, object]:
         """Return the checksum of the ``*.safetensors`` files of ``folder``, as seen from this machine."""
         try:

@@ -349,6 +349,15 @@ class serving:
             assert probe.connect_ex(("127.0.0.1", self._port)) != 0
 
 
+def test_the_gpu_check_of_servers_passes_on_a_cpu(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "gpu" / "check.py"
+    out = tmp_path / "check.json"
+    command = [sys.executable, str(script), "--device", "cpu", "--only", "servers", "--out", str(out)]
+    subprocess.run(command, check=True, timeout=900, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    rows = json.loads(out.read_text())["checks"]["servers"]["rows"]
+    assert len(rows) == 6 and all(row["passed"] and not row["is_skipped"] for row in rows)
+
+
 def test_the_benchmark_of_weights_measures_both_ways(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "weights" / "bench.py"
     command = [

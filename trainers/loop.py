@@ -183,6 +183,7 @@ class TrainingLoop:
             rows = await self.demonstrations()
             if state.phase == "sft":
                 if config.sft.has_phase:
+                    await run.rest_engine()
                     warm_start(run, state, rows, self.checkpoints, self.log)
                 await self.begin_rl()
             if config.sft.mix.weight:

@@ -46,6 +46,7 @@ from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
+from agentgym.trainers.planning.sharing import server_share
 from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.run_folder import TOKENIZER_NAME
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -182,7 +183,8 @@ class Run:
         if self.cluster is not None:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
-            await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
+            share = server_share(self.config, self.ranks.count, gpu_bytes())
+            await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say, share)
         for asked in self._asked:
             await asked.client.check()
 

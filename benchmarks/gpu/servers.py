@@ -37,6 +37,7 @@ from agentgym.trainers.engines.vllm.in_flight import tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.proof import rounded_to
 from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
@@ -254,9 +255,9 @@ def gap_of_both(before: Any, after: Any, prompt: list[int], done: Completion, nu
     if num_read:
         with rounded_to(before, dtype):
             old = before(ids[:, :num_read], use_cache=True)
-        logits, cache = [old.logits], old.past_key_values
+        logits, cache = [old.logits], cache_of(old)
     with rounded_to(after, dtype):
-        logits.append(after(ids[:, num_read:], past_key_values=cache, use_cache=True).logits)
+        logits.append(after(ids[:, num_read:], **{cache_argument(after): cache}, use_cache=True).logits)
     found = torch.cat(logits, 1)[0, len(prompt) - 1 : -1].float().log_softmax(-1)
     chosen = found[range(len(token_ids)), token_ids].cpu()
     return (chosen - torch.tensor(done.logprobs)).abs().mean().item()

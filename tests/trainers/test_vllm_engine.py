@@ -14,7 +14,7 @@ from testkit.vllm_world import SAMPLING, run, some_tokens, world
 from agentgym.engine import Engine
 from agentgym.errors import ClosedError, ConfigError, EngineError
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm import in_flight
+from agentgym.trainers.engines.vllm import in_flight, server
 from agentgym.types import Completion, FinishReason
 
 # ------------------------------------------------------------------------------------------------------ the contract
@@ -671,6 +671,24 @@ def test_servers_sleep_from_rest_to_the_next_weights(tmp_path: Path) -> None:
             await w.train(2, number=42)
             assert [server.is_asleep for server in w.servers] == [False, False]
             assert (await w.ask()).token_ids[0] == 42
+
+    run(scenario())
+
+
+def test_servers_sleep_from_the_start_and_wake_when_the_trainer_has_given_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, sleep=True) as w:
+            freed: list[bool] = []
+            monkeypatch.setattr(server, "free_unused", lambda: freed.append(w.servers[0].is_asleep))
+            await w.engine.connect()
+            assert w.servers[0].is_asleep, "the warm start comes first"
+            await w.train(1, number=41)
+            assert (await w.ask()).token_ids[0] == 41
+            await w.engine.rest()
+            await w.train(2, number=42)
+            assert freed == [True, True]
 
     run(scenario())
 

@@ -14,6 +14,7 @@ from testkit.vllm_world import World, run, some_tokens, world
 
 from agentgym.engine import Engine
 from agentgym.errors import ClosedError, EngineError
+from agentgym.trainers.engines.vllm import guest
 from agentgym.trainers.engines.vllm.guest import GuestEngine
 from agentgym.trainers.engines.vllm.in_flight import State
 from agentgym.types import Completion
@@ -233,9 +234,11 @@ def test_what_was_sampled_on_a_server_that_was_not_handed_over_is_asked_elsewher
     run(scenario())
 
 
-def test_servers_may_sleep_between_rest_and_the_next_weights(tmp_path: Path) -> None:
+def test_servers_may_sleep_between_rest_and_the_next_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with shared(tmp_path, sleep=True) as s:
+            freed: list[bool] = []  # whether a server on this rank's GPU slept when its memory was given back
+            monkeypatch.setattr(guest, "free_unused", lambda: freed.append(s.w.servers[0].is_asleep))
             await s.train(0, 31)
             assert (await s.ask()).token_ids[0] == 31
             await s.w.engine.rest()
@@ -243,6 +246,7 @@ def test_servers_may_sleep_between_rest_and_the_next_weights(tmp_path: Path) -> 
             assert s.w.servers[0].is_asleep
             await s.train(1, 32)
             assert ((await s.ask()).token_ids[0], s.guest.server_stats.num_left_out) == (32, 0)
+            assert freed[-1]
 
     run(scenario())
 

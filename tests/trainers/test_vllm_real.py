@@ -37,6 +37,7 @@ from agentgym.trainers.engines.vllm.in_flight import State, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.loop import train
+from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
@@ -247,7 +248,7 @@ def gap_of_both(before: Any, after: Any, prompt: list[int], completion: Completi
         return gap(after, prompt, completion, 1.0)
     num_read = len(prompt) + num_old - 1  # the last token given is read with the new weights
     old = before(ids[:, :num_read], use_cache=True)
-    new = after(ids[:, num_read:], past_key_values=old.past_key_values, use_cache=True)
+    new = after(ids[:, num_read:], **{cache_argument(after): cache_of(old)}, use_cache=True)
     logits = torch.cat([old.logits, new.logits], 1)[0, len(prompt) - 1 : -1]
     expected = logits.log_softmax(-1)[range(len(token_ids)), token_ids]
     return float((expected - torch.tensor(completion.logprobs)).abs().max())

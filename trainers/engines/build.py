@@ -25,6 +25,7 @@ from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, Tra
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_model, plain_tensors, save_model
 from agentgym.trainers.models.precision import multiplies_bfloat16
+from agentgym.trainers.planning.sharing import SMALLEST
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
@@ -157,6 +158,18 @@ def precision_note(config: TrainConfig, model: CausalLM) -> str:
     )
 
 
+def no_room_note(config: TrainConfig) -> str:
+    """Return a note that a server does not fit the trainer's GPU, and what to do about it."""
+    ways = [
+        *([] if config.engine.sleep or config.pipeline.mode != "sync" else ["engine.sleep=true"]),
+        *([] if config.loss.recompute_activations else ["loss.recompute_activations=true"]),
+        *([] if config.model.lora.rank else ["model.lora.rank=16"]),
+        "a smaller loss.tokens_per_microbatch",
+        "a server on another GPU (engine.weight_sync=nccl or folder)",
+    ]
+    return f"note: by plan the trainer leaves no memory of its GPU for a vLLM server; try {'; '.join(ways)}"
+
+
 async def connect_engine(
     engine: Engine,
     config: TrainConfig,
@@ -164,8 +177,12 @@ async def connect_engine(
     tokenizer: Tokenizer,
     run_dir: Path,
     say: Callable[[str], None],
+    share: float | None = None,
 ) -> None:
     """Print notes on the engine and how to start vLLM servers, and wait for the first server.
+
+    Args:
+        share: part of the GPU's memory for a server that shares the trainer's GPU; None if it has its own.
 
     Raises:
         ConfigError: no server was ready in time, or one serves another model.
@@ -181,13 +198,19 @@ async def connect_engine(
             folder.parent.mkdir(parents=True, exist_ok=True)
             save_model(model, tokenizer, folder)
         source = str(folder)
+    if share is not None and share < SMALLEST:
+        say(no_room_note(config))
     for url in config.engine.urls:
-        say(f"vLLM server {url}, start it by: {serve_command(source, url, config)}")
+        say(f"vLLM server {url}, start it by: {serve_command(source, url, config, share)}")
     await engine.connect(say)
 
 
-def serve_command(source: str, url: str, config: TrainConfig) -> str:
-    """Return the command that starts the server of ``url`` with the settings of this run."""
+def serve_command(source: str, url: str, config: TrainConfig, share: float | None = None) -> str:
+    """Return the command that starts the server of ``url`` with the settings of this run.
+
+    Args:
+        share: as in :func:`connect_engine`. By default vLLM takes nine tenths of a GPU.
+    """
     parts = urlsplit(url)
     words = ["agentgym", "serve-model", source, "--port", str(parts.port or 80)]
     words += ["--max-context-tokens", str(config.model.max_context_tokens)]
@@ -197,6 +220,8 @@ def serve_command(source: str, url: str, config: TrainConfig) -> str:
         words += ["--weight-transfer", config.engine.weight_sync]
     if config.engine.sleep:
         words += ["--sleep"]
+    if share is not None and share >= SMALLEST:
+        words += ["--", "--gpu-memory-utilization", f"{share:g}"]
     return shlex.join(words)
 
 

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable
 
 from agentgym.errors import EngineError, boundary
+from agentgym.trainers.distributed.devices import free_unused
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.in_flight import Flight, Server, State
@@ -115,6 +116,7 @@ class GuestEngine(ServersEngine):
     ) -> None:
         self._servers = GuestPool(config)
         self._servers.say = say
+        self._sleeps = config.sleep
         super().__init__(self._servers, facts, max_context_tokens)
 
     async def hold(self) -> None:
@@ -124,6 +126,8 @@ class GuestEngine(ServersEngine):
             ClosedError: the engine was closed before.
         """
         self._check_open()
+        if self._sleeps:
+            free_unused()
         with boundary(EngineError, "hold"):
             await self._servers.hold()
 

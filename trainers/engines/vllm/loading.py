@@ -13,6 +13,9 @@ from agentgym.trainers.engines.vllm.pool import ServerPool
 from agentgym.trainers.engines.vllm.proof import prove
 from agentgym.trainers.engines.vllm.weights import Handover, Published, Served, WeightSync
 
+SLEEP = "/sleep?level=1&mode=wait"
+"""Route by which a server frees the memory of its cache, and moves its weights to the machine's memory."""
+
 
 class LoadingPool(ServerPool):
     """The servers of one run, which this process manages.
@@ -96,7 +99,7 @@ class LoadingPool(ServerPool):
     async def _rest(self, server: Server, timeout_s: float) -> None:
         await self._drain(server)
         try:
-            await server.client.post("/sleep?level=1&mode=wait", {}, timeout_s, expects_json=False)
+            await server.client.post(SLEEP, {}, timeout_s, expects_json=False)
         except EngineError as error:
             self._leave_out(server, str(error))
 
@@ -130,6 +133,8 @@ class LoadingPool(ServerPool):
                 )
             if target is None:
                 await self._sync.check(client, config.health_timeout_s)
+                if config.sleep:  # the warm start, which needs the memory, comes before the first weights
+                    await client.post(SLEEP, {}, config.update_timeout_s, expects_json=False)
                 server.model_name = base_name
                 server.reason = "no weights were published yet"
                 self._changes.notify()

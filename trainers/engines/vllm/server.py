@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
+from agentgym.trainers.distributed.devices import free_unused
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.in_flight import Flight, Server
@@ -208,6 +209,8 @@ class VllmEngine(ServersEngine):
         """
         self._check_open()
         published = self._sync.publish(version, self._servers.dtypes or DTYPES)
+        if self._config.sleep:
+            free_unused()
         self.policy_version = version
         with boundary(EngineError, "update_weights"):
             await self._servers.update(published, self._config.update_timeout_s)

@@ -1,0 +1,73 @@
+"""What is left of a GPU for a vLLM server beside the trainer."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.build import no_room_note, serve_command
+from agentgym.trainers.planning.footprint import footprint
+from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
+from agentgym.trainers.planning.model_shapes import plan_model
+from agentgym.trainers.planning.sharing import MARGIN, server_share
+from agentgym.trainers.recipes import load_recipe
+
+GIB = 1 << 30
+URL = 'engine.urls=["http://127.0.0.1:8000"]'
+
+
+def config(*more: str, gib: int = 80) -> TrainConfig:
+    made = apply_overrides(
+        load_recipe("household-smoke"),
+        ["model.path=Qwen/Qwen2.5-1.5B-Instruct", "engine.kind=vllm", URL, *more],
+    )
+    sizes, weights = plan_model(made.model)
+    return with_tokens(made, auto_tokens(made, sizes, weights, 1, gib * GIB))
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+@pytest.mark.parametrize("gib", [60, 80, 140])
+def test_trainer_and_server_fit_the_gpu_together(gib: int, sleeps: bool) -> None:
+    run = config("engine.weight_sync=ipc", f"engine.sleep={str(sleeps).lower()}", gib=gib)
+    share = server_share(run, 1, gib * GIB)
+    assert share is not None and share > 0.1
+    sizes, weights = plan_model(run.model)
+    plan = footprint(run, sizes, weights, 1, on_gpu=True)
+    held = plan.weights + plan.optimizer if sleeps else plan.without_engine
+    left = gib * GIB * (1 - share) - held - 2 * weights.own - MARGIN
+    assert 0 <= left <= 0.011 * gib * GIB
+
+
+def test_a_server_that_sleeps_may_take_more() -> None:
+    awake, asleep = (
+        server_share(config("engine.weight_sync=ipc", f"engine.sleep={sleep}"), 1, 80 * GIB)
+        for sleep in ("false", "true")
+    )
+    assert awake is not None and asleep is not None and 0.1 < awake < asleep - 0.2
+
+
+@pytest.mark.parametrize(
+    ("more", "gpu_bytes"),
+    [
+        ((), 80 * GIB),  # servers may be anywhere
+        (("engine.weight_sync=nccl",), 80 * GIB),  # on other GPUs
+        (("engine.weight_sync=ipc",), 0),
+    ],
+)
+def test_without_a_gpu_to_share_there_is_no_share(more: tuple[str, ...], gpu_bytes: int) -> None:
+    assert server_share(config(*more), 1, gpu_bytes) is None
+
+
+def test_where_nothing_is_left_the_run_says_what_to_do() -> None:
+    run = config("engine.weight_sync=ipc", gib=30)
+    assert server_share(run, 1, 30 * GIB) == 0
+    note = no_room_note(run)
+    assert "leaves no memory" in note and "engine.sleep=true; loss.recompute_activations=true" in note
+    assert "--gpu-memory" not in serve_command("m", "http://127.0.0.1:8000", run, 0.0)
+
+
+def test_the_share_is_in_the_command_that_starts_the_server() -> None:
+    run = config("engine.weight_sync=ipc", "engine.sleep=true")
+    said = serve_command("m", "http://127.0.0.1:8000", run, 0.6)
+    assert said.endswith("--weight-transfer ipc --sleep -- --gpu-memory-utilization 0.6")

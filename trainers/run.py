@@ -161,12 +161,12 @@ class Run:
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
 
-        Rollouts need a separate copy if the weights change while they run (async mode), or if the trained model is
-        sharded.
+        Rollouts need a separate copy if the trained model is sharded, or if its weights change while they run (async
+        mode) and the engine has none of its own.
         """
         ranks, precision, needs_copy = self.ranks, self.config.loss.precision, self._has_own_weights
         if loaded is not None and (ranks.count == 1 or is_quantized(loaded)):
-            is_shared = ranks.count == 1 and self.config.pipeline.is_on_policy
+            is_shared = ranks.count == 1 and not self.config.samples_from_copy(on_gpu=loaded.device.type == "cuda")
             served = loaded if is_shared else frozen_copy(loaded) if needs_copy else None
             return shard(loaded, ranks, precision), served
         trained = shard_from_first(loaded, ranks, precision)

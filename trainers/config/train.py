@@ -252,6 +252,13 @@ class TrainConfig:
         """
         return self.model.lora.rank > 0 and self.pipeline.mode != "periodic"
 
+    def samples_from_copy(self, *, on_gpu: bool) -> bool:
+        """Return True if a single rank samples from a copy of the model, because a training step changes the model
+        while rollouts run, and the engine reads its weights then.
+        """
+        reads_later = bool(self.cluster.address) or not self.engine.has_own_weights(on_gpu=on_gpu)
+        return reads_later and not self.pipeline.is_on_policy
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings to print at the start: risky combinations, and components that are reconstructions."""

@@ -76,6 +76,19 @@ class EngineConfig:
     max_attempts: Count = 3
     """Number of servers on which a completion is tried before its episode fails."""
 
+    def has_own_weights(self, *, on_gpu: bool) -> bool:
+        """Return True if the engine samples from weights of its own, which no training step changes.
+
+        The embedded engine has them if it computes in another dtype than the trainer, vLLM in another process.
+
+        Example:
+            >>> EngineConfig().has_own_weights(on_gpu=True), EngineConfig().has_own_weights(on_gpu=False)
+            (True, False)
+        """
+        if self.kind == "torch":
+            return self.dtype == "bfloat16" or (self.dtype == "auto" and on_gpu)
+        return self.kind == "vllm"
+
     def __post_init__(self) -> None:
         component = ENGINES[self.kind]
         if self.options is not None and ENGINES[self.options.kind].name != component.name:

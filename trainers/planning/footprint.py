@@ -117,7 +117,7 @@ def footprint(
     """
     in_bfloat16 = uses_bfloat16(config.loss.precision, is_gpu=on_gpu)
     whole = weight_bytes(config, weights)
-    is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
+    is_copied = num_ranks > 1 or config.samples_from_copy(on_gpu=on_gpu)
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
     num_own = -(-num_tokens // config.ranks.context_size) if num_ranks > 1 else num_tokens

@@ -24,14 +24,16 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play, do_share_servers, why_all_receive
+from agentgym.trainers.config.rank_limits import do_all_play, do_lend, do_share_servers, why_all_receive
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.devices import gpu_bytes
+from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
 from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.guest import GuestEngine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover
@@ -93,6 +95,7 @@ class Run:
         self.config = config = with_tokens(config, tokens)
         self.model, self._served = self._trained_and_served(loaded)
         self._engine = self._make_engine()
+        self._lender = self._make_lender()
         memory = f"judge-{ranks.rank}" if ranks.count > 1 else "judge"
         self.judges = {
             env.key: Judge(env.config.judge, run_dir / f"{named(memory, env.name)}.jsonl")
@@ -153,6 +156,21 @@ class Run:
             engine.share()
         return engine
 
+    def _make_lender(self) -> Lender | None:
+        """Drop the copy to sample from on all ranks, if their engines can read the sharded model part by part."""
+        engine, served, num_ranks = self._engine, self._served, self.ranks.count
+        if not isinstance(self.model, FSDPModule) or not do_lend(
+            self.config, num_ranks, on_gpu=next(self.model.parameters()).is_cuda
+        ):
+            return None
+        can_borrow = isinstance(engine, TorchEngine) and served is not None and not engine.shares_weights
+        if not all(self.ranks.gathered(can_borrow)):  # of an architecture that transformers' forward samples from
+            return None
+        assert isinstance(engine, TorchEngine) and served is not None
+        lender = Lender(self.model, served)
+        engine.borrow(lender.present)
+        return lender
+
     @property
     def _has_own_weights(self) -> bool:
         """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
@@ -202,7 +220,9 @@ class Run:
 
     async def update_engine(self, version: int) -> None:
         """Send the model's current weights to the engine."""
-        if self._served is not self.model:
+        if self._lender is not None:
+            self._lender.begin()
+        elif self._served is not self.model:
             self._load_served()
         if self._shares_servers:
             await self._update_servers(version)
@@ -262,7 +282,10 @@ class Run:
         """Return the unsharded model on the first rank, None on the others. All ranks must call this."""
         if not isinstance(self.model, FSDPModule):
             return self.model
-        self._load_served()
+        if self._lender is not None:
+            self._lender.give_all(is_kept=self.ranks.is_main)
+        else:
+            self._load_served()
         return self._served if self.ranks.is_main else None
 
     def _load_served(self) -> None:

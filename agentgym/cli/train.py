@@ -171,7 +171,7 @@ _PARTS = {
     "activations": "activations of a microbatch",
     "engine_weights": "engine's weights",
     "kv_cache": "engine's keys and values",
-    "without_engine": "total without the engine",
+    "without_engine": "total without sampling",
 }
 """Names of the parts of the memory footprint in the output, where they differ from the field names."""
 

@@ -228,9 +228,12 @@ def test_ranks_cut_up_what_is_trained_and_copy_what_is_sampled_from() -> None:
     one, eight = dry_run(config, 1).memory, dry_run(config, 8).memory
     for name in ("weights", "gradients", "optimizer"):
         assert getattr(eight, name) == pytest.approx(getattr(one, name) / 8)
-    assert (one.served_copy, eight.served_copy) == (0, one.weights)
+    assert (one.served_copy, eight.served_copy) == (0, one.weights), "a processor's engine computes in float32"
+    for more, copied in (([], 0), (["engine.dtype=float32"], one.weights), (["ranks.rollouts=first"], one.weights)):
+        on_gpus = dry_run(apply_overrides(config, more), 8, device_gib=140).memory
+        assert on_gpus.served_copy == copied
     assert one.weights == 4 * PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"]
-    assert eight.without_engine == eight.total - eight.engine_weights - eight.kv_cache
+    assert eight.without_engine == eight.total - eight.served_copy - eight.engine_weights - eight.kv_cache
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if "qwen" in name])

@@ -90,6 +90,27 @@ def test_two_ranks_in_bfloat16_learn_what_one_does(tmp_path: Path, warm_python: 
     assert torch.nn.functional.cosine_similarity(learnt[0], learnt[1], dim=0) > 0.9
 
 
+def test_engines_read_a_sharded_model_part_by_part_without_a_copy(warm_python: str) -> None:
+    said = forked(warm_python, 2, str(TESTKIT / "ranked_lending.py"))
+    assert said.count("the same") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_ranks_whose_engines_compute_in_bfloat16_keep_no_copy(mode: str, tmp_path: Path, warm_python: str) -> None:
+    entropy = 'loss.regularisers=[{"kind": "entropy", "coef": 0.01}]'  # a gradient, whatever succeeds
+    more = ("engine.dtype=bfloat16", f"pipeline.mode={mode}", "num_steps=2", "zero_variance_filter=off", entropy)
+    train(warm_python, 2, "tiny", *EVEN, *more, "--run-dir", str(tmp_path / "run"))
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(row["trained_tokens"] and row["grad_norm"] for row in rows) and rows[0]["logprob_gap_mean"] < 0.02
+    saved = weights(tmp_path / "run")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
+    drop_checkpoint(tmp_path / "run", 2)
+    train(warm_python, 2, "--resume", str(tmp_path / "run"))
+    if mode == "sync":
+        assert all(torch.equal(tensor, saved[name]) for name, tensor in weights(tmp_path / "run").items())
+
+
 @pytest.mark.parametrize(("num_ranks", "shard_size"), [(2, 0), (4, 2)], ids=["one copy", "two copies"])
 def test_gradients_are_the_same_however_often_they_are_reduced(
     num_ranks: int, shard_size: int, tmp_path: Path, warm_python: str

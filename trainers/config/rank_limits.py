@@ -49,6 +49,16 @@ def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
     return config.engine.kind == "vllm" and do_all_play(config, num_ranks)
 
 
+def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
+    """Return True if engines read the sharded model's weights part by part, so that no rank needs a whole copy.
+
+    They do if all ranks play, and if their engines have weights of their own and agentgym's forward pass.
+    """
+    engine = config.engine
+    is_own = engine.kind == "torch" and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
+    return is_own and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
+
+
 def why_all_receive(config: TrainConfig, num_ranks: int) -> list[str]:
     """Return the settings that need all episodes of a step on every rank.
 

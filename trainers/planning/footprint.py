@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from agentgym.trainers.config.rank_limits import do_lend
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.losses.config import max_logits, uses_bfloat16
 from agentgym.trainers.planning.decoder import Sizes, Weights
@@ -31,7 +32,7 @@ NUM_SPARE_SLOTS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes on a rank that samples, as the first one does. Other ranks need the same without the engine."""
+    """Bytes on a rank that samples, as the first one does. Other ranks need the same without copy and engine."""
 
     weights: int
     gradients: int
@@ -40,7 +41,8 @@ class Footprint:
     reference: int
     """The frozen reference of the KL penalty; for a policy with adapters, only the adapters."""
     served_copy: int
-    """The unsharded copy to sample from while the trained model changes (async) or is sharded (FSDP)."""
+    """The unsharded copy to sample from while the trained model changes (async) or is sharded (FSDP), if the engine
+    needs one."""
     gathered: int
     """Weights and gradients of the layers that FSDP has gathered at the same time."""
     cast_weights: int
@@ -60,7 +62,7 @@ class Footprint:
     @property
     def without_engine(self) -> int:
         """Return the footprint of a rank that does not sample."""
-        return self.total - self.engine_weights - self.kv_cache
+        return self.total - self.served_copy - self.engine_weights - self.kv_cache
 
 
 def layer_bytes(sizes: Sizes, lora: LoraSettings = LoraSettings(), *, in_bfloat16: bool = False) -> int:  # noqa: B008  (frozen)
@@ -117,7 +119,9 @@ def footprint(
     """
     in_bfloat16 = uses_bfloat16(config.loss.precision, is_gpu=on_gpu)
     whole = weight_bytes(config, weights)
-    is_copied = num_ranks > 1 or config.samples_from_copy(on_gpu=on_gpu)
+    is_copied = num_ranks > 1 and not do_lend(config, num_ranks, on_gpu=on_gpu)
+    if num_ranks == 1:
+        is_copied = config.samples_from_copy(on_gpu=on_gpu)
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
     num_own = -(-num_tokens // config.ranks.context_size) if num_ranks > 1 else num_tokens

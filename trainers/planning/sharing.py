@@ -40,6 +40,6 @@ def server_share(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> float |
         resting = plan.weights + plan.optimizer + plan.reference + plan.served_copy
         # weights that change before the next update are copied to be sent
         sent = BFLOAT16 * weights.own if engine.weight_sync == "ipc" and not plan.served_copy else 0
-        taken = (resting if engine.sleep else plan.without_engine) + sent + MARGIN
+        taken = (resting if engine.sleep else plan.total) + sent + MARGIN
         return max(0, math.floor(100 * (1 - taken / gpu_bytes))) / 100
     return None

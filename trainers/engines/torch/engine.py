@@ -22,10 +22,11 @@ from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error, checked_ids
-from agentgym.trainers.engines.torch.runner import Forward, make_runner
+from agentgym.trainers.engines.torch.runner import Forward, ModelRunner, make_runner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
 from agentgym.trainers.engines.torch.slots import Slot, SlotTable
+from agentgym.trainers.engines.torch.weights import Present
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Completion, FinishReason
 
@@ -111,6 +112,20 @@ class TorchEngine:
     def forward_kind(self) -> str:
         """``own``, or the way in which transformers' forward is called: ``batched`` or ``row by row``."""
         return self._runner.kind
+
+    @property
+    def shares_weights(self) -> bool:
+        """True if the engine needs the model's weights between updates too."""
+        return not isinstance(self._runner, ModelRunner) or bool(self._runner.weights.shared)
+
+    def borrow(self, present: Present) -> None:
+        """Read a model that has its weights only within a context, at updates alone; not if :attr:`shares_weights`.
+
+        Args:
+            present: returns the context for some modules.
+        """
+        assert isinstance(self._runner, ModelRunner) and not self.shares_weights
+        self._runner.present = present
 
     @property
     def compile_error(self) -> str:

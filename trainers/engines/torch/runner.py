@@ -15,7 +15,14 @@ from agentgym.trainers.engines.torch.decode import FixedDecoder
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
 from agentgym.trainers.engines.torch.layers import PLAIN, LayerSteps, compiled_steps
 from agentgym.trainers.engines.torch.transfer import on_device
-from agentgym.trainers.engines.torch.weights import Weights, count_edits, read_weights, refresh
+from agentgym.trainers.engines.torch.weights import (
+    Present,
+    Weights,
+    count_edits,
+    present_already,
+    read_weights,
+    refresh,
+)
 from agentgym.trainers.types import CausalLM
 
 Forward = Literal["auto", "own", "transformers"]
@@ -126,6 +133,8 @@ class ModelRunner:
             self.cache.clear()
         return steps
 
+    present: Present = staticmethod(present_already)
+    """Returns a context in which modules of the model have their weights, for :meth:`update`."""
     compile_error = ""
     """The error for which the layers could not be compiled."""
     shares = True
@@ -146,7 +155,7 @@ class ModelRunner:
     def update(self) -> None:
         """Read the model's weights again, in place; after a failure there are no weights until the next call."""
         self._is_torn = True
-        self.weights, has_moved = refresh(self.weights, self._model)
+        self.weights, has_moved = refresh(self.weights, self._model, self.present)
         if has_moved and self._decoder is not None:
             self._decoder.prepare(self.weights)
         self._is_torn = False

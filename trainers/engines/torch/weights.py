@@ -9,6 +9,7 @@ model itself is never changed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -116,13 +117,23 @@ def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | 
     return _with_shared(weights, causal_lm)
 
 
-def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
+Present = Callable[..., AbstractContextManager[None]]
+"""Type of a function that returns a context in which some modules have their weights."""
+
+
+def present_already(*modules: Any) -> AbstractContextManager[None]:
+    """Return a context in which modules have their weights, for a model that always has them."""
+    return nullcontext()
+
+
+def refresh(weights: Weights, model: CausalLM, present: Present = present_already) -> tuple[Weights, bool]:
     """Update weights in place to the model's current parameters, one layer at a time.
 
     A failure leaves a mixture of old and new weights.
 
     Args:
         weights: the result of :func:`read_weights` for this model.
+        present: returns a context in which some of the model's modules have their weights.
 
     Returns:
         the weights, and True if a tensor has a new address, because a shared parameter of the model was moved.
@@ -144,14 +155,17 @@ def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
     with torch.no_grad():
         layers = []
         for held, layer in zip(weights.layers, decoder.layers, strict=True):
-            new = _read_layer(layer, weights.shape)
-            names = [field.name for field in fields(held) if getattr(held, field.name) is not None]
-            layers.append(replace(held, **{name: renewed(getattr(held, name), getattr(new, name)) for name in names}))
-            del new  # before the next layer is put together
-        embedding = renewed(weights.embedding, merged_weight(decoder.embed_tokens))
-        is_tied = weights.head is weights.embedding
-        head = embedding if is_tied else renewed(weights.head, merged_weight(causal_lm.lm_head))
-        norm = renewed(weights.norm, merged_weight(decoder.norm))
+            with present(layer):
+                new = _read_layer(layer, weights.shape)
+                names = [field.name for field in fields(held) if getattr(held, field.name) is not None]
+                renewal = {name: renewed(getattr(held, name), getattr(new, name)) for name in names}
+                layers.append(replace(held, **renewal))
+                del new  # before the next layer is put together
+        with present(decoder.embed_tokens, causal_lm.lm_head, decoder.norm):
+            embedding = renewed(weights.embedding, merged_weight(decoder.embed_tokens))
+            is_tied = weights.head is weights.embedding
+            head = embedding if is_tied else renewed(weights.head, merged_weight(causal_lm.lm_head))
+            norm = renewed(weights.norm, merged_weight(decoder.norm))
     made = replace(weights, layers=tuple(layers), embedding=embedding, head=head, norm=norm)
     return _with_shared(made, causal_lm), moved
 

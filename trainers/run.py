@@ -220,6 +220,8 @@ class Run:
 
     async def update_engine(self, version: int) -> None:
         """Send the model's current weights to the engine."""
+        if self.config.engine.sleep:  # servers that wake take the memory of the gradients, whose step is over
+            self.model.zero_grad()
         if self._lender is not None:
             self._lender.begin()
         elif self._served is not self.model:

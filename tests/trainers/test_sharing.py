@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
+import torch
 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
@@ -12,6 +16,7 @@ from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.planning.sharing import MARGIN, server_share
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
 
 GIB = 1 << 30
 URL = 'engine.urls=["http://127.0.0.1:8000"]'
@@ -57,6 +62,20 @@ def test_a_server_that_sleeps_may_take_more() -> None:
 )
 def test_without_a_gpu_to_share_there_is_no_share(more: tuple[str, ...], gpu_bytes: int) -> None:
     assert server_share(config(*more), 1, gpu_bytes) is None
+
+
+def test_gradients_are_dropped_before_servers_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(apply_overrides(load_recipe("tiny"), ["engine.kind=vllm", URL, "engine.sleep=true"]), tmp_path)
+    for parameter in run.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    held: list[bool] = []
+
+    async def update(version: int) -> None:
+        held.extend(parameter.grad is not None for parameter in run.model.parameters())
+
+    monkeypatch.setattr(run.engine, "update_weights", update)
+    asyncio.run(run.update_engine(1))
+    assert held and not any(held)
 
 
 def test_where_nothing_is_left_the_run_says_what_to_do() -> None:

@@ -119,9 +119,8 @@ def footprint(
     """
     in_bfloat16 = uses_bfloat16(config.loss.precision, is_gpu=on_gpu)
     whole = weight_bytes(config, weights)
-    is_copied = num_ranks > 1 and not do_lend(config, num_ranks, on_gpu=on_gpu)
-    if num_ranks == 1:
-        is_copied = config.samples_from_copy(on_gpu=on_gpu)
+    is_lent = do_lend(config, num_ranks, on_gpu=on_gpu)
+    is_copied = config.samples_from_copy(on_gpu=on_gpu) if num_ranks == 1 else not is_lent
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
     num_own = -(-num_tokens // config.ranks.context_size) if num_ranks > 1 else num_tokens

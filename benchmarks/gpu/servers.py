@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import ranked
 import torch
@@ -79,13 +80,13 @@ def servers(device: torch.device, shape: str) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder = Path(name_of_folder)
         runs = {way: Run(config_of(way, shape, free_port()), folder / way) for way in ways}
-        trained = short_run(is_gpu, free_port())
+        short = short_run(is_gpu, free_port())
         started = time.perf_counter()
-        with serving(install, {**runs, "run": Run(trained, folder / "run")}, folder):
+        with serving(install, {**runs, "run": Run(short, folder / "run")}, folder):
             print(f"servers start: {time.perf_counter() - started:.0f} s")
             for way, run in runs.items():
                 yield from of_way(way, run, is_gpu)
-            yield from of_runs(trained, folder, is_gpu)
+            yield from of_runs(short, folder, is_gpu)
 
 
 def config_of(way: str, shape: str, port: int) -> TrainConfig:
@@ -133,7 +134,7 @@ def start(install: VllmInstall, config: TrainConfig, model: Path, log: Path) -> 
         cache_gib=1 / 32,
         extra=() if install.is_cpu else on_gpu,
     )
-    with setting(elsewhere() if engine.weight_sync == "nccl" else {}):
+    with patch.dict(os.environ, elsewhere() if engine.weight_sync == "nccl" else {}):
         return VllmProcess(install, options, log)
 
 
@@ -142,18 +143,6 @@ def elsewhere() -> dict[str, str]:
     if torch.cuda.device_count() > 1:
         return {"CUDA_VISIBLE_DEVICES": "1"}
     return {"NCCL_HOSTID": "another"}
-
-
-@contextmanager
-def setting(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables within this context."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def wait(process: VllmProcess) -> None:

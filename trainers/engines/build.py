@@ -25,7 +25,7 @@ from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, Tra
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_model, plain_tensors, save_model
 from agentgym.trainers.models.precision import multiplies_bfloat16
-from agentgym.trainers.planning.sharing import SMALLEST
+from agentgym.trainers.planning.sharing import SMALLEST_SHARE
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
@@ -198,7 +198,7 @@ async def connect_engine(
             folder.parent.mkdir(parents=True, exist_ok=True)
             save_model(model, tokenizer, folder)
         source = str(folder)
-    if share is not None and share < SMALLEST:
+    if share is not None and share < SMALLEST_SHARE:
         say(no_room_note(config))
     for url in config.engine.urls:
         say(f"vLLM server {url}, start it by: {serve_command(source, url, config, share)}")
@@ -220,7 +220,7 @@ def serve_command(source: str, url: str, config: TrainConfig, share: float | Non
         words += ["--weight-transfer", config.engine.weight_sync]
     if config.engine.sleep:
         words += ["--sleep"]
-    if share is not None and share >= SMALLEST:
+    if share is not None and share >= SMALLEST_SHARE:
         words += ["--", "--gpu-memory-utilization", f"{share:g}"]
     return shlex.join(words)
 

@@ -13,7 +13,7 @@ from agentgym.trainers.planning.model_shapes import plan_model
 
 MARGIN: Final = 4 << 30
 """Memory for what the plan does not count: CUDA in both processes, kernels' workspaces, and unused blocks."""
-SMALLEST: Final = 0.05
+SMALLEST_SHARE: Final = 0.05
 """A share below which no server starts, since its weights and CUDA itself take more."""
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym.sandbox import Limits
 
-MODULES = ("removal", "files", "job", "traces", "worker")
+MODULES = ("removal", "files", "job", "spare", "traces", "worker")
 """Modules of the worker, in the order of their imports."""
 _PACKAGE = "agentgym.sandboxes.inside"
 _BOOT = (

@@ -1,4 +1,6 @@
-"""The process of one job, which drops all privileges and then executes the request. Its functions do not return."""
+"""The process of one job, which waits for a request, drops all privileges, and executes it. :func:`run_job` does not
+return.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ RESOURCES = {
 }
 PR_SET_DUMPABLE = 4
 _KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219}
-_KEYCTL_JOIN_SESSION_KEYRING = 1
-REPORT_FD = 3
+_KEYCTL_GET_KEYRING_ID, _KEYCTL_JOIN_SESSION_KEYRING = 0, 1
+REPORT_FD, ORDER_FD = 3, 4
+_WORDS = 160  # characters, of up to twelve bytes in JSON
 _KINDS = {
     errno.ENOENT: "not_found",
     errno.EISDIR: "is_a_folder",
@@ -53,16 +56,22 @@ _KINDS = {
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence[int], report_fd: int) -> None:
-    """Run a job after the fork. Errors before the agent's code starts are written to ``report_fd``."""
-    code = 126
+def run_job(settings: dict[str, Any], streams: Sequence[int], report_fd: int, order_fd: int) -> None:
+    """Read a request from ``order_fd`` and execute it; without one, exit.
+
+    Errors before the agent's code starts are written to ``report_fd``.
+    """
+    code, path = 126, None
     try:
-        _detach(streams, report_fd)
-        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # if memory runs out, the kernel kills jobs before the worker
+        _detach((*streams, report_fd, order_fd))
+        with suppress(OSError):
+            write_whole("/proc/self/oom_score_adj", b"1000")  # if memory runs out, jobs are killed before the worker
         for name, value in settings["rlimits"].items():
             hard = value + 1 if name == "cpu" else value  # first SIGXCPU, which identifies the limit, then SIGKILL
             setrlimit(RESOURCES[name], (value, hard))
+        _warm_up()
+        request = _order()
+        path = request.get("path")
         become(settings["users"][request["user"]])
         # otherwise the job would share the session keyring of the process that started the worker
         keyctl(_KEYCTL_JOIN_SESSION_KEYRING, 0)
@@ -73,13 +82,42 @@ def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence
     except Refused as refusal:
         _report(*refusal.args)
     except OSError as error:
-        _report(_KINDS.get(error.errno or 0, "failed"), f"{request.get('path', error.filename)}: {error.strerror}")
+        _report(_KINDS.get(error.errno or 0, "failed"), f"{path or error.filename}: {error.strerror}")
     except BaseException:
         traceback.print_exc()
     finally:
         with suppress(BaseException):
             sys.stdout.flush()
         os._exit(code)
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write to a file of the kernel, without the buffers of ``open``."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _warm_up() -> None:
+    """Run what every job runs, so that memory shared with the worker is copied before a request arrives."""
+    json.loads(json.dumps({"code": "print(1)"}))
+    exec(compile("[str(number) for number in range(9)]", "<string>", "exec"), types.ModuleType("warm").__dict__)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    keyctl(_KEYCTL_GET_KEYRING_ID, 0)
+
+
+def _order() -> dict[str, Any]:
+    """Wait for the request. Without one, the worker is gone or does not need this process."""
+    data = bytearray()
+    while part := os.read(ORDER_FD, 1 << 16):
+        data += part
+    os.close(ORDER_FD)
+    if not data:
+        os._exit(0)
+    request: dict[str, Any] = json.loads(data)
+    return request
 
 
 def _enter(workspace: str, cwd: str) -> None:
@@ -112,16 +150,17 @@ def become(user: Sequence[int] | None) -> None:
         os.setresuid(uid, uid, uid)
 
 
-def _detach(streams: Sequence[int], report_fd: int) -> None:
+def _detach(fds: Sequence[int]) -> None:
+    """Leave the worker's session, and keep ``fds`` alone, numbered from 0."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
         signal.signal(name, signal.SIG_DFL)
-    report_fd = os.dup2(report_fd, max(report_fd, *streams) + 1, inheritable=False)
-    for target, fd in enumerate(streams):
-        os.dup2(fd, target)
-    os.dup2(report_fd, REPORT_FD, inheritable=False)
-    os.closerange(REPORT_FD + 1, 1024)
+    # two rounds, since a number that is needed may belong to another of them
+    high = [os.dup2(fd, max(fds) + 1 + at, inheritable=False) for at, fd in enumerate(fds)]
+    for target, fd in enumerate(high):
+        os.dup2(fd, target, inheritable=target < REPORT_FD)
+    os.closerange(ORDER_FD + 1, 1024)
 
 
 def _work(settings: dict[str, Any], request: dict[str, Any]) -> int:
@@ -135,6 +174,9 @@ def _work(settings: dict[str, Any], request: dict[str, Any]) -> int:
 
 
 def _report(kind: str, words: str) -> None:
+    """Report an error, shortened so that it fits into the smallest pipe, one page: the worker reads it afterwards."""
+    if len(words) > 2 * _WORDS:
+        words = f"{words[:_WORDS]} ... {words[-_WORDS:]}"
     with suppress(OSError):
         os.write(REPORT_FD, json.dumps([kind, words]).encode())
 

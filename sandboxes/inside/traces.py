@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from agentgym.sandboxes.inside.files import empty
+from agentgym.sandboxes.inside.files import CHUNK, empty
 from agentgym.sandboxes.inside.job import become, keyctl
 from agentgym.sandboxes.inside.removal import remove_tree
 
@@ -45,9 +45,22 @@ def clear_shared_objects(settings: dict[str, object]) -> list[tuple[str, int]]:
         for kind, number in _objects(settings):
             _remove_object(kind, number)
 
-    if _objects(settings):
-        _as_each_user(settings, remove_all)  # only the owner of an object may remove it
+    if not _objects(settings):
+        return []
+    _as_each_user(settings, remove_all)  # only the owner of an object may remove it
     return _objects(settings)
+
+
+def lines_of(path: str) -> list[str]:
+    """Return the lines of a file of the kernel. After every job some are read, so without the costs of ``open``."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = bytearray()
+        while part := os.read(fd, CHUNK):
+            data += part
+    finally:
+        os.close(fd)
+    return data.decode().splitlines()
 
 
 def _as_each_user(settings: dict[str, Any], work: Callable[[], None]) -> None:
@@ -89,8 +102,8 @@ def _objects(settings: dict[str, Any]) -> list[tuple[str, int]]:
     own = {user[0] for user in settings["users"].values() if user is not None}
     found = []
     for kind, column in _KINDS.items():
-        with suppress(OSError), open(f"/proc/sysvipc/{kind}") as file:
-            names, *rows = (line.split() for line in file)
+        with suppress(OSError):
+            names, *rows = (line.split() for line in lines_of(f"/proc/sysvipc/{kind}"))
             at, uid, cuid = (names.index(name) for name in (column, "uid", "cuid"))
             for row in rows:
                 if settings["sweep"] == "namespace" or {int(row[uid]), int(row[cuid])} & own:

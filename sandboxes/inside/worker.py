@@ -24,8 +24,8 @@ from contextlib import suppress
 from typing import Any
 
 from agentgym.sandboxes.inside.files import CHUNK
-from agentgym.sandboxes.inside.job import run_job
-from agentgym.sandboxes.inside.traces import clear_shared_objects, clear_traces
+from agentgym.sandboxes.inside.spare import Spare
+from agentgym.sandboxes.inside.traces import clear_shared_objects, clear_traces, lines_of
 
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
 SWEEP_PATIENCE_S = 5.0
@@ -48,12 +48,12 @@ class Host:
         os.dup2(null, 0)
         os.dup2(null, 1)
         os.close(null)
+        self._unsent = bytearray()
 
-    def request(self) -> dict[str, object]:
-        """Read the next request. Raises HostGone at the end of input."""
+    def request(self) -> bytes:
+        """Read the next request, which is JSON. Raises HostGone at the end of input."""
         (length,) = struct.unpack(">I", self._exactly(4))
-        request: dict[str, object] = json.loads(self._exactly(length))
-        return request
+        return self._exactly(length)
 
     def some(self, count: int) -> bytes:
         """Read at most ``count`` bytes. Raises HostGone at the end of input."""
@@ -63,14 +63,20 @@ class Host:
         return data
 
     def send(self, kind: bytes, data: bytes) -> None:
-        """Send a frame."""
-        view = memoryview(struct.pack(">cI", kind, len(data)) + data)
-        while view:
-            view = view[os.write(self.write_fd, view) :]
+        """Send a frame, at the latest with the reply."""
+        self._unsent += struct.pack(">cI", kind, len(data)) + data
+        if len(self._unsent) > CHUNK:
+            self._flush()
 
     def reply(self, **fields: object) -> None:
         """Send the JSON reply that ends a job."""
         self.send(b"R", json.dumps(fields).encode())
+        self._flush()
+
+    def _flush(self) -> None:
+        data, self._unsent = memoryview(self._unsent), bytearray()
+        while data:
+            data = data[os.write(self.write_fd, data) :]
 
     def _exactly(self, count: int) -> bytes:
         data = b""
@@ -82,19 +88,24 @@ class Host:
 class Job:
     """A request that runs in a separate process."""
 
-    def __init__(self, settings: Settings, host: Host, wake_fd: int, request: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings, host: Host, wake_fd: int, spare: Spare, request: dict[str, Any]) -> None:
         self.settings, self.host, self.wake_fd, self.request = settings, host, wake_fd, request
+        self.pid, self.stdin, self.has_stdin = spare.pid, spare.stdin, True
+        self.outputs = {spare.stdout: b"O", spare.stderr: b"E"}
+        self.report_fd = spare.report
         self.remaining: int = request["payload"]  # bytes of its standard input that the host has not sent yet
         self.pending = b""  # bytes received from the host that the process has not read yet
         self.num_kept = {b"O": 0, b"E": 0}
         self.is_cut = {b"O": False, b"E": False}
-        self.report = b""
         self.exit: tuple[int, float] | None = None  # wait status, seconds of CPU time
 
-    def run(self) -> None:
-        """Run the job, stream its output to the host, and send the reply."""
-        num_oom_kills, start = oom_kills(), time.monotonic()
-        self._spawn()
+    def run(self, num_oom_kills: int, start: float) -> None:
+        """Stream the job's input and output until it ends, and send the reply.
+
+        Args:
+            num_oom_kills: :func:`oom_kills` before the job.
+            start: time of ``time.monotonic`` at which the job started.
+        """
         is_over = self._watch(start + self.request["timeout_s"])
         is_clean = sweep(self.settings, self._ended)
         clear_shared_objects(self.settings)
@@ -112,22 +123,9 @@ class Job:
             stderr_cut=self.is_cut[b"E"],
             wall_s=time.monotonic() - start,
             cpu_s=cpu_s,
-            refused=json.loads(self.report or b"null"),
+            refused=json.loads(self._report() or b"null"),
             clean=is_clean,
         )
-
-    def _spawn(self) -> None:
-        stdin, self.stdin = os.pipe()
-        self.has_stdin = True
-        (out, stdout), (err, stderr), (said, report) = os.pipe(), os.pipe(), os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            run_job(self.settings, self.request, (stdin, stdout, stderr), report)
-        for fd in (stdin, stdout, stderr, report):
-            os.close(fd)
-        for fd in (self.stdin, out, err, said):
-            os.set_blocking(fd, False)
-        self.outputs = {out: b"O", err: b"E", said: b"S"}
 
     def _watch(self, deadline: float) -> bool:
         """Forward input and output until the process ends or its time is up. Return True if its time was up."""
@@ -199,9 +197,6 @@ class Job:
             del self.outputs[fd]
             return False
         kind = self.outputs[fd]
-        if kind == b"S":
-            self.report += data
-            return True
         keep = data[: self.request["output_bytes"] - self.num_kept[kind]]
         self.is_cut[kind] = self.is_cut[kind] or len(keep) < len(data)
         self.num_kept[kind] += len(keep)
@@ -218,6 +213,14 @@ class Job:
                 os.close(fd)
         if self.has_stdin:
             self._close_stdin()
+
+    def _report(self) -> bytes:
+        """Return what the process reported. It fits into the pipe, so nobody needs to be woken to read it before."""
+        report = b""
+        with suppress(BlockingIOError):
+            report = os.read(self.report_fd, CHUNK)
+        os.close(self.report_fd)
+        return report
 
 
 def main() -> None:
@@ -244,22 +247,28 @@ def main() -> None:
     signal.set_wakeup_fd(notify_fd, warn_on_full_buffer=False)
     clear_traces(settings)  # an earlier sandbox may have had the same users
     gc.freeze()
+    spare = Spare(settings)
     host.reply(ready=True, python=sys.version.split()[0])
     try:
         while True:
-            _serve(settings, host, wake_fd)
+            spare = _serve(settings, host, wake_fd, spare)
     except (HostGone, BrokenPipeError):
         pass
     finally:
+        spare.discard()
         if sweep(settings):
             clear_traces(settings)
 
 
-def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
-    request = host.request()
+def _serve(settings: Settings, host: Host, wake_fd: int, spare: Spare) -> Spare:
+    """Answer one request. Return the process for the next job."""
+    line = host.request()
+    request = json.loads(line)
     if request["op"] == "ping":
         host.reply(ok=True)
-    elif request["op"] == "reset":
+        return spare
+    if request["op"] == "reset":
+        spare.discard()
         problem = reset(settings)
         host.reply(problem=problem)
         # start a new interpreter, so that no data of earlier jobs stay in memory; it reports ready again
@@ -268,8 +277,13 @@ def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
             os.dup2(host.write_fd, 1)
             signal.set_wakeup_fd(-1)
             os.execv(sys.executable, [sys.executable, *sys.argv[3:], *sys.argv[1:]])
-    else:
-        Job(settings, host, wake_fd, request).run()
+        return Spare(settings)
+    num_oom_kills, start = oom_kills(), time.monotonic()
+    if spare.has_ended():
+        spare = Spare(settings)
+    spare.start(line)
+    Job(settings, host, wake_fd, spare, request).run(num_oom_kills, start)
+    return Spare(settings)
 
 
 def trusted_path(path: list[str], writable: list[str]) -> list[str]:
@@ -299,8 +313,8 @@ def _inherit_no_capability() -> None:
 def oom_kills() -> int:
     """Return the number of this sandbox's processes that the kernel killed because of memory, if it is visible."""
     for path in OOM_COUNTERS:
-        with suppress(OSError), open(path) as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+        with suppress(OSError):
+            return next((int(line.split()[1]) for line in lines_of(path) if line.startswith("oom_kill ")), 0)
     return 0
 
 

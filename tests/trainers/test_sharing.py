@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import no_room_note, serve_command
+from agentgym.trainers.engines.build import files_note, no_room_note, serve_command
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
@@ -90,3 +92,12 @@ def test_the_share_is_in_the_command_that_starts_the_server() -> None:
     run = config("engine.weight_sync=ipc", "engine.sleep=true")
     said = serve_command("m", "http://127.0.0.1:8000", run, 0.6)
     assert said.endswith("--weight-transfer ipc --sleep -- --gpu-memory-utilization 0.6")
+
+
+def test_a_trainer_with_a_gpu_hears_that_files_are_slow() -> None:
+    on_gpu: Any = SimpleNamespace(device=torch.device("cuda"))
+    on_cpu: Any = SimpleNamespace(device=torch.device("cpu"))
+    note = files_note(config(), on_gpu)
+    assert "engine.weight_sync=ipc" in note and "engine.weight_sync=nccl" in note and "lora" not in note
+    assert "engine.weight_sync=lora" in files_note(config("model.lora.rank=8"), on_gpu)
+    assert files_note(config(), on_cpu) == files_note(config("engine.weight_sync=ipc"), on_gpu) == ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from testkit.ranked_update import small_model
 from torch import Tensor
 
@@ -17,7 +19,7 @@ from agentgym.trainers.engines.build import witness
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import AgentGymWeights, bit_sum
 from agentgym.trainers.engines.vllm.proof import Evidence, prove, rounded_to, weight_sums
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
-from agentgym.trainers.models.model import add_lora, plain_tensors
+from agentgym.trainers.models.model import add_lora, plain_tensors, save_weights
 
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 
@@ -133,6 +135,25 @@ def test_sums_tell_bits_not_order() -> None:
     assert bit_sum(torch.tensor([1.0, 4.0])) != bit_sum(torch.tensor([2.0, 2.0]))
     assert (bit_sum(values) + bit_sum(values)) % 2**64 == bit_sum(torch.stack([values, values]))
     assert weight_sums([("w", values)], ["bfloat16"]) == {"bfloat16": {"w": bit_sum(values.bfloat16())}}
+
+
+def test_sums_are_of_parts_of_any_size_and_change_no_number() -> None:
+    values = torch.arange(300_001, dtype=torch.float64)
+    before = values.clone()
+    assert bit_sum(values) == (bit_sum(values[:70_000]) + bit_sum(values[70_000:])) % 2**64
+    assert torch.equal(values, before)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "written"),
+    [(["bfloat16"], torch.bfloat16), (["float32"], torch.float32), (["float32", "bfloat16"], torch.float32)],
+)
+def test_files_are_in_the_dtype_of_the_servers(dtypes: list[str], written: torch.dtype, tmp_path: Path) -> None:
+    model = add_lora(small_model(), LoraSettings(rank=4), 0)
+    save_weights(model, tmp_path, dtypes)
+    found = load_file(tmp_path / "model.safetensors")
+    assert {tensor.dtype for tensor in found.values()} == {written}
+    assert weight_sums(found.items(), dtypes) == weight_sums(plain_tensors(model), dtypes)
 
 
 def test_a_model_that_computes_in_bfloat16_is_left_as_it_was() -> None:

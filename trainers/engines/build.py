@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from agentgym.trainers.engines.vllm.proof import Evidence, Witness, rounded_to, 
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferSync
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
-from agentgym.trainers.models.model import base_tensors, plain_model, plain_tensors, save_model
+from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
 from agentgym.trainers.planning.sharing import SMALLEST_SHARE
 from agentgym.trainers.scoring.hidden import frozen
@@ -90,10 +91,10 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     elif config.engine.weight_sync == "lora":
         if not config.model.lora.rank:
             raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
-        sync = LoraSync(root, model.save_pretrained, witness(model, has_adapters=True), facts.vocab_size)
+        save = lambda folder, dtypes: model.save_pretrained(folder)  # noqa: E731
+        sync = LoraSync(root, save, witness(model, has_adapters=True), facts.vocab_size)
     else:
-        save = lambda folder: plain_model(model).save_pretrained(folder)  # noqa: E731
-        sync = FolderSync(root, save, witness(model), facts.vocab_size)
+        sync = FolderSync(root, partial(save_weights, model), witness(model), facts.vocab_size)
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
 
 
@@ -158,6 +159,18 @@ def precision_note(config: TrainConfig, model: CausalLM) -> str:
     )
 
 
+def files_note(config: TrainConfig, model: CausalLM) -> str:
+    """Return a note that weights reach the servers faster without files; empty for a trainer without a GPU."""
+    if config.engine.weight_sync != "folder" or model.device.type != "cuda":
+        return ""
+    ways = [
+        *(["engine.weight_sync=lora, adapters alone"] if config.model.lora.rank else []),
+        "engine.weight_sync=ipc, with a server on this GPU",
+        "engine.weight_sync=nccl, with servers on other GPUs of vLLM 0.32 or newer",
+    ]
+    return f"note: weights reach the servers through files, which takes seconds per GiB; faster are {'; '.join(ways)}"
+
+
 def no_room_note(config: TrainConfig) -> str:
     """Return a note that a server does not fit the trainer's GPU, and what to do about it."""
     ways = [
@@ -198,6 +211,8 @@ async def connect_engine(
             folder.parent.mkdir(parents=True, exist_ok=True)
             save_model(model, tokenizer, folder)
         source = str(folder)
+    if note := files_note(config, model):
+        say(note)
     if share is not None and share < SMALLEST_SHARE:
         say(no_room_note(config))
     for url in config.engine.urls:

@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
+from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.types import CausalLM, Tokenizer, unwrapped
@@ -159,6 +160,14 @@ def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
         if tensor.data_ptr() not in seen:
             seen.add(tensor.data_ptr())
             yield name, tensor
+
+
+def save_weights(model: CausalLM, folder: Path, dtypes: Collection[str]) -> None:
+    """Write the weights of :func:`plain_model` for servers with these dtypes, rounded as the servers would."""
+    plain: Any = plain_model(model)
+    dtype = dtype_for(dtypes)
+    state = {name: sent_as(tensor.detach(), dtype).cpu() for name, tensor in plain_tensors(plain)}
+    plain.save_pretrained(folder, state_dict=state)
 
 
 def base_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:

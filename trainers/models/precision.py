@@ -6,6 +6,7 @@ TF32 with ``loss.precision=float32``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 
 import torch
@@ -41,6 +42,35 @@ def multiplies_bfloat16() -> bool:
     torch computes these products on other processors, too, but there they are slower than float32.
     """
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def dtype_for(dtypes: Collection[str]) -> torch.dtype | None:
+    """Return the dtype in which weights are sent to servers with these dtypes; None, their own, if these differ.
+
+    Example:
+        >>> dtype_for({"bfloat16"}), dtype_for(["float32", "bfloat16"])
+        (torch.bfloat16, None)
+    """
+    name, *others = dtypes
+    return None if others else getattr(torch, name)
+
+
+def sent_as(tensor: Tensor, dtype: torch.dtype | None, *, copy: bool = False) -> Tensor:
+    """Return a tensor in the dtype in which it is sent, which is never larger than its own.
+
+    Example:
+        >>> sent_as(torch.ones(2), torch.bfloat16).dtype
+        torch.bfloat16
+        >>> sent_as(torch.ones(2).bfloat16(), torch.float32).dtype
+        torch.bfloat16
+    """
+    return tensor.to(sent_dtype(tensor, dtype), copy=copy)
+
+
+def sent_dtype(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """Return the dtype in which :func:`sent_as` sends a tensor."""
+    is_rounded = dtype is not None and tensor.is_floating_point() and dtype.itemsize < tensor.dtype.itemsize
+    return dtype if dtype is not None and is_rounded else tensor.dtype
 
 
 def computing(precision: Precision, device: torch.device) -> torch.autocast:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -14,7 +15,7 @@ from agentgym.trainers.engines.build import facts_of, witness
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
-from agentgym.trainers.models.model import load_model
+from agentgym.trainers.models.model import load_model, save_weights
 from agentgym.trainers.models.policy import Policy, context_limit, load_chat, load_context
 from agentgym.trainers.models.sources import local_model
 
@@ -80,7 +81,7 @@ async def open_served(
     model, tokenizer = load_model(str(folder))
     facts = facts_of(model.config)
     root = Path(served.weight_dir or tempfile.mkdtemp(prefix="agentgym-weights-"))
-    sync = FolderSync(root, model.save_pretrained, witness(model), facts.vocab_size)
+    sync = FolderSync(root, partial(save_weights, model), witness(model), facts.vocab_size)
     config = EngineConfig(kind="vllm", urls=served.urls)
     engine = VllmEngine(config, sync, facts, max_context_tokens=max_context_tokens or context_limit(model.config))
     try:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class VllmServing(Serving):
         spec.shape.save_pretrained(folder)
         if spec.tokenizer is not None:
             spec.tokenizer.save_pretrained(folder)
-        self._save(folder)
+        self._save(folder, ())
         options = serve_options(spec, folder, free_port())
         # in this thread, which lives as long as the actor: the server is to be killed with it
         self._process = VllmProcess(self._install, options, self._root / "vllm.log", ending_with_parent())
@@ -84,7 +85,7 @@ class VllmServing(Serving):
         )
         return VllmEngine(config, sync, facts, max_context_tokens=self._spec.config.model.max_context_tokens)
 
-    def _save(self, folder: Path) -> None:
+    def _save(self, folder: Path, _: Collection[str]) -> None:
         (folder / _WEIGHTS).write_bytes(self._weights.tensors)
         if not (folder / "config.json").exists():
             self._spec.shape.save_pretrained(folder)

@@ -39,7 +39,7 @@ class World:
         is_lora = config.get("weight_sync") == "lora"
         self.sync = (LoraSync if is_lora else FolderSync)(
             root,
-            lambda folder: write_weights(folder, self.number),
+            lambda folder, dtypes: write_weights(folder, self.number),
             lambda ids, dtypes: evidence_of(UNTRAINED if is_lora else self.number, ids, dtypes),
             VOCAB_SIZE,
         )

@@ -33,6 +33,7 @@ from agentgym.trainers.engines.vllm.proof import Witness
 from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
 from agentgym.trainers.engines.vllm.weights import Published, name_with_weights, probe_ids, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.trainers.models.precision import dtype_for, sent_as, sent_dtype
 from agentgym.types import Json, JsonObject
 
 Tensors = Sequence[tuple[str, Tensor]]
@@ -99,7 +100,7 @@ class TransferSync:
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Copy the trainer's current weights if they change, because a server may load them after further training."""
         self._kept = ()  # before the next copy is made
-        self._dtype = getattr(torch, next(iter(dtypes))) if len(dtypes) == 1 else None
+        self._dtype = dtype_for(dtypes)
         with boundary(EngineError, "copying weights for vLLM"):
             self._kept = [
                 (name, tensor.detach() if self._are_kept else sent_as(tensor.detach(), self._dtype, copy=True))
@@ -282,23 +283,6 @@ async def _both(
             await asyncio.gather(ours, theirs, return_exceptions=True)
 
 
-def sent_as(tensor: Tensor, dtype: torch.dtype | None, *, copy: bool = False) -> Tensor:
-    """Return a tensor in the dtype in which it is sent, which is never larger than its own.
-
-    Example:
-        >>> sent_as(torch.ones(2), torch.bfloat16).dtype
-        torch.bfloat16
-        >>> sent_as(torch.ones(2).bfloat16(), torch.float32).dtype
-        torch.bfloat16
-    """
-    return tensor.to(_sent_dtype(tensor, dtype), copy=copy)
-
-
-def _sent_dtype(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    is_rounded = dtype is not None and tensor.is_floating_point() and dtype.itemsize < tensor.dtype.itemsize
-    return dtype if dtype is not None and is_rounded else tensor.dtype
-
-
 def description_of(tensors: Tensors, dtype: torch.dtype | None = None) -> dict[str, Json]:
     """Return the description of tensors that a server needs before it receives them.
 
@@ -308,7 +292,7 @@ def description_of(tensors: Tensors, dtype: torch.dtype | None = None) -> dict[s
     """
     return {
         "names": [name for name, _ in tensors],
-        "dtype_names": [str(_sent_dtype(tensor, dtype)).removeprefix("torch.") for _, tensor in tensors],
+        "dtype_names": [str(sent_dtype(tensor, dtype)).removeprefix("torch.") for _, tensor in tensors],
         "shapes": [list(tensor.shape) for _, tensor in tensors],
     }
 

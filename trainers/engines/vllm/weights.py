@@ -118,10 +118,14 @@ class WeightSync(Protocol):
         ...
 
 
+Save = Callable[[Path, Collection[str]], object]
+"""Type of a function that writes the trainer's current weights into a folder, for servers with these dtypes."""
+
+
 class _Folder:
     """Versions as folders such as ``v000003-1a2b3c4d``, which are created atomically."""
 
-    def __init__(self, root: Path, save: Callable[[Path], object], witness: Witness, vocab_size: int) -> None:
+    def __init__(self, root: Path, save: Save, witness: Witness, vocab_size: int) -> None:
         self._root, self._save, self._witness, self._vocab_size = root.resolve(), save, witness, vocab_size
         self._kept: list[Path] = []
 
@@ -131,7 +135,7 @@ class _Folder:
         with boundary(EngineError, f"writing weights to {self._root}"):
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            self._save(partial)
+            self._save(partial, dtypes)
             checksum = checksum_of(sorted(partial.glob("*.safetensors")))
             folder = partial.with_name(f"v{version:06d}-{checksum[:8]}")
             shutil.rmtree(folder, ignore_errors=True)
@@ -156,7 +160,7 @@ class FolderSync(_Folder):
 
     Args:
         root: a folder that the servers see under the same path.
-        save: writes the trainer's current weights into a folder, as ``*.safetensors`` with checkpoint names.
+        save: writes the weights as ``*.safetensors`` with checkpoint names.
         witness: computes the evidence by which servers are checked.
     """
 
@@ -183,7 +187,7 @@ class LoraSync(_Folder):
 
     Args:
         root: a folder that the servers see under the same path.
-        save: writes the trainer's current adapters into a folder, as peft does.
+        save: writes the adapters, as peft does.
         witness: computes the evidence by which servers are checked.
     """
 

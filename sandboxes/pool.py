@@ -1,7 +1,7 @@
 """A warm pool of sandboxes, which are opened in advance and reset after each use.
 
-Acquiring takes a ready sandbox and checks that it can run a program. Threads of the pool open and reset sandboxes. A
-sandbox that does not answer or cannot be reset is closed and replaced.
+Threads of the pool open and reset sandboxes, and check that each can run a program. Acquiring takes a ready one and
+asks whether it still answers. A sandbox that does not, or that cannot be reset, is closed and replaced.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _NUM_OPENERS = 2
 _RETRY_S = 0.5
 _MAX_FAILURES = 3
 _ACQUIRE_S = 60.0
+_CHECK_S = 5.0
 
 
 class SandboxPool:
@@ -74,7 +75,7 @@ class SandboxPool:
         patience = _Patience(timeout_s, self._num_failures)
         while True:
             sandbox = self._take(patience)
-            if _is_healthy(sandbox):
+            if sandbox.alive():
                 return PooledSandbox(self, sandbox)
             self._replace(sandbox)
 
@@ -182,6 +183,7 @@ class SandboxPool:
     def _make_as_new(self, sandbox: Sandbox) -> None:
         try:
             sandbox.reset()
+            _check(sandbox)
         except Exception:  # catch everything: without this thread, no caller would get a sandbox any more
             self._replace(sandbox)
             return
@@ -191,7 +193,7 @@ class SandboxPool:
 
     def _open(self) -> None:
         try:
-            sandbox = self._open_one()
+            sandbox = _checked(self._open_one())
         except Exception as error:
             failure = error if isinstance(error, AgentGymError) else SandboxError(f"{type(error).__name__}: {error}")
             with self._changed:
@@ -314,11 +316,20 @@ class PooledSandbox:
                 self._num_calls -= 1
 
 
-def _is_healthy(sandbox: Sandbox) -> bool:
-    """Return True if the sandbox can start a process, which an answer alone does not prove."""
-    with suppress(AgentGymError):
-        return sandbox.run_python("print(1)", timeout_s=min(5.0, sandbox.limits.wall_s)).stdout == "1\n"
-    return False
+def _check(sandbox: Sandbox) -> None:
+    """Check that the sandbox can run a program, which an answer alone does not prove."""
+    result = sandbox.run_python("print(1)", timeout_s=min(_CHECK_S, sandbox.limits.wall_s))
+    if result.stdout != "1\n":
+        raise SandboxError(f"sandbox {sandbox.id} answers and cannot run print(1): {result}")
+
+
+def _checked(sandbox: Sandbox) -> Sandbox:
+    try:
+        _check(sandbox)
+    except BaseException:
+        _close(sandbox)
+        raise
+    return sandbox
 
 
 def _close(sandbox: Sandbox) -> None:

@@ -264,7 +264,9 @@ def _serve(settings: Settings, host: Host, wake_fd: int, spare: Spare) -> Spare:
     """Answer one request. Return the process for the next job."""
     line = host.request()
     request = json.loads(line)
-    if request["op"] == "ping":
+    if request["op"] == "ping":  # the answer says that a program can be run, too
+        if spare.has_ended():
+            spare = Spare(settings)
         host.reply(ok=True)
         return spare
     if request["op"] == "reset":

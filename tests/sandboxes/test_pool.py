@@ -3,13 +3,14 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentgym.check import check_sandbox
 from agentgym.errors import ClosedError, ConfigError, SandboxImageError, SandboxUnavailableError
-from agentgym.sandbox import Limits, Sandbox
+from agentgym.sandbox import ExecResult, Limits, Sandbox
 from agentgym.sandboxes.pool import SandboxPool
 from agentgym.sandboxes.process import ProcessSandbox
 
@@ -86,6 +87,22 @@ def test_one_that_cannot_be_reset_is_replaced() -> None:
             name = first.id
         with pool.acquire() as second:
             assert second.id != name
+
+
+def test_one_that_answers_and_runs_nothing_is_not_handed_out() -> None:
+    opened: list[Sandbox] = []
+
+    class Mute(ProcessSandbox):
+        def run_python(self, code: str, **options: Any) -> ExecResult:
+            return replace(super().run_python(code, **options), stdout="")
+
+    def open_one() -> Sandbox:
+        opened.append(ProcessSandbox() if opened else Mute())
+        return opened[-1]
+
+    with SandboxPool(open_one, num_ready=1, max_open=1) as pool, pool.acquire(timeout_s=20) as sandbox:
+        assert len(opened) == 2 and sandbox.id == opened[1].id
+        assert not opened[0].alive()
 
 
 def test_given_back_in_the_middle_of_a_call() -> None:

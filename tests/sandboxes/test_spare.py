@@ -46,12 +46,16 @@ def test_a_job_runs_in_the_waiting_process_and_beside_no_other(sandbox: ProcessS
         assert [int(number) for number in seen.split()] == [spare]
 
 
-def test_a_lost_waiting_process_is_replaced(sandbox: ProcessSandbox) -> None:
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_lost_waiting_process_is_replaced(is_asked: bool, sandbox: ProcessSandbox) -> None:
     worker = worker_of(sandbox)
     lost = spare_of(worker)
     os.kill(lost, signal.SIGKILL)
     while Path(f"/proc/{lost}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)
+    if is_asked:
+        assert sandbox.alive()
+        assert spare_of(worker) != lost
     result = sandbox.run_python("print(1)")
     assert (result.exit_code, result.stdout, result.limit) == (0, "1\n", "")
     assert lost not in children(worker)

@@ -14,7 +14,7 @@ from testkit.vllm_world import SAMPLING, run, some_tokens, world
 from agentgym.engine import Engine
 from agentgym.errors import ClosedError, ConfigError, EngineError
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm import in_flight, server
+from agentgym.trainers.engines.vllm import in_flight
 from agentgym.types import Completion, FinishReason
 
 # ------------------------------------------------------------------------------------------------------ the contract
@@ -656,61 +656,6 @@ def test_a_wrong_server_is_named_at_the_start(change: dict[str, Any], reason: st
                 setattr(w.servers[0], name, {**w.servers[0].facts, **value} if name == "facts" else value)
             with pytest.raises(ConfigError, match=reason):
                 await w.engine.connect()
-
-    run(scenario())
-
-
-def test_servers_sleep_from_rest_to_the_next_weights(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with world(tmp_path, num_servers=2, sleep=True) as w:
-            await w.train(1, number=41)
-            await w.engine.rest()
-            assert [server.is_asleep for server in w.servers] == [True, True]
-            await asyncio.sleep(0.3)  # several looks at their health wake nobody
-            assert [server.is_asleep for server in w.servers] == [True, True]
-            await w.train(2, number=42)
-            assert [server.is_asleep for server in w.servers] == [False, False]
-            assert (await w.ask()).token_ids[0] == 42
-
-    run(scenario())
-
-
-def test_servers_sleep_from_the_start_and_wake_when_the_trainer_has_given_memory_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        async with world(tmp_path, sleep=True) as w:
-            freed: list[bool] = []
-            monkeypatch.setattr(server, "free_unused", lambda: freed.append(w.servers[0].is_asleep))
-            await w.engine.connect()
-            assert w.servers[0].is_asleep, "the warm start comes first"
-            await w.train(1, number=41)
-            assert (await w.ask()).token_ids[0] == 41
-            await w.engine.rest()
-            await w.train(2, number=42)
-            assert freed == [True, True]
-
-    run(scenario())
-
-
-def test_a_server_that_cannot_sleep_is_left_out(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with world(tmp_path, num_servers=2, sleep=True) as w:
-            await w.train(1, number=41)
-            w.servers[0].faults["/sleep?level=1&mode=wait"] = 500
-            await w.engine.rest()
-            assert w.engine.server_stats.num_left_out == 1
-            assert any("left out: /sleep" in line for line in w.said)
-
-    run(scenario())
-
-
-def test_one_that_an_earlier_trainer_left_asleep_is_woken(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with world(tmp_path, sleep=True) as w:
-            w.servers[0].is_asleep = True
-            await w.train(1, number=41)
-            assert (await w.ask()).token_ids[0] == 41
 
     run(scenario())
 

@@ -35,7 +35,7 @@ class LoadingPool(ServerPool):
     def __init__(self, config: EngineConfig, sync: WeightSync, facts: ModelFacts, max_context_tokens: int) -> None:
         super().__init__(config)
         self._sync, self._facts, self._max_context_tokens = sync, facts, max_context_tokens
-        self.is_shared = False
+        self.is_shared = self._is_resting = False
         self.dtypes: set[str] = set()
         """Dtypes of the servers' computation, as far as they have reported them."""
 
@@ -65,7 +65,7 @@ class LoadingPool(ServerPool):
             EngineError: no server has the weights after ``timeout_s``.
         """
         self.start()
-        self._target = published
+        self._target, self._is_resting = published, False
         for server in self.servers:
             if server.state in (State.READY, State.RESTING):
                 server.state = State.UPDATING
@@ -90,7 +90,11 @@ class LoadingPool(ServerPool):
         return Handover(published=self._target, servers=served)
 
     async def rest(self, timeout_s: float) -> None:
-        """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded."""
+        """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded.
+
+        One that comes back meanwhile is put to sleep, too.
+        """
+        self._is_resting = True
         ready = [server for server in self.servers if server.state is State.READY]
         for server in ready:
             server.state = State.RESTING
@@ -118,6 +122,9 @@ class LoadingPool(ServerPool):
         try:
             await client.health(config.health_timeout_s)
             base_name, length = await client.base_model(config.health_timeout_s)
+            if self._is_resting:
+                await self._put_to_sleep(server, base_name)
+                return
             if config.sleep:  # also one that an earlier trainer left asleep
                 await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
             if (
@@ -150,6 +157,15 @@ class LoadingPool(ServerPool):
         await self._probe(server, target, *proof)
         if self._target is target:
             self._begin(server, target)
+
+    async def _put_to_sleep(self, server: Server, base_name: str) -> None:
+        """Let a server that came back sleep until the next weights, as the others do."""
+        await server.client.post(SLEEP, {}, self._config.update_timeout_s, expects_json=False)
+        if self._is_resting:  # else the next weights are here, and its keeper goes on with them
+            server.model_name, server.state = base_name, State.RESTING
+            self.stats.num_readmitted += 1
+            self.say(f"vLLM server {server.client.url} is back, and sleeps until the next weights")
+            self._changes.notify()
 
     async def _pause(self, server: Server, target: Published | None) -> Pause | None:
         """Pause a server that keeps its requests during an update; return None if it must finish them before."""

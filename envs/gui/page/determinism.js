@@ -62,7 +62,8 @@
   };
   // The environment asks from its own world: detail is the time to run to, in ms since the document began. One timer
   // is run per event, so that promises settle in between; the event is cancelled while there is more to run.
-  // A text asks for something else: "keep" remembers clock, timers and random numbers, "rewind:SEED" brings them back.
+  // A text asks for something else: "keep" remembers clock, timers and random numbers, "rewind:SEED" brings them back,
+  // and "due:MS" is cancelled if a timer is due within so many ms.
   let horizon = 0, num_runs = 0, kept = null;
   const keep = () => { kept = {now, lastId, drawn: state - SEED, due: [...due].map(([id, timer]) => [id, {...timer}])}; };
   const rewind = (seed) => {
@@ -76,6 +77,11 @@
   document.addEventListener(CHANNEL, (event) => {
     event.stopImmediatePropagation();
     if (typeof event.detail === "string") {
+      if (event.detail.startsWith("due:")) {
+        const first = next();
+        if (first && first[1].at <= now + Number(event.detail.slice("due:".length))) event.preventDefault();
+        return;
+      }
       event.preventDefault();
       if (event.detail === "keep") keep(); else rewind(Number(event.detail.slice("rewind:".length)));
       return;

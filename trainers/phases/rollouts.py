@@ -10,15 +10,17 @@ from functools import partial
 from agentgym.engine import Engine, EngineHealth, ReportsHealth, SamplingParams
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupPlayer
-from agentgym.rollout.mixture import Mixture
+from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.plan import EnvPlanner, GroupPlan, GroupPlanner, PlanState
 from agentgym.rollout.pulse import Beat, Pulse
 from agentgym.rollout.replay import swapped
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.outline import outlined, reads_texts
 from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run import Run
@@ -51,6 +53,30 @@ class PrefixHits:
         (tokens, hits), self._before = self._before, (health.prefix_tokens, health.prefix_hits)
         num_tokens = health.prefix_tokens - tokens
         return {"prefix_hit_share": (health.prefix_hits - hits) / num_tokens} if num_tokens > 0 else {}
+
+
+def planner_of(env: RunEnv, seed: int) -> EnvPlanner:
+    """Return the planner of an environment's groups."""
+    return EnvPlanner(
+        env.config.strategy,
+        env.train_tasks,
+        env.config.group.group_size,
+        seed,
+        env.probed,
+        pool=env.pool_of_successes,
+        criteria=env.config.criteria,
+        at=partial(planning_at, env),
+    )
+
+
+def mixture_of(config: TrainConfig, state: MixtureState | None) -> Mixture:
+    """Return the shares of a run's environments in its groups."""
+    return Mixture(
+        lambda step: [env.weight_at(step, config.num_steps) for env in config.envs] or (1.0,),
+        groups_per_step=config.groups_per_step,
+        config=config.mixture,
+        state=state,
+    )
 
 
 class Rollouts:
@@ -88,49 +114,11 @@ class Rollouts:
         self._pulse = Pulse(run.run_dir, self._in_flight, engine, on_beat)
         self._beats = run.ranks.is_main
         seed = derive_seed(config.seed, "rl tasks")
-        self._planners = [
-            EnvPlanner(
-                env.config.strategy,
-                env.train_tasks,
-                env.config.group.group_size,
-                seed,
-                env.probed,
-                pool=env.pool_of_successes,
-                criteria=env.config.criteria,
-                at=partial(planning_at, env),
-            )
-            for env in run.envs
-        ]
+        self._planners = [planner_of(env, seed) for env in run.envs]
         self._judges = [run.judges.get(env.key) for env in run.envs]
         self._teachers = [run.teachers.get(env.key) for env in run.envs]
-        self._players = [
-            GroupPlayer(
-                env.pool,
-                run.make_agent(env),
-                env.config.group,
-                seed=config.seed,
-                quorum=config.pipeline.quorum(env.config.group),
-                in_flight=self._in_flight,
-                on_episode=self._pulse.count,
-                env_name=env.name,
-                reflect=run.make_reflect(env),
-                demonstrator=run.make_demonstrator(env),
-                write_hint=None if teacher is None or env.config.strategy.gives_feedback else teacher.write,
-                write_feedback=None if teacher is None or not env.config.strategy.gives_feedback else teacher.write,
-            )
-            for env, teacher in zip(run.envs, self._teachers, strict=True)
-        ]
-        self._planner = GroupPlanner(
-            lambda mixture: Mixture(
-                lambda step: [env.weight_at(step, config.num_steps) for env in config.envs] or (1.0,),
-                groups_per_step=config.groups_per_step,
-                config=config.mixture,
-                state=mixture,
-            ),
-            self._planners,
-            config.groups_per_step,
-            plan,
-        )
+        self._players = [self._player_of(*pair) for pair in zip(run.envs, self._teachers, strict=True)]
+        self._planner = GroupPlanner(partial(mixture_of, config), self._planners, config.groups_per_step, plan)
         self._stream = GroupStream(
             lambda ordinal: self._play(ordinal, self._planner.plan(ordinal)),
             groups_per_step=config.groups_per_step,
@@ -139,6 +127,23 @@ class Rollouts:
             state=state,
             part=part,
             num_parts=parts,
+        )
+
+    def _player_of(self, env: RunEnv, teacher: HintTeacher | None) -> GroupPlayer:
+        run, gives_feedback = self._run, env.config.strategy.gives_feedback
+        return GroupPlayer(
+            env.pool,
+            run.make_agent(env),
+            env.config.group,
+            seed=run.config.seed,
+            quorum=run.config.pipeline.quorum(env.config.group),
+            in_flight=self._in_flight,
+            on_episode=self._pulse.count,
+            env_name=env.name,
+            reflect=run.make_reflect(env),
+            demonstrator=run.make_demonstrator(env),
+            write_hint=None if teacher is None or gives_feedback else teacher.write,
+            write_feedback=None if teacher is None or not gives_feedback else teacher.write,
         )
 
     @property

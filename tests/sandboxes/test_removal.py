@@ -84,7 +84,7 @@ def test_every_kind_of_entry_goes_and_no_link_is_followed(place: Path, outside: 
     with pytest.raises(OSError):
         empty_folder(str(filled))
     assert remove_tree(str(filled)) and remove_tree(str(filled))  # the link itself; then nothing
-    assert len(os.listdir("/proc/self/fd")) == num_open
+    assert len(os.listdir("/proc/self/fd")) <= num_open  # earlier tests' may be closed meanwhile
 
 
 def test_the_reaper_goes_on_after_every_bad_entry(place: Path, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:

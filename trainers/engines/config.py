@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -13,6 +14,11 @@ from agentgym.trainers.engines.component import ENGINES
 
 TRANSFERS = ("nccl", "ipc")
 """vLLM's own weight transfers from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm.transfer`."""
+
+
+_OF_SERVERS = ("urls", "weight_sync", "in_flight", "sleep", "weight_dir")
+_OF_THE_EMBEDDED = ("dtype", "decode", "compile", "forward", "batch_invariant")
+"""Settings without effect on engines of another kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +101,15 @@ class EngineConfig:
             raise ConfigError(f"engine {self.kind!r} comes with options of {self.options.kind!r}")
         if self.kind == "vllm":
             self._check_urls()
-        elif self.urls or self.sleep:
-            raise ConfigError("engine.urls and engine.sleep are for vLLM servers; set engine.kind=vllm too")
+        else:
+            self._refuse(_OF_SERVERS, "of vLLM servers; set engine.kind=vllm too")
+        if self.kind != "torch":
+            self._refuse(_OF_THE_EMBEDDED, "of the embedded engine; set engine.kind=torch")
         if self.in_flight == "keep" and self.weight_sync == "lora":
             raise ConfigError(
                 "engine.in_flight=keep cannot go with engine.weight_sync=lora: a request is bound to its adapters; set "
                 "engine.in_flight=finish"
             )
-        if self.kind != "torch" and self.forward != "auto":
-            raise ConfigError("engine.forward is the embedded engine's; set engine.kind=torch")
-        if self.kind != "torch" and self.compile != "auto":
-            raise ConfigError("engine.compile is the embedded engine's; set engine.kind=torch")
-        if self.kind != "torch" and self.batch_invariant:
-            raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         check_ranges(self, "engine.")
 
     @property
@@ -120,6 +122,14 @@ class EngineConfig:
         """Settings of a user's engine, or its defaults if none are given; None for agentgym's own engines."""
         made = ENGINES[self.kind].options
         return self.options if self.options is not None or made is None else made()
+
+    def _refuse(self, names: Sequence[str], whose: str) -> None:
+        """Refuse settings that would have no effect."""
+        defaults = {one.name: one.default for one in fields(self)}
+        chosen = [f"engine.{name}" for name in names if getattr(self, name) != defaults[name]]
+        if chosen:
+            what = "is a setting" if len(chosen) == 1 else "are settings"
+            raise ConfigError(f"{', '.join(chosen)} {what} {whose}")
 
     def _check_urls(self) -> None:
         if len({url.rstrip("/") for url in self.urls}) != len(self.urls):

@@ -22,6 +22,7 @@ from agentgym.errors import ConfigError, RunStoppedError, first_cause, require_e
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
+from agentgym.trainers.config.idle import idle_ranks
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
@@ -175,6 +176,8 @@ class TrainingLoop:
                 self.log.say(run.microbatch_note)
             if run.ranks.count > 1:
                 self.log.say(how_shared(config, run.ranks.count))
+            elif note := idle_ranks(config):
+                self.log.say(note)
             await run.ranks.from_main(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()

@@ -161,6 +161,8 @@ def _plan_on_paper(
     table.add_row("[bold]a checkpoint, GiB[/]", f"{_gib(found.checkpoint)}{parts}")
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
+    for warning in config.warnings:
+        out.console.print(f"note: {warning}", soft_wrap=True, markup=False)
 
 
 _PARTS = {

@@ -15,11 +15,12 @@ from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions
 from agentgym.credit.shapers.tool_use import ToolBonusOptions
 from agentgym.errors import ConfigError
+from agentgym.trainers.config.idle import idle_ranks, idle_settings
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import loss_table
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.recipes import load_recipe, recipe_names
 
 CREDIT: list[tuple[dict[str, Any], str]] = [
     ({"shapers": (InvalidCallOptions(penalty=0.0),), "estimator": "rloo"}, "invalid_call: penalty is 0"),
@@ -93,3 +94,46 @@ def test_a_gate_that_cannot_act_is_warned_of() -> None:
 def test_published_settings_are_not_idle(component: Any) -> None:
     made = component.options and component.options()
     assert made is None or not made.idle(), f"the defaults of {component.name} do nothing"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "switch", "said"),
+    [
+        (
+            "model.lora.alpha=64",
+            "model.lora.rank=8",
+            "model.lora.alpha=64 has no effect without model.lora.rank",
+        ),
+        ("pipeline.max_staleness=2", "pipeline.mode=async", "without pipeline.mode=async"),
+        (
+            "cluster.num_engines=2",
+            'cluster.address="auto"',
+            "num_engines=2 has no effect without cluster.address",
+        ),
+        ("judge.votes=3", 'judge.model="openai:http://127.0.0.1:1/v1?model=m"', "without judge.model"),
+        ("harness.max_calls=9", 'harness.name="smolagents"', "without harness.name"),
+        ("context.window_tokens=99", "context.policy=window", "without context.policy=window or summarise"),
+        ("critic.lr=0.1", "credit.estimator=turn_gae", "critic.lr=0.1 has no effect without an estimator that has"),
+    ],
+)
+def test_settings_of_what_is_off_are_named(chosen: str, switch: str, said: str) -> None:
+    (line,) = apply_overrides(load_recipe("tiny"), [chosen]).warnings
+    assert said in line
+    assert not idle_settings(apply_overrides(load_recipe("tiny"), [chosen, switch]))
+
+
+def test_settings_of_ranks_are_named_where_there_is_one() -> None:
+    one = load_recipe("tiny")
+    assert idle_ranks(one) == ""
+    note = idle_ranks(apply_overrides(one, ["ranks.context_size=2", "ranks.rollouts=first"]))
+    assert note.startswith("note: ranks.rollouts=first, ranks.context_size=2: this run has one rank")
+
+
+def test_an_environment_of_a_mixture_may_use_them() -> None:
+    envs = 'envs=[{"name": "a", "id": "agentgym/GuessNumber-v0", "context": {"policy": "window"}}]'
+    assert not idle_settings(apply_overrides(load_recipe("tiny"), ["context.num_turns=5", envs]))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_no_recipe_has_settings_without_effect(name: str) -> None:
+    assert idle_settings(load_recipe(name)) == ()

@@ -23,6 +23,7 @@ from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.settings import Count, Natural, check_ranges, checked
 from agentgym.trainers.config.columns import ColumnsConfig
 from agentgym.trainers.config.combinations import check_combinations
+from agentgym.trainers.config.idle import idle_settings
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.config.ranks import RanksConfig
@@ -261,10 +262,12 @@ class TrainConfig:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the warnings to print at the start: risky combinations, and components that are reconstructions."""
+        """Return the warnings to print at the start: risky combinations, components that are reconstructions, settings
+        without effect.
+        """
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
         notes = (component.note for component, _ in self.loss.parts() if component.note)
-        return (*self.credit.warnings, *of_loss, *notes, *self._slow_start())
+        return (*self.credit.warnings, *of_loss, *notes, *self._slow_start(), *idle_settings(self))
 
     def _slow_start(self) -> tuple[str, ...]:
         warmup = self.optimizer.warmup_steps

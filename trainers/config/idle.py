@@ -1,0 +1,60 @@
+"""Settings that have no effect, because the part that would read them is off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from agentgym.trainers.config.columns import OF_CRITIC, needed_columns
+
+if TYPE_CHECKING:
+    from agentgym.trainers.config.train import TrainConfig
+
+_OF_ADAPTERS = ("alpha", "target_modules")
+_OF_CONTEXT = ("num_turns", "window_tokens", "summary_tokens", "max_summaries", "instruction")
+
+
+def idle_settings(config: TrainConfig) -> tuple[str, ...]:
+    """Return a line for each part that is off and was set all the same, with what would turn it on.
+
+    Example:
+        >>> from agentgym.trainers.config.overrides import apply_overrides
+        >>> from agentgym.trainers.recipes import load_recipe
+        >>> idle_settings(apply_overrides(load_recipe("tiny"), ["pipeline.max_staleness=2"]))
+        ('pipeline.max_staleness=2 has no effect without pipeline.mode=async',)
+    """
+    each = config.by_env.values()
+    reads_values = any({*needed_columns(one.credit)} & {*OF_CRITIC} for one in each)
+    has_harness = any(one.harness.name for one in each)
+    cuts_context = any(one.context.policy != "full" for one in each)
+    rows: list[tuple[bool, str, object, Collection[str], str]] = [
+        (config.model.lora.rank > 0, "model.lora", config.model.lora, _OF_ADAPTERS, "model.lora.rank above 0"),
+        (config.pipeline.mode == "async", "pipeline", config.pipeline, ("max_staleness",), "pipeline.mode=async"),
+        (bool(config.cluster.address), "cluster", config.cluster, (), "cluster.address"),
+        (any(one.judge.is_on for one in each), "judge", config.judge, (), "judge.model"),
+        (has_harness, "harness", config.harness, (), "harness.name"),
+        (cuts_context, "context", config.context, _OF_CONTEXT, "context.policy=window or summarise"),
+        (reads_values, "critic", config.critic, (), "an estimator that has a critic, such as turn_gae"),
+    ]
+    return tuple(
+        f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} no effect without {switch}"
+        for is_on, prefix, part, names, switch in rows
+        if not is_on and (chosen := list(_chosen(prefix, part, names)))
+    )
+
+
+def idle_ranks(config: TrainConfig) -> str:
+    """Return a note on settings of ranks in a run that has one; empty if there are none."""
+    chosen = ", ".join(_chosen("ranks", config.ranks, ()))
+    return f"note: {chosen}: this run has one rank; torchrun starts several (docs/scale.md)" if chosen else ""
+
+
+def _chosen(prefix: str, part: Any, names: Collection[str]) -> Iterator[str]:
+    """Return the settings of a part that differ from their defaults, all or those with these names."""
+    plain = type(part)()
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if (not names or one.name in names) and value != getattr(plain, one.name):
+            shown = f"={value}" if isinstance(value, (bool, int, float, str)) else ""
+            yield f"{prefix}.{one.name}{shown}"

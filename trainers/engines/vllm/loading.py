@@ -122,7 +122,7 @@ class LoadingPool(ServerPool):
         try:
             await client.health(config.health_timeout_s)
             base_name, length = await client.base_model(config.health_timeout_s)
-            if self._is_resting:
+            if self._is_resting and target is not None:
                 await self._put_to_sleep(server, base_name)
                 return
             if config.sleep:  # also one that an earlier trainer left asleep

@@ -301,8 +301,8 @@ class Sandbox(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Return True if the sandbox answers, and could run a program. During a call, return True if the connection to
-        the inside is open.
+        """Return True if the sandbox answers and can run a program. During a call, return True if the connection to the
+        inside is open.
         """
         ...
 

@@ -65,7 +65,7 @@ def run_job(settings: dict[str, Any], streams: Sequence[int], report_fd: int, or
     try:
         _detach((*streams, report_fd, order_fd))
         with suppress(OSError):
-            write_whole("/proc/self/oom_score_adj", b"1000")  # if memory runs out, jobs are killed before the worker
+            _write("/proc/self/oom_score_adj", b"1000")  # if memory runs out, jobs are killed before the worker
         for name, value in settings["rlimits"].items():
             hard = value + 1 if name == "cpu" else value  # first SIGXCPU, which identifies the limit, then SIGKILL
             setrlimit(RESOURCES[name], (value, hard))
@@ -91,7 +91,7 @@ def run_job(settings: dict[str, Any], streams: Sequence[int], report_fd: int, or
         os._exit(code)
 
 
-def write_whole(path: str, data: bytes) -> None:
+def _write(path: str, data: bytes) -> None:
     """Write to a file of the kernel, without the buffers of ``open``."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

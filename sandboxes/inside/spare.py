@@ -14,6 +14,13 @@ from typing import Any
 from agentgym.sandboxes.inside.job import run_job
 
 
+def write_all(fd: int, data: bytes | bytearray) -> None:
+    """Write all data to a pipe or socket."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
 class Spare:
     """A process that waits for a request, with the worker's ends of its pipes."""
 
@@ -39,10 +46,8 @@ class Spare:
     def start(self, request: bytes) -> None:
         """Send the request. If the process ends before it reads the request, its exit says so, as of any job."""
         self._is_waiting = False
-        view = memoryview(request)
         with suppress(BrokenPipeError):
-            while view:
-                view = view[os.write(self._order, view) :]
+            write_all(self._order, request)
         os.close(self._order)
         for fd in (self.stdin, self.stdout, self.stderr, self.report):
             os.set_blocking(fd, False)

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from agentgym.sandboxes.inside.files import CHUNK
-from agentgym.sandboxes.inside.spare import Spare
+from agentgym.sandboxes.inside.spare import Spare, write_all
 from agentgym.sandboxes.inside.traces import clear_shared_objects, clear_traces, lines_of
 
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
@@ -74,9 +74,8 @@ class Host:
         self._flush()
 
     def _flush(self) -> None:
-        data, self._unsent = memoryview(self._unsent), bytearray()
-        while data:
-            data = data[os.write(self.write_fd, data) :]
+        data, self._unsent = self._unsent, bytearray()
+        write_all(self.write_fd, data)
 
     def _exactly(self, count: int) -> bytes:
         data = b""
@@ -86,10 +85,11 @@ class Host:
 
 
 class Job:
-    """A request that runs in a separate process."""
+    """A request that runs in a separate process, the spare one."""
 
     def __init__(self, settings: Settings, host: Host, wake_fd: int, spare: Spare, request: dict[str, Any]) -> None:
-        self.settings, self.host, self.wake_fd, self.request = settings, host, wake_fd, request
+        self.settings, self.host, self.wake_fd = settings, host, wake_fd
+        self.spare, self.request = spare, request
         self.pid, self.stdin, self.has_stdin = spare.pid, spare.stdin, True
         self.outputs = {spare.stdout: b"O", spare.stderr: b"E"}
         self.report_fd = spare.report
@@ -99,13 +99,14 @@ class Job:
         self.is_cut = {b"O": False, b"E": False}
         self.exit: tuple[int, float] | None = None  # wait status, seconds of CPU time
 
-    def run(self, num_oom_kills: int, start: float) -> None:
-        """Stream the job's input and output until it ends, and send the reply.
+    def run(self, line: bytes) -> None:
+        """Start the job, forward its input and output until it ends, and send the reply.
 
         Args:
-            num_oom_kills: :func:`oom_kills` before the job.
-            start: time of ``time.monotonic`` at which the job started.
+            line: the request as it arrived.
         """
+        num_oom_kills, start = oom_kills(), time.monotonic()
+        self.spare.start(line)
         is_over = self._watch(start + self.request["timeout_s"])
         is_clean = sweep(self.settings, self._ended)
         clear_shared_objects(self.settings)
@@ -215,7 +216,7 @@ class Job:
             self._close_stdin()
 
     def _report(self) -> bytes:
-        """Return what the process reported. It fits into the pipe, so nobody needs to be woken to read it before."""
+        """Return what the process reported, which fits into the pipe and is read after the process has ended."""
         report = b""
         with suppress(BlockingIOError):
             report = os.read(self.report_fd, CHUNK)
@@ -264,9 +265,9 @@ def _serve(settings: Settings, host: Host, wake_fd: int, spare: Spare) -> Spare:
     """Answer one request. Return the process for the next job."""
     line = host.request()
     request = json.loads(line)
-    if request["op"] == "ping":  # the answer says that a program can be run, too
-        if spare.has_ended():
-            spare = Spare(settings)
+    if spare.has_ended():
+        spare = Spare(settings)
+    if request["op"] == "ping":  # the answer says that a process for the next job is there
         host.reply(ok=True)
         return spare
     if request["op"] == "reset":
@@ -280,11 +281,7 @@ def _serve(settings: Settings, host: Host, wake_fd: int, spare: Spare) -> Spare:
             signal.set_wakeup_fd(-1)
             os.execv(sys.executable, [sys.executable, *sys.argv[3:], *sys.argv[1:]])
         return Spare(settings)
-    num_oom_kills, start = oom_kills(), time.monotonic()
-    if spare.has_ended():
-        spare = Spare(settings)
-    spare.start(line)
-    Job(settings, host, wake_fd, spare, request).run(num_oom_kills, start)
+    Job(settings, host, wake_fd, spare, request).run(line)
     return Spare(settings)
 
 

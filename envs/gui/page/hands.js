@@ -20,19 +20,20 @@
   };
   const runOne = (root, detail) => !root.dispatchEvent(new CustomEvent(CHANNEL, {detail, cancelable: true}));
   const MOST_STEPS = 100;  // no timer runs past the end of a grant, so that frames keep step
-  const advance = async (ms) => {
-    let slice = Math.max(ms / MOST_STEPS, 1);
-    for (let spent = 0; spent <= ms; spent += slice) {
-      // where no timer is due in any frame, they keep step in one
-      if (spent === slice && !documents().some((root) => runOne(root, `due:${ms}`))) slice = spent = ms;
-      const grant = spent === 0 ? 0 : Math.min(slice, ms - spent + slice);
-      let isBusy = false;
-      for (const root of documents()) {
-        let detail = grant;
-        while (runOne(root, detail)) { detail = -1; isBusy = true; await turn(); }
-      }
-      if (!isBusy && spent === 0) await turn();
+  const grant = async (ms) => {
+    let isBusy = false;
+    for (const root of documents()) {
+      let detail = ms;
+      while (runOne(root, detail)) { detail = -1; isBusy = true; await turn(); }
     }
+    return isBusy;
+  };
+  const advance = async (ms) => {
+    if (!await grant(0)) await turn();
+    // where no timer is due in any frame, one step is enough
+    const isDue = ms > 0 && documents().some((root) => runOne(root, `due:${ms}`));
+    const step = isDue ? Math.max(ms / MOST_STEPS, 1) : ms;
+    for (let spent = step; 0 < spent && spent <= ms; spent += step) await grant(step);
     for (const animation of document.getAnimations()) {
       try { animation.finish(); } catch { animation.pause(); /* endless */ }
     }

@@ -20,7 +20,7 @@ NO_VERSION = -1
 """Version of the weights that a server loaded at its start."""
 MODULUS = 1 << 64
 _CHUNKS = {"cpu": 1 << 17}
-"""Numbers that are hashed at a time, by device: on a CPU as many as its caches hold, 5 to 14 times as fast as more."""
+"""Numbers that are hashed at a time, by device. On a CPU its caches hold them, and more take several times as long."""
 _CHUNK = 1 << 22
 _MIX = (-7046029254386353131, -4658895280553007687)
 """Odd multipliers of the hash: those of splitmix64, as signed integers."""

@@ -75,7 +75,7 @@ def test_every_check_passes_on_a_cpu(warm_run: Callable[..., str], tmp_path: Pat
     assert all(row["passed"] for row in rows)
     without = [row["name"] for row in rows if row["is_skipped"]]
     assert without[0].endswith("by Liger") and without[1:] == [
-        "vLLM servers: weights by folder, LoRA, IPC and NCCL", "SmolLM2, forty steps: success before less after"
+        "vLLM servers: weights by folder, LoRA, IPC and NCCL", "training with a vLLM server, by the printed command"
     ]  # fmt: skip
     assert said.count("PASS") == len(rows) - 3 and said.count("SKIP") == 3
     warm_run(FOLDER / "check.py", "--device", "cpu", "--only", "checkpoints", "--out", out)

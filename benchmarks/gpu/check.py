@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from engine import build, sample_all, synchronize
 from head import head
 from ranked import two_ranks
+from real_model import real_model
 from rows import Row
 from servers import servers
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -231,6 +232,7 @@ CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (
     two_ranks,
     servers,
     *speed.CHECKS,
+    real_model,
 )
 
 

@@ -1,8 +1,8 @@
 """Checks of vLLM servers that get the trainer's weights; part of ``check.py``, and skipped where vLLM is not installed.
 
 Every way of ``engine.weight_sync`` is tried with a server of its own: the weights are replaced several times, and what
-the server samples is compared with the trainer's own forward pass. Requests are kept over an update. A run trains with
-a server that sleeps while it does.
+the server samples is compared with the trainer's own forward pass. Requests are kept over an update. Short
+runs train with a server that samples meanwhile; ``real_model.py`` has one that sleeps.
 
 NCCL joins two GPUs. On a machine with one, both processes use it: NCCL is told that they are on different machines
 (``NCCL_HOSTID``), and sends everything over the loopback network. This shows that the calls work, not how fast they
@@ -55,8 +55,7 @@ SIZES = {
 }
 """Layers of Qwen2.5-0.5B's width; the recipe's own small tokenizer."""
 CONTEXT = 512
-NUM_REQUESTS = 64
-NUM_COMPARED = 8
+NUM_PLAYERS, NUM_COMPARED = 32, 8
 FLOAT32_GAP = 1e-4
 BFLOAT16_GAP = 0.1
 """Largest mean difference of log-probabilities; with weights of another version it is above 1."""
@@ -129,7 +128,6 @@ def start(install: VllmInstall, config: TrainConfig, model: Path, log: Path) -> 
         max_context_tokens=config.model.max_context_tokens,
         lora_rank=config.model.lora.rank,
         weight_transfer=engine.weight_sync if engine.weight_sync in ("ipc", "nccl") else "",
-        can_sleep=engine.sleep,
         num_threads=1,
         cache_gib=1 / 32,
         extra=() if install.is_cpu else on_gpu,
@@ -190,13 +188,14 @@ async def updated(run: Run) -> tuple[dict[str, list[float]], list[float]]:
             gaps["after"] += [gap(run.model, *pair) for pair in await sampled(engine, 8, 32)]
         if keeps:
             before = copy.deepcopy(run.model)
-            playing = asyncio.create_task(sampled(engine, NUM_REQUESTS, CONTEXT - 64))
-            client = engine._pool.servers[0].client
-            while len(counts := await tokens_given(client, 60.0) or {}) < 16 or min(counts.values()) < 1:
+            updated = asyncio.Event()
+            playing = [asyncio.create_task(sampled_until(updated, engine, seed)) for seed in range(NUM_PLAYERS)]
+            while not has_begun(await tokens_given(engine._pool.servers[0].client, 60.0)):
                 await asyncio.sleep(0.001)
             replace_weights(run.model, NUM_UPDATES)
             await engine.update_weights(NUM_UPDATES)
-            for prompt, done in await playing:
+            updated.set()
+            for prompt, done in await asyncio.gather(*playing):
                 num_old = done.policy_versions.count(NUM_UPDATES - 1)
                 if 0 < num_old < len(done.token_ids) and len(gaps["kept"]) < NUM_COMPARED:
                     gaps["kept"].append(gap_of_both(before, run.model, prompt, done, num_old))
@@ -217,9 +216,29 @@ def replace_weights(model: Any, seed: int) -> None:
             parameter.normal_(0.0, std, generator=generator)
 
 
+async def sampled_until(updated: asyncio.Event, engine: VllmEngine, seed: int) -> tuple[list[int], Completion]:
+    """Send requests one after the other, so that one is in flight during the update; return the last one."""
+    while True:
+        prompt = prompt_of(seed)
+        done = await engine.generate(prompt, SamplingParams(max_new_tokens=CONTEXT - 64, seed=seed))
+        if updated.is_set():
+            return prompt, done
+        seed += NUM_PLAYERS
+
+
+def has_begun(counts: Mapping[str, int] | None) -> bool:
+    """Return True if enough requests have tokens."""
+    return sum(count > 0 for count in (counts or {}).values()) >= NUM_COMPARED
+
+
+def prompt_of(number: int) -> list[int]:
+    """Return the prompt of a request; the first few tens differ."""
+    return [280 - number % 240, 5, 6, 7] * (1 + number % 3)
+
+
 async def sampled(engine: VllmEngine, num: int, max_new_tokens: int) -> list[tuple[list[int], Completion]]:
     """Return prompts with their completions."""
-    prompts = [[280 - number, 5, 6, 7] * (1 + number % 3) for number in range(num)]
+    prompts = [prompt_of(number) for number in range(num)]
     made = await asyncio.gather(
         *(
             engine.generate(prompt, SamplingParams(max_new_tokens=max_new_tokens, seed=seed))
@@ -253,30 +272,28 @@ def gap_of_both(before: Any, after: Any, prompt: list[int], done: Completion, nu
 
 
 def short_run(is_gpu: bool, port: int) -> TrainConfig:
-    """Return the settings of a run with a server, which may sleep."""
-    way = ("engine.weight_sync=ipc", "engine.sleep=true") if is_gpu else ("engine.weight_sync=folder",)
-    served = ("engine.kind=vllm", f'engine.urls=["http://127.0.0.1:{port}"]', *way)
+    """Return the settings of a run with a server."""
+    way = "ipc" if is_gpu else "folder"
+    served = ("engine.kind=vllm", f'engine.urls=["http://127.0.0.1:{port}"]', f"engine.weight_sync={way}")
     return apply_overrides(load_recipe("tiny"), [*ranked.SETTINGS, *served])
 
 
 def of_runs(config: TrainConfig, folder: Path, is_gpu: bool) -> Iterator[Row]:
-    """Train with a server that sleeps meanwhile, with one that samples meanwhile, and with one that two ranks share.
+    """Train in async mode with one rank, and with two that share the server.
 
-    On a CPU the last alone, since the tests of a real server train in the other ways.
+    On a CPU with two alone, since the tests of a real server train with one.
     """
     way = config.engine.weight_sync
     served = ("engine.kind=vllm", f"engine.urls={json.dumps(config.engine.urls)}", f"engine.weight_sync={way}")
-    for num_ranks, mode in ((1, "sync"), (1, "async"), (2, "async")) if is_gpu else ((2, "async"),):
-        sleeps = is_gpu and mode == "sync"
-        shown = f"run with vLLM, {way}, {mode}, {num_ranks} rank{'s' * (num_ranks > 1)}{', asleep meanwhile' * sleeps}"
-        run_dir = folder / f"{mode}-{num_ranks}"
-        more = (f"pipeline.mode={mode}", f"engine.sleep={str(sleeps).lower()}")
+    for num_ranks in (1, 2) if is_gpu else (2,):
+        run_dir = folder / f"async-{num_ranks}"
         started = time.perf_counter()
-        ranked.train(num_ranks, run_dir, *served, *more)
+        ranked.train(num_ranks, run_dir, *served, "pipeline.mode=async")
         taken = time.perf_counter() - started
         rows = ranked.rl_rows(run_dir)
         has_trained = all(row["trained_tokens"] and row["grad_norm"] for row in rows)
-        # of the first step: in async mode the next is sampled from older weights
+        # of the first step: the next is sampled from older weights
         gap = rows[0]["logprob_gap_mean"] if has_trained else float("nan")
         note = f"a server's proof {max(row['engine/probe_gap'] for row in rows):.2g}; {taken:.0f} s"
-        yield Row(f"{shown}: log-probability gap", gap, BFLOAT16_GAP if is_gpu else FLOAT32_GAP, note)
+        name = f"run with vLLM, {way}, async, {num_ranks} rank{'s' * (num_ranks > 1)}: log-probability gap"
+        yield Row(name, gap, BFLOAT16_GAP if is_gpu else FLOAT32_GAP, note)

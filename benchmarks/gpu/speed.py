@@ -1,4 +1,4 @@
-"""Checks of speed and memory: sampling, reading prompts, training, publishing weights, sharding, a real model.
+"""Checks of speed and memory: sampling, reading prompts, training, publishing weights, sharding.
 
 A limit is a multiple of what the machine's bandwidth or matrix rate, measured in the same run, would allow. On a CPU
 limits of speed are left open: there the rows show that the checks run.
@@ -22,24 +22,21 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from engine import NUM_PROMPT_TOKENS, SHAPES, build, copy_bandwidth, engine_speed, step_bytes, synchronize
-from rows import Row, skipped
+from rows import Row
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from train import episodes, matmul_flops, num_operations, seen_by_each, step_seconds
 
 from agentgym.engine import SamplingParams
-from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import LoraSettings, TrainConfig
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard_over, whole
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.model import add_lora, plain_model
 from agentgym.trainers.models.precision import allow_tf32, skip_adapter_casts, use_fused_attention
-from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.planning.decoder import Sizes, count_weights
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.recipes import load_recipe
@@ -194,23 +191,4 @@ def sharding(device: torch.device, shape: str) -> Iterator[Row]:
     yield Row("FSDP2 on one rank in a thread: gradient", 1 - F.cosine_similarity(*gradients, dim=0).item(), 1e-3)
 
 
-def real_model(device: torch.device, shape: str) -> Iterator[Row]:
-    """Train SmolLM2 for forty steps, if it is installed and there is a GPU: held-out success must rise."""
-    name = "SmolLM2, forty steps: success before less after"
-    if device.type != "cuda" or cached_model("smollm2") is None:
-        yield skipped(name, "needs a GPU and agentgym model import smollm2")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        result = train(apply_overrides(load_recipe("smollm2-guess"), ["num_steps=40"]), Path(folder) / "run")
-        rows = [row for row in read_json_lines(Path(folder) / "run" / "metrics.jsonl") if row["phase"] == "rl"]
-    before, after = result.success_before or 0.0, result.success_after or 0.0
-    curve = " ".join(f"{row['success']:.2f}" for row in rows[::4])
-    seconds = [
-        statistics.median(row[f"time/{part}_s"] for row in rows if row["trained_tokens"])
-        for part in ("rollout", "train")
-    ]
-    note = f"{before:.2f} to {after:.2f} in {result.wall_s:.0f} s; every fourth step: {curve}; "
-    yield Row(name, before - after, -0.5, f"{note}a step: rollouts {seconds[0]:.2f} s, training {seconds[1]:.2f} s")
-
-
-CHECKS = (sampling, reading, training, publication, sharding, real_model)
+CHECKS = (sampling, reading, training, publication, sharding)

@@ -13,15 +13,17 @@ import torch
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.build import files_note, no_room_note, serve_command
-from agentgym.trainers.planning.footprint import footprint
+from agentgym.trainers.planning.footprint import engine_cache, footprint
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
-from agentgym.trainers.planning.sharing import MARGIN, server_share
+from agentgym.trainers.planning.sharing import MARGIN, NUM_CACHES, SERVER_OWN, server_share
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 
 GIB = 1 << 30
 URL = 'engine.urls=["http://127.0.0.1:8000"]'
+MANY = ("group.num_envs=8192",)
+"""So many episodes use all memory that is left."""
 
 
 def config(*more: str, gib: int = 80) -> TrainConfig:
@@ -36,7 +38,7 @@ def config(*more: str, gib: int = 80) -> TrainConfig:
 @pytest.mark.parametrize("sleeps", [False, True])
 @pytest.mark.parametrize("gib", [60, 80, 140])
 def test_trainer_and_server_fit_the_gpu_together(gib: int, sleeps: bool) -> None:
-    run = config("engine.weight_sync=ipc", f"engine.sleep={str(sleeps).lower()}", gib=gib)
+    run = config("engine.weight_sync=ipc", f"engine.sleep={str(sleeps).lower()}", *MANY, gib=gib)
     share = server_share(run, 1, gib * GIB)
     assert share is not None and share > 0.1
     sizes, weights = plan_model(run.model)
@@ -48,10 +50,19 @@ def test_trainer_and_server_fit_the_gpu_together(gib: int, sleeps: bool) -> None
 
 def test_a_server_that_sleeps_may_take_more() -> None:
     awake, asleep = (
-        server_share(config("engine.weight_sync=ipc", f"engine.sleep={sleep}"), 1, 80 * GIB)
+        server_share(config("engine.weight_sync=ipc", f"engine.sleep={sleep}", *MANY), 1, 80 * GIB)
         for sleep in ("false", "true")
     )
     assert awake is not None and asleep is not None and 0.1 < awake < asleep - 0.2
+
+
+def test_a_server_gets_no_more_than_its_episodes_can_use() -> None:
+    run = config("engine.weight_sync=ipc", "engine.sleep=true", gib=140)
+    share = server_share(run, 1, 140 * GIB)
+    assert share is not None and share < 0.2
+    sizes, weights = plan_model(run.model)
+    needed = 2 * weights.own + NUM_CACHES * engine_cache(run, sizes) + SERVER_OWN
+    assert 0 <= 140 * GIB * share - needed <= 0.01 * 140 * GIB
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,25 @@ from typing import Final
 
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.planning.footprint import BFLOAT16, footprint
+from agentgym.trainers.planning.footprint import BFLOAT16, engine_cache, footprint
 from agentgym.trainers.planning.model_shapes import plan_model
 
 MARGIN: Final = 4 << 30
 """Memory for what the plan does not count: CUDA in both processes, kernels' workspaces, and unused blocks."""
+SERVER_OWN: Final = 8 << 30
+"""Memory of a server beside weights and cache: CUDA, activations of the tokens that it reads at once, logits, graphs."""
+NUM_CACHES: Final = 4
+"""Caches of all episodes at full length that a server may have; more would hold prefixes that nobody needs again."""
 SMALLEST_SHARE: Final = 0.05
 """A share below which no server starts, since its weights and CUDA itself take more."""
 
 
 def server_share(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> float | None:
-    """Return the share for ``--gpu-memory-utilization``, rounded down to hundredths.
+    """Return the share for ``--gpu-memory-utilization``, in hundredths.
 
-    A server that sleeps while the trainer trains has what the trainer does not hold between steps. Another one has what
-    is left at the trainer's peak.
+    A server that sleeps while the trainer trains may have what the trainer does not hold between steps. Another one may
+    have what is left at the trainer's peak. Neither gets more than it can use, because memory is mapped anew each time
+    that a server wakes: on one H200 this took 0.65 s for 132 GiB.
 
     Args:
         config: the run's configuration, with a number of tokens per micro-batch.
@@ -41,5 +46,7 @@ def server_share(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> float |
         # weights that change before the next update are copied to be sent
         sent = BFLOAT16 * weights.own if engine.weight_sync == "ipc" and not plan.served_copy else 0
         taken = (resting if engine.sleep else plan.total) + sent + MARGIN
-        return max(0, math.floor(100 * (1 - taken / gpu_bytes))) / 100
+        used = BFLOAT16 * weights.own + NUM_CACHES * engine_cache(config, sizes) + SERVER_OWN
+        left = math.floor(100 * (1 - taken / gpu_bytes))
+        return max(0, min(left, math.ceil(100 * used / gpu_bytes))) / 100
     return None

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from testkit.tiny_models import tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StableLmConfig, StableLmForCausalLM
 
 from agentgym.trainers.data.batch import TrainBatch, build_batches
-from agentgym.trainers.data.fit import can_share_prefixes
+from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import (
     Forest,
     PaddedRows,
@@ -37,6 +38,7 @@ from agentgym.trainers.losses import vocabulary
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.types import CausalLM
 
 KINDS: tuple[LayoutKind, ...] = get_args(LayoutKind)
 ROWS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=8)
@@ -235,6 +237,33 @@ def test_a_plan_tells_the_sizes_of_its_micro_batches(layout: LayoutKind) -> None
         shared = tensors.layout.prefix_ids.numel() if isinstance(tensors.layout, PaddedRows) else 0
         assert batch.num_forwarded == shared + tensors.layout.input_ids.numel()
         assert (batch.rows, batch.num_trained, batch.first) == (tensors.samples, tensors.num_tokens, tensors.first)
+
+
+def rows_alike(ordinal: int, num_rows: int, num_shared: int, num_own: int) -> list[RowOutline]:
+    """Rows that begin alike."""
+    paths = [(ordinal,) * num_shared + (100 + at,) * num_own for at in range(num_rows)]
+    return [
+        RowOutline(trajectory=100 * ordinal + at, ordinal=ordinal, num_tokens=len(path), trained=((0, 3),), path=path)
+        for at, path in enumerate(paths)
+    ]
+
+
+def test_a_prefix_is_shared_where_it_saves_more_than_a_further_call_costs() -> None:
+    rows = [*rows_alike(0, 8, 90, 10), *rows_alike(1, 8, 20, 80)]
+    plans = [
+        plan_batches(rows, tokens_per_microbatch=4096, layout="prefix", worth_a_call=worth).batches
+        for worth in (0, 600, 700)
+    ]
+    assert [[batch.layout for batch in batches] for batches in plans] == [["prefix"] * 2, ["prefix", "rows"], ["rows"]]
+    assert [sum(batch.num_forwarded for batch in batches) for batches in plans] == [170 + 660, 170 + 800, 1600]
+
+
+def test_a_call_is_worth_more_tokens_of_a_smaller_model_and_none_on_a_cpu() -> None:
+    small, large = (
+        tokens_of_a_call(cast(CausalLM, tiny_model(intermediate_size=size)), torch.device("cuda")) for size in (64, 640)
+    )
+    assert 0 < 2 * large < small
+    assert tokens_of_a_call(cast(CausalLM, tiny_model()), torch.device("cpu")) == 0
 
 
 @pytest.mark.parametrize("layout", ["rows", "packed"])

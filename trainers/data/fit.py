@@ -1,8 +1,8 @@
-"""Checks which layouts of rows work with a model's architecture."""
+"""Checks which layouts of rows work with a model's architecture, and which are fast on a device."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,12 +15,29 @@ from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.scoring.hidden import frozen, trunk_of
 from agentgym.trainers.types import CausalLM
 
+CALL_OPERATIONS: Final = 1.3e12
+"""Operations that a GPU could do while it starts the kernels of one layer, forwards and backwards: 4.5 ms at 300
+TFLOP/s. On one H200 a step of few tokens through 24 layers took 0.11 s (``benchmarks/gpu/check-h200.json``)."""
 _measured: WeakKeyDictionary[Any, dict[LayoutKind, bool]] = WeakKeyDictionary()
 
 
 def can_share_prefixes(model: CausalLM) -> bool:
     """Return True if rows can continue from the cached keys and values of their common prefix."""
     return _is_same_in(model, "prefix")
+
+
+def tokens_of_a_call(model: CausalLM, device: torch.device) -> int:
+    """Return the number of tokens that a GPU trains in the time of a forward and backward pass of one; 0 for a CPU.
+
+    A pass of few tokens takes the time to start its kernels. For the layers of SmolLM2-135M these are some 60,000
+    tokens, for those of a model with 7 billion weights a thousand.
+    """
+    if device.type != "cuda":
+        return 0
+    sizes, trunk = model.config.get_text_config(), trunk_of(model)
+    num_weights = sum(p.numel() for p in trunk.parameters()) - sizes.vocab_size * sizes.hidden_size
+    num_tokens: float = CALL_OPERATIONS / (6 * max(1, num_weights / sizes.num_hidden_layers))
+    return round(num_tokens)
 
 
 def can_be_packed(model: CausalLM) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.trainers.data.batch import TrainBatch, make_batch
-from agentgym.trainers.data.fit import can_share_prefixes
+from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
@@ -45,6 +45,7 @@ def plan_for(model: CausalLM, rows: Sequence[RowOutline], config: LossConfig) ->
         tokens_per_microbatch=config.microbatch_tokens,
         layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
         num_lanes=num_lanes(ranks_of(model)),
+        worth_a_call=tokens_of_a_call(model, device_of(model)) if config.layout == "prefix" else 0,
     )
 
 

@@ -14,7 +14,7 @@ from agentgym.trainers.planning.model_shapes import plan_model
 MARGIN: Final = 4 << 30
 """Memory for what the plan does not count: CUDA in both processes, kernels' workspaces, and unused blocks."""
 SERVER_OWN: Final = 8 << 30
-"""Memory of a server beside weights and cache: CUDA, activations of the tokens that it reads at once, logits, graphs."""
+"""Memory of a server beside weights and cache: CUDA, activations of tokens that it reads at once, logits, graphs."""
 NUM_CACHES: Final = 4
 """Caches of all episodes at full length that a server may have; more would hold prefixes that nobody needs again."""
 SMALLEST_SHARE: Final = 0.05

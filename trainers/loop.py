@@ -150,10 +150,7 @@ class TrainingLoop:
             phase=phase,
             model=self.run.model,
             optimizer=make_optimizer(self.run.model, config.sft.optimizer if phase == "sft" else config.optimizer),
-            columns={
-                env.key: ColumnMaker(env.config, self.run.model, self.run.renderer, is_spread=self.run.is_spread)
-                for env in self.run.envs
-            },
+            columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
             credit={env.key: CreditState() for env in self.run.envs},
             activity=Activity(config.loss, has_demos=config.sft.has_phase),
         )

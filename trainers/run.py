@@ -24,7 +24,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play, do_lend, do_share_servers, why_all_receive
+from agentgym.trainers.config.rank_limits import do_all_play, do_lend, do_share_servers
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
@@ -75,7 +75,7 @@ class Run:
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
         self._shares_servers = do_share_servers(config, ranks.count)
-        self.is_spread = ranks.count > 1 and not why_all_receive(config, ranks.count)
+        self.is_spread = ranks.count > 1
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
         self._gateway: Gateway | None = None

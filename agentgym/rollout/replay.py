@@ -79,22 +79,42 @@ class SuccessStore:
         return cls({int(task): tuple(Place(*place) for place in places) for task, places in saved.items()})
 
 
-def swapped(groups: Sequence[TrajectoryGroup], again: Replayed, run_dir: Path) -> list[TrajectoryGroup]:
-    """Return the groups with some members replaced by earlier episodes, and earlier groups, from the run's records.
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Earlier episodes, read from the run's records."""
+
+    groups: list[TrajectoryGroup]
+    """The groups of :attr:`Replayed.groups`."""
+    members: dict[Swap, Trajectory]
+    """The episode that each swap puts into a group."""
+
+
+def read_again(groups: Sequence[TrajectoryGroup], again: Replayed, run_dir: Path) -> Stored:
+    """Read the episodes that are trained again.
+
+    Args:
+        groups: the step's groups, whose tasks the episodes must have.
 
     Raises:
         CorruptDataError: a record is missing or has been changed.
     """
-    records = _Records(run_dir)
-    by_ordinal: dict[int, list[Swap]] = {}
-    for swap in again.swaps:
-        by_ordinal.setdefault(swap.ordinal, []).append(swap)
-    made = [_repeated(records, place) for place in again.groups]
+    records, by_ordinal = _Records(run_dir), {group.ordinal: group for group in groups}
+    return Stored(
+        [_repeated(records, place) for place in again.groups],
+        {swap: _found(records, swap.stored, by_ordinal[swap.ordinal]) for swap in again.swaps},
+    )
+
+
+def swapped(groups: Sequence[TrajectoryGroup], stored: Stored) -> list[TrajectoryGroup]:
+    """Return the earlier groups, and the step's groups with some members replaced by earlier episodes."""
+    by_ordinal: dict[int, dict[int, Trajectory]] = {}
+    for swap, member in stored.members.items():
+        by_ordinal.setdefault(swap.ordinal, {})[swap.member] = member
+    made = list(stored.groups)
     for group in groups:
-        members = list(group.trajectories)
-        for swap in by_ordinal.get(group.ordinal, ()):
-            members[swap.member] = _found(records, swap.stored, group)
-        made.append(replace(group, trajectories=tuple(members)))
+        new = by_ordinal.get(group.ordinal, {})
+        members = tuple(new.get(at, member) for at, member in enumerate(group.trajectories))
+        made.append(replace(group, trajectories=members))
     return made
 
 

@@ -3,7 +3,7 @@
     python benchmarks/plan/episodes.py                    -> a line of JSON for each number of ranks and way
     python benchmarks/plan/episodes.py --ranks 2 --groups 2 --turns 2
 
-``everything``: every rank receives all episodes, as settings that need them demand. ``spread``: outlines, and the rows
+``everything``: every rank receives all episodes, as it was once. ``spread``: outlines, and the rows
 that it trains. Each rank makes its share of the groups from a seed. Memory is the process's peak resident size
 (``VmHWM``) above its size with its own groups. The micro-batches of its share are made, but no model computes them.
 """

@@ -19,7 +19,7 @@ from agentgym.rollout.record import (
     recorded_steps,
     write_records,
 )
-from agentgym.rollout.replay import Place, Replayed, swapped
+from agentgym.rollout.replay import Place, Replayed, read_again, swapped
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.remix import RemixOptions, remix
 from agentgym.trainers.config.overrides import apply_overrides
@@ -64,10 +64,11 @@ def test_groups_are_kept_for_the_window_and_drawn_by_the_seed() -> None:
 
 def test_a_group_that_is_gone_from_its_record_is_named(tmp_path: Path) -> None:
     write_records(record_path(tmp_path, 2), [GroupRecord(group=group(7))])
-    (again, fresh) = swapped([group(9)], Replayed(groups=(Place(2, 7, 0),)), tmp_path)
+    stored = read_again([group(9)], Replayed(groups=(Place(2, 7, 0),)), tmp_path)
+    (again, fresh) = swapped([group(9)], stored)
     assert (again.ordinal, fresh.ordinal) == (7, 9)
     with pytest.raises(CorruptDataError, match="has no group 8, which is to be trained again"):
-        swapped([group(9)], Replayed(groups=(Place(2, 8, 0),)), tmp_path)
+        read_again([group(9)], Replayed(groups=(Place(2, 8, 0),)), tmp_path)
 
 
 @pytest.mark.slow

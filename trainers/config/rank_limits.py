@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.config.columns import MADE_BY_TRAINER, OF_CRITIC, needed_columns
-from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
 
 
@@ -59,42 +57,13 @@ def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     return is_own and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
 
 
-def why_all_receive(config: TrainConfig, num_ranks: int) -> list[str]:
-    """Return the settings that need all episodes of a step on every rank.
-
-    Without any, each rank has the episodes that it played, outlines of the others, and the rows that it trains.
-    Settings count that a schedule turns on later.
-    """
-    steps = (0, *(int(settings["steps"]) for settings in config.schedules))
-    all_play = do_all_play(config, num_ranks)
-    stages = [scheduled(config, step) for step in steps]
-    return list(dict.fromkeys(reason for stage in stages for reason in _why_all_receive(stage, all_play)))
-
-
-def _why_all_receive(config: TrainConfig, all_play: bool) -> list[str]:
-    envs, loss = config.by_env.values(), config.loss
-    # Where one rank plays, it would score all episodes alone.
-    scored_by_all = ("drift", *OF_CRITIC) if all_play else MADE_BY_TRAINER
-    read = {name for env in envs for name in needed_columns(env.credit)}
-    columns = [name for name in scored_by_all if name in read]
-    return [
-        *([f"credit that reads {', '.join(columns)}"] if columns else []),
-        *(["a loss that sees all tokens of an update"] if loss.needs_whole_update else []),
-        *(["self_distill"] if loss.regulariser("self_distill") and not all_play else []),
-        *(["loss.echo"] if loss.echo and not all_play else []),
-        *(["strategy.replay"] if any(env.strategy.replays for env in envs) else []),
-    ]
-
-
 def how_shared(config: TrainConfig, num_ranks: int) -> str:
-    """Say which ranks play, and which receive all episodes, with the reasons."""
+    """Say which ranks play, and what each receives of the episodes."""
     who = f"each plays 1/{num_ranks} of a step's groups"
     if not do_all_play(config, num_ranks):
         forced = config.ranks.rollouts == "first"
         why = ["ranks.rollouts=first"] if forced else _why_one_plays(config, num_ranks)
         who = f"the first one plays ({', '.join(why)})"
-    if reasons := why_all_receive(config, num_ranks):
-        return f"{num_ranks} ranks: {who}; all receive all episodes ({', '.join(reasons)})"
     return f"{num_ranks} ranks: {who}; each receives the rows that it trains"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.critics.critic import ValueNetwork, optimizer_step, read_values
+from agentgym.trainers.critics.critic import Reading, ValueNetwork, optimizer_step, read_values
+from agentgym.trainers.data.outline import Elsewhere, tokens_of
 from agentgym.trainers.distributed.sharding import load_optimizer, own_part, parameters_of, ranks_of
-from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
+from agentgym.trainers.scoring.hidden import ReadRow
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
@@ -27,10 +28,20 @@ NUM_VALUES = 4
 class StoredTrajectory:
     """An episode in the replay buffer: its context windows, the positions of its turns, and their rewards."""
 
-    windows: tuple[tuple[int, ...], ...]
+    windows: tuple[Sequence[int], ...]
+    """Token ids; ``Elsewhere`` if another rank has them."""
     at: tuple[tuple[int, ...], ...]
     """Per window, two positions per turn: the last prompt token (state) and the last sampled token (action)."""
     rewards: tuple[float, ...]
+
+    @property
+    def is_here(self) -> bool:
+        """False if another rank has the tokens."""
+        return not any(isinstance(window, Elsewhere) for window in self.windows)
+
+    def left_out(self) -> StoredTrajectory:
+        """Return the episode without its tokens."""
+        return replace(self, windows=tuple(Elsewhere(len(window)) for window in self.windows))
 
     @property
     def rows(self) -> list[ReadRow]:
@@ -45,6 +56,8 @@ class TwinCritic:
     ``polyak``. The columns ``q_value`` and ``value`` come from the target network; of the two V the smaller is used.
     V regresses on the recorded turn, where the paper samples a new turn from the current policy.
 
+    Each rank keeps the tokens of the episodes that it played, and receives those that it reads.
+
     Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL".
     """
 
@@ -58,7 +71,8 @@ class TwinCritic:
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         rows = [row for episode in _episodes(groups) for row in _episode(episode, ()).rows]
-        values = _by_turn(read_values(self._target, self._policy, rows, self._config.tokens_per_microbatch))
+        reading = Reading.of(rows, self._policy, self._config.tokens_per_microbatch)
+        values = _by_turn(read_values(self._target, self._policy, reading))
         return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
@@ -89,32 +103,39 @@ class TwinCritic:
             "target": self._target.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "num_updates": self._num_updates,
-            "episodes": [asdict(episode) for episode in self._episodes],
+            "episodes": [asdict(episode) for episode in self._whole_episodes()],
         }
+
+    def _whole_episodes(self) -> list[StoredTrajectory]:
+        held = {at: episode for at, episode in enumerate(self._episodes) if episode.is_here}
+        every = {at: episode for share in ranks_of(self._policy).gathered(held) for at, episode in share.items()}
+        return [every[at] for at in range(len(self._episodes))]
 
     def load_state_dict(self, state: StateDict) -> None:
         self._network.load_state_dict(state["network"])
         self._target.load_state_dict(state["target"])
         load_optimizer(self.optimizer, state["optimizer"])
         self._num_updates = state["num_updates"]
-        self._episodes = [StoredTrajectory(**row) for row in state["episodes"]]
+        ranks, episodes = ranks_of(self._policy), [StoredTrajectory(**row) for row in state["episodes"]]
+        self._episodes = [
+            episode if at % ranks.count == ranks.rank else episode.left_out() for at, episode in enumerate(episodes)
+        ]
 
     def _update(self, episodes: Sequence[StoredTrajectory]) -> tuple[float, float, float]:
         """Make one optimizer step and move the target; return the losses of Q and V and the gradient norm."""
-        limit = self._config.tokens_per_microbatch
         rows = [row for episode in episodes for row in episode.rows]
+        reading = Reading.of(rows, self._policy, self._config.tokens_per_microbatch)
         targets = torch.tensor(
-            self._targets(episodes, _by_turn(read_values(self._target, self._policy, rows, limit))),
+            self._targets(episodes, _by_turn(read_values(self._target, self._policy, reading))),
             dtype=torch.float32,
             device=next(self._network.head.parameters()).device,
         )
         ends = np.cumsum([len(row.at) // 2 for row in rows]).tolist()
+        turns_of = [range(end - len(row.at) // 2, end) for row, end in zip(rows, ends, strict=True)]
         self.optimizer.zero_grad()
         q_loss = v_loss = 0.0
-        ranks, batches = ranks_of(self._policy), micro_batches(rows, limit)
-        for number, scale in ranks.share(len(batches)):
-            some = [rows[index] for index in batches[number]]
-            turns = [turn for i in batches[number] for turn in range(ends[i] - len(rows[i].at) // 2, ends[i])]
+        for (number, scale), some in zip(reading.share, reading.rows, strict=True):
+            turns = [turn for index in reading.batches[number] for turn in turns_of[index]]
             values = self._network(self._network.inputs(self._policy, some)).reshape(-1, 2, NUM_VALUES)
             of_q = _half_square(values[:, 1, :2] - targets[turns, :2]) / len(targets)
             of_v = _half_square(values[:, 0, 2:] - targets[turns, 2:]) / len(targets)
@@ -123,7 +144,8 @@ class TwinCritic:
                 q_loss, v_loss = q_loss + of_q.item(), v_loss + of_v.item()
         norm = optimizer_step(self._network, self.optimizer, self._config.max_grad_norm)
         self._move_target()
-        return sum(ranks.gathered(q_loss)), sum(ranks.gathered(v_loss)), norm
+        q_losses, v_losses = zip(*ranks_of(self._policy).gathered((q_loss, v_loss)), strict=True)
+        return sum(q_losses), sum(v_losses), norm
 
     def _targets(self, episodes: Sequence[StoredTrajectory], values: Floats) -> Floats:
         """Return the regression targets ``[N, 4]`` of each turn's Q and V, from the target network's ``[N, 2, 4]``."""
@@ -162,4 +184,4 @@ def _episode(trajectory: Trajectory, rewards: tuple[float, ...]) -> StoredTrajec
             end = start + len(turn.completion.token_ids)
             at += [start - 1, end - 1]
         places.append(tuple(at))
-    return StoredTrajectory(tuple(segment.token_ids for segment in trajectory.segments), tuple(places), rewards)
+    return StoredTrajectory(tuple(tokens_of(segment) for segment in trajectory.segments), tuple(places), rewards)

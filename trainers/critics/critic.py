@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,9 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Bools, Floats
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import CriticConfig
+from agentgym.trainers.data.outline import Elsewhere, tokens_of
+from agentgym.trainers.distributed.deal import dealt
+from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import (
     copy_weights,
     give_memory,
@@ -37,7 +41,10 @@ FLAT = 1e-12
 
 
 class Critic(Protocol):
-    """Interface of a critic: it fills columns of the credit table, and learns from the targets that credit returns."""
+    """Interface of a critic: it fills columns of the credit table, and learns from the targets that credit returns.
+
+    All ranks call its methods with the same groups. On other ranks than its own a group may be an outline.
+    """
 
     optimizer: torch.optim.Optimizer
     """The critic's optimizer; its state is ``optimizer`` in :meth:`state_dict`."""
@@ -107,23 +114,46 @@ class ValueNetwork(torch.nn.Module):
         return torch.optim.AdamW(trained, lr=config.lr, betas=BETAS, eps=EPS, weight_decay=0.0)
 
 
-def read_values(network: ValueNetwork, policy: CausalLM, rows: Sequence[ReadRow], tokens_per_microbatch: int) -> Floats:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Micro-batches of rows, which all ranks plan alike; each rank has the tokens of its share."""
+
+    num_rows: int
+    batches: list[list[int]]
+    """Indices of the rows of every micro-batch."""
+    share: Share
+    """This rank's share of the micro-batches."""
+    rows: list[list[ReadRow]]
+    """The rows of the micro-batches of the share."""
+
+    @classmethod
+    def of(cls, rows: Sequence[ReadRow], policy: CausalLM, tokens_per_microbatch: int) -> Reading:
+        """Plan the micro-batches, and receive tokens from the ranks that have them. All ranks must call this.
+
+        Args:
+            rows: all rows, in the same order on all ranks. Tokens of another rank are ``Elsewhere``.
+        """
+        ranks, batches = ranks_of(policy), micro_batches([row.num_tokens for row in rows], tokens_per_microbatch)
+        held = {index: row for index, row in enumerate(rows) if not isinstance(row.token_ids, Elsewhere)}
+        return cls(len(rows), batches, ranks.share(len(batches)), dealt(ranks, held, batches))
+
+
+def read_values(network: ValueNetwork, policy: CausalLM, reading: Reading) -> Floats:
     """Return the values ``[n, num_values]`` at the rows' positions, row by row, without gradients.
 
-    If the policy is sharded, each rank computes its share of the rows and receives the values of all.
+    Each rank computes its share of the rows and receives the values of all.
     """
-    ranks, batches = ranks_of(policy), micro_batches(rows, tokens_per_microbatch)
     made = []
     with frozen(network):
-        for place, _ in ranks.share(len(batches)):
-            some = [rows[index] for index in batches[place]]
-            values = network(network.inputs(policy, some)).cpu()
-            made.append(values.split([len(row.at) for row in some]))
+        for rows in reading.rows:
+            values = network(network.inputs(policy, rows)).cpu()
+            made.append(values.split([len(row.at) for row in rows]))
     found: dict[int, Tensor] = {}
-    for batch, of_rows in zip(batches, ranks.joined(made, len(batches)), strict=True):
+    joined = ranks_of(policy).joined(made, len(reading.batches))
+    for batch, of_rows in zip(reading.batches, joined, strict=True):
         found |= zip(batch, of_rows, strict=True)
     none = np.empty((0, network.num_values))
-    return np.concatenate([none, *(found[index].double().numpy() for index in range(len(rows)))])
+    return np.concatenate([none, *(found[index].double().numpy() for index in range(reading.num_rows))])
 
 
 def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float) -> Tensor:
@@ -167,7 +197,8 @@ class ValueCritic:
         self.optimizer = self._network.make_optimizer(config)
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
-        values = read_values(self._network, self._policy, self._rows(groups), self._config.tokens_per_microbatch)
+        reading = Reading.of(self._rows(groups), self._policy, self._config.tokens_per_microbatch)
+        values = read_values(self._network, self._policy, reading)
         return {"token_value" if self._is_per_token else "value": values[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
@@ -199,7 +230,7 @@ class ValueCritic:
 
     def _rows(self, groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
         return [
-            ReadRow(segment.token_ids, tuple(before_tokens(segment) if self._is_per_token else before_turns(segment)))
+            ReadRow(tokens_of(segment), tuple(before_tokens(segment) if self._is_per_token else before_turns(segment)))
             for segment in segments_of(groups)
         ]
 
@@ -213,15 +244,14 @@ class ValueCritic:
         places = [list(range(end - len(row.at), end)) for row, end in zip(rows, ends, strict=True)]
         # The denominator counts all rows of the step, so that gradients do not depend on the micro-batches.
         columns = torch.tensor(np.stack([old, target, is_kept / is_kept.sum()]), dtype=torch.float32, device=device)
-        batches = micro_batches(rows, config.tokens_per_microbatch)
-        share = ranks.share(len(batches))
-        inputs = [network.inputs(self._policy, [rows[index] for index in batches[number]]) for number, _ in share]
+        reading = Reading.of(rows, self._policy, config.tokens_per_microbatch)
+        inputs = [network.inputs(self._policy, some) for some in reading.rows]
         losses, norms = [], []
         for _ in range(config.num_updates):
             self.optimizer.zero_grad()
             total = 0.0
-            for (number, scale), read in zip(share, inputs, strict=True):
-                at = torch.tensor([place for index in batches[number] for place in places[index]], device=device)
+            for (number, scale), read in zip(reading.share, inputs, strict=True):
+                at = torch.tensor([at for index in reading.batches[number] for at in places[index]], device=device)
                 was, goal, weight = columns[:, at]
                 loss = (value_loss(network(read)[:, 0], was, goal, config.value_clip) * weight).sum()
                 (loss * scale).backward()

@@ -10,9 +10,10 @@ import torch
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.critics.critic import ValueNetwork, after_turns, optimizer_step, read_values
-from agentgym.trainers.distributed.sharding import load_optimizer, ranks_of
-from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
+from agentgym.trainers.critics.critic import Reading, ValueNetwork, after_turns, optimizer_step, read_values
+from agentgym.trainers.data.outline import tokens_of
+from agentgym.trainers.distributed.sharding import load_optimizer
+from agentgym.trainers.scoring.hidden import ReadRow
 from agentgym.trainers.scoring.tokens import segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import TrajectoryGroup
@@ -35,8 +36,8 @@ class ProgressEstimator:
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Return the column ``progress``, ``[N]`` over the turns of valid trajectories."""
-        values = read_values(self._network, self._policy, _rows(groups), self._config.tokens_per_microbatch)
-        return {"progress": values[:, 0]}
+        reading = Reading.of(_rows(groups), self._policy, self._config.tokens_per_microbatch)
+        return {"progress": read_values(self._network, self._policy, reading)[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
         """Train on the step's episodes; return the loss before and after the updates, and the gradient norm."""
@@ -44,12 +45,15 @@ class ProgressEstimator:
         if not episodes:
             return {}
         rows = _rows(groups)
+        reading = Reading.of(rows, self._policy, self._config.tokens_per_microbatch)
+        ends = np.cumsum([len(row.at) for row in rows]).tolist()
+        turns = [range(end - len(row.at), end) for row, end in zip(rows, ends, strict=True)]
         # The recorded rewards: the shaper spa has replaced those of the credit table by this estimator's output.
         returns = np.array([sum(turn.reward for turn in episode.turns) for episode in episodes])
         episode_of_turn = np.repeat(np.arange(len(episodes)), [len(episode.turns) for episode in episodes])
         losses, norms = [], []
         for _ in range(self._config.num_updates):
-            loss, norm = self._update(rows, returns, episode_of_turn)
+            loss, norm = self._update(reading, turns, returns, episode_of_turn)
             losses.append(loss)
             norms.append(norm)
         names = ("progress_loss", "progress_loss_last", "progress_grad_norm")
@@ -64,23 +68,27 @@ class ProgressEstimator:
         self._network.load_state_dict(state["network"])
         load_optimizer(self.optimizer, state["optimizer"])
 
-    def _update(self, rows: Sequence[ReadRow], returns: Floats, episode_of_turn: np.ndarray) -> tuple[float, float]:
-        network, limit = self._network, self._config.tokens_per_microbatch
-        progress = read_values(network, self._policy, rows, limit)[:, 0]
+    def _update(
+        self, reading: Reading, turns: Sequence[range], returns: Floats, episode_of_turn: np.ndarray
+    ) -> tuple[float, float]:
+        """Make one optimizer step; return the loss before it and the gradient's norm.
+
+        Args:
+            turns: the turns of each row, numbered over the step.
+        """
+        network = self._network
+        progress = read_values(network, self._policy, reading)[:, 0]
         gap = np.bincount(episode_of_turn, weights=progress, minlength=len(returns)) - returns
         # An episode's windows may lie in different micro-batches. The gradient of (R - sum c)^2 in c_t is
         # 2 (sum c - R), the same for all its turns, so each turn's share can be added by itself.
         slope = torch.tensor(2 * gap[episode_of_turn] / len(returns), dtype=torch.float32)
-        ends = np.cumsum([len(row.at) for row in rows]).tolist()
         self.optimizer.zero_grad()
-        batches = micro_batches(rows, limit)
-        for number, scale in ranks_of(self._policy).share(len(batches)):
-            some = batches[number]
-            at = [place for index in some for place in range(ends[index] - len(rows[index].at), ends[index])]
-            values = network(network.inputs(self._policy, [rows[index] for index in some]))[:, 0]
+        for (number, scale), some in zip(reading.share, reading.rows, strict=True):
+            at = [turn for index in reading.batches[number] for turn in turns[index]]
+            values = network(network.inputs(self._policy, some))[:, 0]
             ((values * slope[at].to(values.device)).sum() * scale).backward()
         return float((gap**2).mean()), optimizer_step(network, self.optimizer, self._config.max_grad_norm)
 
 
 def _rows(groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
-    return [ReadRow(segment.token_ids, tuple(after_turns(segment))) for segment in segments_of(groups)]
+    return [ReadRow(tokens_of(segment), tuple(after_turns(segment))) for segment in segments_of(groups)]

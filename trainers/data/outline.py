@@ -18,6 +18,7 @@ from agentgym.types import (
     MalformedCall,
     Message,
     Observation,
+    Segment,
     ToolCall,
     ToolResult,
     Trajectory,
@@ -51,7 +52,14 @@ class Elsewhere(Sequence[Any]):
         return self._count
 
     def __getitem__(self, index: object) -> Never:
-        raise AssertionError("another rank has these values: name what reads them in rank_limits.why_all_receive")
+        raise AssertionError("another rank has these values: receive them (agentgym.trainers.distributed.deal)")
+
+
+def tokens_of(segment: Segment) -> Sequence[int]:
+    """Return all tokens of a window, shape ``[T]``; those of an outline are :class:`Elsewhere`."""
+    if any(isinstance(turn.prompt_ids, Elsewhere) for turn in segment.turns):
+        return Elsewhere(sum(len(turn.prompt_ids) + len(turn.completion.token_ids) for turn in segment.turns))
+    return segment.token_ids
 
 
 class Repeated(Sequence[Any]):

@@ -1,9 +1,8 @@
 """The processes that train one model together, started by torchrun or as Ray actors. A single process is one rank.
 
 Either every rank samples its share of the episodes, or the first one samples all of them (``ranks.rollouts``). The
-ranks exchange outlines of the episodes, and each receives the rows that it trains
-(:func:`~agentgym.trainers.config.rank_limits.why_all_receive` names the settings for which all receive everything).
-Only the first rank writes to the folder and prints.
+ranks exchange outlines of the episodes, and each receives the rows that it trains or scores. Only the first rank writes
+to the folder and prints.
 
 Three process groups connect the ranks:
 

@@ -13,12 +13,12 @@ from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.plan import EnvPlanner, GroupPlan, GroupPlanner, PlanState
 from agentgym.rollout.pulse import Beat, Pulse
-from agentgym.rollout.replay import swapped
+from agentgym.rollout.replay import Replayed, Stored, read_again, swapped
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.outline import outlined, reads_texts
+from agentgym.trainers.data.outline import OutlinedGroup, outlined, reads_texts
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.phases.period import Period
@@ -199,13 +199,24 @@ class Rollouts:
         if self._beats:
             self._pulse.beat("training")
         again = self._planner.observe(step, groups)
-        if not self._replays:
-            return groups
+        return await self._with_earlier(groups, again) if self._replays else groups
 
-        async def replayed() -> list[TrajectoryGroup]:
-            return swapped(groups, again, self._run_dir)
+    async def _with_earlier(self, groups: Sequence[TrajectoryGroup], again: Replayed) -> list[TrajectoryGroup]:
+        """Add the episodes that are trained again, which the first rank reads; each is kept by one rank."""
 
-        return await self._ranks.from_main(replayed)
+        async def read() -> Stored:
+            return read_again(groups, again, self._run_dir)
+
+        ranks, stored = self._ranks, await self._ranks.from_main(read)
+        made = swapped(groups, stored)
+        if not self._is_spread:
+            return made
+        elsewhere = [at % ranks.count != ranks.rank for at in range(len(stored.groups))]
+        elsewhere += [isinstance(group, OutlinedGroup) for group in groups]
+        return [
+            outlined(group, with_texts=self._with_texts) if is_elsewhere else group
+            for group, is_elsewhere in zip(made, elsewhere, strict=True)
+        ]
 
     async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
         if self._mode != "async":  # no rollouts ran during the step before

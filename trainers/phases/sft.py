@@ -22,6 +22,7 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID, recomputed
 from agentgym.trainers.data.plan import rows_of_similar_length
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
+from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole, whole
 from agentgym.trainers.losses.config import LossConfig
@@ -31,7 +32,7 @@ from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.scoring.hidden import micro_batches, trunk_of
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import CausalLM, Metrics
 
@@ -97,10 +98,6 @@ def sft_steps(
         yield {"loss": sums.mean, "action_loss": sums.action_mean, "grad_norm": norm.item(), "lr": rate}
 
 
-NO_ROW = SftRow(token_ids=(PAD_ID, PAD_ID), weights=np.zeros(2, np.float32), is_sampled=np.zeros(2, np.bool_))
-"""A row without weight, for a rank that has none while others compute."""
-
-
 @dataclass(frozen=True, slots=True)
 class SftSums:
     """Sums over the tokens of some rows, from which losses are computed."""
@@ -137,7 +134,7 @@ def add_gradient(
     Args:
         config: the size of micro-batches, the precision, and whether layers are recomputed.
         factor: factor of the loss.
-        is_spread: each rank passes rows of its own; else all pass the same, and each trains on its share.
+        is_spread: each rank passes rows of its own; else all pass the same. Each trains on its share in both cases.
     """
     ranks, device, total = ranks_of(model), next(model.parameters()).device, SftSums()
     weight = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
@@ -145,7 +142,7 @@ def add_gradient(
         weight = sum(ranks.gathered(weight))
     if not weight:
         return SftSums()
-    share = _own if is_spread else _share
+    share = _from_all if is_spread else _share
     for part, scale in share(rows, config.microbatch_tokens, ranks):
         with recomputed(model) if config.recompute_activations else nullcontext():
             with computing(config.precision, device):
@@ -167,12 +164,12 @@ def _share(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[S
     return mine + [again] * (max(map(len, of_ranks)) - len(mine))
 
 
-def _own(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
-    """Return micro-batches of rows that this rank alone has, as many as the rank with most, as :func:`_share` does."""
-    parts = rows_of_similar_length(sorted(rows, key=lambda row: len(row.token_ids)), room)
-    mine = [(part, ranks.count) for part in parts]
-    again = (parts[-1] if parts else [NO_ROW], 0)
-    return mine + [again] * (max(ranks.gathered(len(parts))) - len(parts))
+def _from_all(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
+    """Return this rank's micro-batches of the rows of all ranks, each with the factor of its loss."""
+    numbers = Numbered.of(ranks, [len(row.token_ids) for row in rows])
+    batches = micro_batches(numbers.sizes, room)
+    parts = dealt(ranks, dict(zip(numbers.of_rank(ranks.rank), rows, strict=True)), batches)
+    return [(part, scale) for part, (_, scale) in zip(parts, ranks.share(len(batches)), strict=True)]
 
 
 def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> tuple[Tensor, SftSums]:

@@ -175,7 +175,6 @@ def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> t
             options,
             temperature=config.sampling.temperature,
             tokens_per_microbatch=config.columns.tokens_per_microbatch,
-            is_spread=run.is_spread,
         )
         found |= taught
         numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}

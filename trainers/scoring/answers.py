@@ -134,15 +134,15 @@ def score_answers(
     template: str,
     scoring: Literal["batched", "packed"],
     tokens_per_microbatch: int,
-    is_spread: bool = False,
 ) -> AnswerScores:
     """Score the references of every valid trajectory at temperature 1, with the model's current weights.
+
+    All ranks must call this, each with groups of its own.
 
     Args:
         template: the assistant's message, with ``{answer}`` in place of the answer.
         scoring: ``batched`` runs every context with every reference; ``packed`` runs a window once, followed by all
             references under a mask. Both give the same numbers up to rounding.
-        is_spread: each rank passes groups of its own (:func:`~agentgym.trainers.scoring.tokens.score`).
 
     Raises:
         ConfigError: packed scoring with an attention implementation that takes no mask.
@@ -156,7 +156,7 @@ def score_answers(
     ask = _packed if scoring == "packed" else _batched
     questions = [question for refs, some in of_member for window in some for question in ask(window, refs)]
     unique = list(dict.fromkeys(questions))  # members of a group begin with the same context
-    scores = score(model, unique, temperature=1.0, tokens_per_microbatch=tokens_per_microbatch, is_spread=is_spread)
+    scores = score(model, unique, temperature=1.0, tokens_per_microbatch=tokens_per_microbatch)
     answered = dict(zip(unique, scores, strict=True))
     flat = iter(np.concatenate([np.empty(0), *(answered[question].logprobs for question in questions)]).tolist())
     return AnswerScores(

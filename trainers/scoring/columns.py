@@ -24,6 +24,7 @@ from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.scoring.answers import check_scoring, score_answers
 from agentgym.trainers.scoring.tokens import Question, sampled_positions, score, segments_of
@@ -40,20 +41,14 @@ class MadeColumns:
 
 
 class ColumnMaker:
-    """The computation of a run's columns, and its state from step to step.
+    """The computation of a run's columns, and its state from step to step. All ranks call its methods alike."""
 
-    Args:
-        is_spread: each rank has the tokens of a part of the groups, and outlines of the others.
-    """
-
-    def __init__(
-        self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer, *, is_spread: bool = False
-    ) -> None:
-        self._config, self._model, self._renderer, self._is_spread = config, model, renderer, is_spread
+    def __init__(self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer) -> None:
+        self._config, self._model, self._renderer = config, model, renderer
         self._names = needed_columns(config.credit)
         if "answer_logprobs" in self._names:
             check_scoring(model, config.columns.scoring)
-        self._drift = DriftMeter(config.columns.max_drift_tasks)
+        self._drift = DriftMeter(config.columns.max_drift_tasks, ranks_of(model))
         self._critics: dict[str, Critic] = {}
 
     def begin(self) -> None:
@@ -63,26 +58,11 @@ class ColumnMaker:
     def make(self, groups: Sequence[TrajectoryGroup], step: int = 0) -> MadeColumns:
         """Compute the columns of a step's rollouts; the weights must still be those that sampled them.
 
-        If the groups are spread over the ranks, each scores its own, and all receive the columns.
+        A group whose tokens another rank has may be an outline. All ranks receive the columns of all groups.
         """
-        if not self._is_spread:
-            return self._made(groups, step)
-        own = [group for group in groups if not isinstance(group, OutlinedGroup)]
-        made = self._made(own, step)
-        pieces = zip((group.ordinal for group in own), split_columns(made.columns, own), strict=True)
-        every = {
-            ordinal: piece for held in ranks_of(self._model).gathered(dict(pieces)) for ordinal, piece in held.items()
-        }
-        return MadeColumns(join_columns([every[group.ordinal] for group in groups]), made.metrics)
-
-    def _made(self, groups: Sequence[TrajectoryGroup], step: int) -> MadeColumns:
         temperature = scheduled(self._config, step).sampling.temperature
-        columns: dict[str, Any] = {}
+        columns = self._scored(groups, temperature)
         metrics: dict[str, float] = {}
-        if self._names & {"entropy", "token_entropy"}:
-            columns |= self._entropies(groups, temperature)
-        if "answer_logprobs" in self._names:
-            columns |= self._answers(groups)
         if "drift" in self._names:
             drift = self._measured_drift(groups, temperature)
             columns["drift"] = per_turn(groups, drift)
@@ -91,6 +71,21 @@ class ColumnMaker:
         for critic in self._critics.values():
             columns |= critic.columns(groups)
         return MadeColumns({name: value for name, value in columns.items() if name in self._names}, metrics)
+
+    def _scored(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, Any]:
+        """Return the columns that are scores of tokens; each rank asks for those of its own groups."""
+        own = [group for group in groups if not isinstance(group, OutlinedGroup)]
+        columns: dict[str, Any] = {}
+        if self._names & {"entropy", "token_entropy"}:
+            columns |= self._entropies(own, temperature)
+        if "answer_logprobs" in self._names:
+            columns |= self._answers(own)
+        ranks = ranks_of(self._model)
+        if ranks.count == 1 or not columns:
+            return columns
+        pieces = zip((group.ordinal for group in own), split_columns(columns, own), strict=True)
+        every = {ordinal: piece for held in ranks.gathered(dict(pieces)) for ordinal, piece in held.items()}
+        return join_columns([every[group.ordinal] for group in groups])
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
         """Train the critics on credit, and return metrics."""
@@ -122,7 +117,6 @@ class ColumnMaker:
             [Question.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
             temperature=temperature,
             tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
-            is_spread=self._is_spread,
         )
         of_token = np.concatenate([np.empty(0), *(row.entropies for row in scores)])
         num_tokens = [len(turn.completion.token_ids) for segment in segments for turn in segment.turns]
@@ -137,7 +131,6 @@ class ColumnMaker:
             template=settings.answer_template,
             scoring=settings.scoring,
             tokens_per_microbatch=settings.tokens_per_microbatch,
-            is_spread=self._is_spread,
         )
         return {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
 
@@ -211,49 +204,61 @@ class DriftMeter:
     The response is the first valid member of the task's last group, with all its context windows. With more than
     ``max_tasks`` tasks, the least recent ones are dropped, and their drift is 0 the next time.
 
+    Each rank stores the responses that it played; of the others it knows that they exist.
+
     Source: "Single-stream Policy Optimization" and its code (verl-recipe ``spo/spo_ray_trainer.py``).
     """
 
-    def __init__(self, max_tasks: int) -> None:
-        self._max_tasks = max_tasks
-        self._last: dict[str, tuple[Response, ...]] = {}
+    def __init__(self, max_tasks: int, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
+        self._max_tasks, self._ranks = max_tasks, ranks
+        self._last: dict[str, tuple[Response, ...] | None] = {}
+        """The last response to each task, None if another rank has it."""
 
     def measure(
         self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> dict[str, float]:
         """Return the drift under the current weights for each task of the groups that has a stored response, by key."""
         known = [key for key in dict.fromkeys(task_keys(groups)) if key in self._last]
-        questions = [Question.about(each.token_ids, each.at) for key in known for each in self._last[key]]
+        here = {key: then for key in known if (then := self._last[key]) is not None}
+        questions = [Question.about(each.token_ids, each.at) for then in here.values() for each in then]
         scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
-        return {key: _mean_change([(each, next(scores).logprobs) for each in self._last[key]]) for key in known}
+        own = {key: _mean_change([(each, next(scores).logprobs) for each in then]) for key, then in here.items()}
+        every = {key: change for of_rank in self._ranks.gathered(own) for key, change in of_rank.items()}
+        return {key: every[key] for key in known}
 
     def remember(
         self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> None:
         """Store the groups' responses, with their log-probabilities under the current weights."""
-        spoken: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+        spoken: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]] | None] = {}
         for key, group in zip(task_keys(groups), groups, strict=True):
-            windows = next((_windows(t) for t in group.valid if t.turns), None)
-            if windows is not None:
+            first = next((member for member in group.valid if member.turns), None)
+            if first is not None:
                 spoken.pop(key, None)
-                spoken[key] = windows
-        questions = [Question.about(*window) for windows in spoken.values() for window in windows]
+                spoken[key] = None if isinstance(group, OutlinedGroup) else _windows(first)
+        questions = [Question.about(*window) for windows in spoken.values() for window in windows or ()]
         scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
         for key, windows in spoken.items():
             self._last.pop(key, None)
-            self._last[key] = tuple(Response(ids, at, tuple(next(scores).logprobs.tolist())) for ids, at in windows)
+            self._last[key] = None
+            if windows is not None:
+                self._last[key] = tuple(Response(ids, at, tuple(next(scores).logprobs.tolist())) for ids, at in windows)
         for key in list(self._last)[: max(0, len(self._last) - self._max_tasks)]:
             del self._last[key]
 
     def state_dict(self) -> StateDict:
-        """Return plain dicts, lists and numbers."""
-        return {key: [asdict(each) for each in responses] for key, responses in self._last.items()}
+        """Return plain dicts, lists and numbers: the responses of all ranks."""
+        here = {key: then for key, then in self._last.items() if then is not None}
+        every = {key: then for of_rank in self._ranks.gathered(here) for key, then in of_rank.items()}
+        return {key: [asdict(each) for each in every[key]] for key in self._last}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned."""
         self._last = {
             key: tuple(Response(**{name: tuple(values) for name, values in row.items()}) for row in rows)
-            for key, rows in state.items()
+            if at % self._ranks.count == self._ranks.rank
+            else None
+            for at, (key, rows) in enumerate(state.items())
         }
 
 

@@ -55,12 +55,10 @@ def self_taught(
     *,
     temperature: float,
     tokens_per_microbatch: int,
-    is_spread: bool = False,
 ) -> tuple[Taught, dict[str, float]]:
     """Score the episodes of groups with a demonstration in their prompts. All ranks must call this.
 
-    Args:
-        is_spread: each rank has the tokens of a part of the groups, and scores these alone.
+    A rank receives the log-probabilities of the groups whose tokens it has.
 
     Returns:
         the teacher's log-probabilities, and metrics: ``self_distill/num_taught`` episodes, and ``num_without``, those
@@ -80,13 +78,9 @@ def self_taught(
                 continue
             keys.append((group.ordinal, at))
             questions.append(question)
-    scores = score(
-        model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch, is_spread=is_spread
-    )
+    scores = score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch)
     taught = {key: made.logprobs for key, made in zip(keys, scores, strict=True)}
-    counted = [(len(keys), num_without)]
-    if is_spread:
-        counted = ranks_of(model).gathered(counted[0])
+    counted = ranks_of(model).gathered((len(keys), num_without))
     num_taught, num_without = (sum(counts) for counts in zip(*counted, strict=True))
     return taught, {"self_distill/num_taught": float(num_taught), "self_distill/num_without": float(num_without)}
 

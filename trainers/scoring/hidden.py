@@ -33,7 +33,7 @@ class ReadRow:
         5
     """
 
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     at: tuple[int, ...]
     """Positions in ``token_ids``."""
     spans: tuple[Span, ...] = ()
@@ -44,18 +44,21 @@ class ReadRow:
         return len(self.token_ids)
 
 
-def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[list[int]]:
+def micro_batches(lengths: Sequence[int], tokens_per_microbatch: int) -> list[list[int]]:
     """Split rows into batches of similar length within ``tokens_per_microbatch``; return their indices.
 
     A longer row forms its own batch.
 
+    Args:
+        lengths: the number of tokens of each row.
+
     Example:
-        >>> micro_batches([ReadRow((1,) * n, ()) for n in (4, 1, 2)], 4)
+        >>> micro_batches([4, 1, 2], 4)
         [[1, 2], [0]]
     """
     batches: list[list[int]] = []
-    for index in sorted(range(len(rows)), key=lambda i: (rows[i].num_tokens, i)):
-        if batches and (len(batches[-1]) + 1) * rows[index].num_tokens <= tokens_per_microbatch:
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= tokens_per_microbatch:
             batches[-1].append(index)
         else:
             batches.append([index])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from agentgym.credit.table import Floats
+from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.models.head import head_of
@@ -34,10 +35,6 @@ class Question:
         """
         row = ReadRow(tuple(token_ids), tuple(at - 1 for at in positions))
         return cls(row, tuple(token_ids[at] for at in positions))
-
-
-NOTHING = Question(ReadRow((0,), (0,)), (0,))
-"""The question of a rank that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +63,16 @@ def score(
     *,
     temperature: float,
     tokens_per_microbatch: int,
-    is_spread: bool = False,
 ) -> list[TokenScores]:
     """Score every question with the model's current weights at one temperature, in order and without gradients.
 
-    With a sharded model all ranks pass the same questions. Each computes its share and receives all scores.
-
-    Args:
-        is_spread: each rank passes questions of its own, and receives their scores alone. All ranks must call this.
+    Several ranks share the work evenly. All must call this, each with questions of its own or none.
     """
-    batches, ranks = micro_batches([question.row for question in questions], tokens_per_microbatch), ranks_of(model)
-    asked = [[questions[index] for index in batch] for batch in batches]
-    if is_spread:
-        # All ranks must run the model equally often.
-        asked += [asked[0] if asked else [NOTHING]] * (max(ranks.gathered(len(batches))) - len(batches))
-    else:
-        asked = [asked[at] for at, _ in ranks.share(len(batches))]
+    ranks = ranks_of(model)
+    numbers = Numbered.of(ranks, [question.row.num_tokens for question in questions])
+    batches = micro_batches(numbers.sizes, tokens_per_microbatch)
+    own = numbers.of_rank(ranks.rank)
+    asked = dealt(ranks, dict(zip(own, questions, strict=True)), batches)
     if not asked:
         return []
 
@@ -90,11 +81,11 @@ def score(
 
     with frozen(model):
         made = run_whole(model, read)
-    found = made[: len(batches)] if is_spread else ranks.joined(made, len(batches))
-    answers: dict[int, TokenScores] = {}
-    for batch, of_batch in zip(batches, found, strict=True):
-        answers |= zip(batch, of_batch, strict=True)
-    return [answers[index] for index in range(len(questions))]
+    found: dict[int, TokenScores] = {}
+    for (at, _), of_batch in zip(ranks.share(len(batches)), made, strict=True):
+        found |= zip(batches[at], of_batch, strict=True)
+    answers = ranks.fetched(found, [numbers.of_rank(rank) for rank in range(ranks.count)])
+    return [answers[number] for number in own]
 
 
 def _scored(model: CausalLM, questions: Sequence[Question], temperature: float) -> list[TokenScores]:

@@ -1,5 +1,7 @@
 """A program of one rank: losses over the whole update, an update in parts, and critics, from one seed.
 
+Each rank has the tokens of every N-th group, and outlines of the others.
+
 ``python ranked_parts.py OUT``: the first rank writes, by name, the change of all trained weights and the metrics; for a
 critic its values and the change of its weights.
 """
@@ -20,6 +22,7 @@ from agentgym.trainers.config.train import CriticConfig, LoraSettings
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
+from agentgym.trainers.data.outline import outlined
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
@@ -40,7 +43,7 @@ from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
 from testkit.made_groups import two_groups
 from testkit.policy_updates import on_policy
-from testkit.ranked_update import small_model
+from testkit.ranked_update import small_model, spread
 
 OPEN: dict[str, Any] = {"clip_low": 1.0, "clip_high": 1e6}
 LOSSES: Mapping[str, dict[str, Any]] = {
@@ -89,8 +92,8 @@ def updated(ranks: Ranks, settings: Mapping[str, Any], *, in_parts: bool = False
     before = [whole(parameter.detach()).clone() for parameter in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     loss = LossConfig(tokens_per_microbatch=32, **settings)
-    verdicts = stale_verdicts()
-    how: Any = {"temperature": 0.9, "max_grad_norm": 1e9}
+    verdicts = spread(stale_verdicts(), ranks)
+    how: Any = {"temperature": 0.9, "max_grad_norm": 1e9, "is_spread": ranks.count > 1}
     metrics: dict[str, float] = {}
     for step in range(2):
         if in_parts:
@@ -108,7 +111,11 @@ def learnt(ranks: Ranks, kind: str, trunk: Any, *, has_lora: bool) -> dict[str, 
     make, credit = CRITICS[kind]
     policy = shard(add_lora(small_model(), LoraSettings(rank=4 if has_lora else 0), 0), ranks)
     critic = make(policy, CriticConfig(trunk=trunk, lr=3e-3, num_updates=2, tokens_per_microbatch=10), seed=0)
-    groups, metrics = two_groups(), {}
+    groups = [
+        group if at % ranks.count == ranks.rank else outlined(group, with_texts=False)
+        for at, group in enumerate(two_groups())
+    ]
+    metrics: dict[str, float] = {}
     for _ in range(2):
         metrics = critic.learn(groups, credit_groups(groups, credit, columns=critic.columns(groups)))
     columns = critic.columns(groups)

@@ -465,6 +465,7 @@ RUNS = {
     "periodic": ("pipeline.mode=periodic",),
     "critic": ("credit.estimator=token_gae", "critic.lr=1e-3", 'loss.corrections=[{"kind": "m2po"}]'),
     "twin critics": ("credit.estimator=archer", "critic.lr=1e-3", "loss.kind=bapo"),
+    "spo": (f"env.id={TESTKIT / 'clue_env.py'}:Clue-v0", "env.kwargs.num_tasks=3", "credit.estimator=spo"),
 }
 
 

@@ -48,7 +48,7 @@ from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
-from agentgym.trainers.planning.sharing import server_share
+from agentgym.trainers.planning.servers import server_share
 from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.run_folder import TOKENIZER_NAME
 from agentgym.trainers.types import CausalLM, Tokenizer

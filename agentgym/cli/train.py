@@ -161,6 +161,10 @@ def _plan_on_paper(
     table.add_row("[bold]a checkpoint, GiB[/]", f"{_gib(found.checkpoint)}{parts}")
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
+    for command in found.servers:
+        out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
+    if found.servers_note:
+        out.console.print(found.servers_note, soft_wrap=True, markup=False)
     for warning in config.warnings:
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)
 

@@ -20,9 +20,9 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config, save_config
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.engines.build import serve_command
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.loop import train
+from agentgym.trainers.planning.servers import serve_command
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Status

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import torch
 
@@ -26,12 +24,10 @@ from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, Tra
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
-from agentgym.trainers.planning.sharing import SMALLEST_SHARE
+from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_command
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
-MODEL_FOLDER = "model"
-"""Subfolder of the weights' folder with the model that a server starts from, if the run builds its model itself."""
 _MIN_BFLOAT16_PARAMETERS = 50_000_000
 """Parameters from which on a model is suggested bfloat16: 135 million took half the time, 0.8 million took longer."""
 
@@ -171,18 +167,6 @@ def files_note(config: TrainConfig, model: CausalLM) -> str:
     return f"note: weights reach the servers through files, which takes seconds per GiB; faster are {'; '.join(ways)}"
 
 
-def no_room_note(config: TrainConfig) -> str:
-    """Return a note that a server does not fit the trainer's GPU, and what to do about it."""
-    ways = [
-        *([] if config.engine.sleep or config.pipeline.mode != "sync" else ["engine.sleep=true"]),
-        *([] if config.loss.recompute_activations else ["loss.recompute_activations=true"]),
-        *([] if config.model.lora.rank else ["model.lora.rank=16"]),
-        "a smaller loss.tokens_per_microbatch",
-        "a server on another GPU (engine.weight_sync=nccl or folder)",
-    ]
-    return f"note: by plan the trainer leaves no memory of its GPU for a vLLM server; try {'; '.join(ways)}"
-
-
 async def connect_engine(
     engine: Engine,
     config: TrainConfig,
@@ -218,26 +202,6 @@ async def connect_engine(
     for url in config.engine.urls:
         say(f"vLLM server {url}, start it by: {serve_command(source, url, config, share)}")
     await engine.connect(say)
-
-
-def serve_command(source: str, url: str, config: TrainConfig, share: float | None = None) -> str:
-    """Return the command that starts the server of ``url`` with the settings of this run.
-
-    Args:
-        share: as in :func:`connect_engine`. By default vLLM takes nine tenths of a GPU.
-    """
-    parts = urlsplit(url)
-    words = ["agentgym", "serve-model", source, "--port", str(parts.port or 80)]
-    words += ["--max-context-tokens", str(config.model.max_context_tokens)]
-    if config.engine.weight_sync == "lora":
-        words += ["--lora-rank", str(config.model.lora.rank)]
-    if config.engine.weight_sync in TRANSFERS:
-        words += ["--weight-transfer", config.engine.weight_sync]
-    if config.engine.sleep:
-        words += ["--sleep"]
-    if share is not None and share >= SMALLEST_SHARE:
-        words += ["--", "--gpu-memory-utilization", f"{share:g}"]
-    return shlex.join(words)
 
 
 def weight_dir(config: TrainConfig, run_dir: Path) -> Path:

@@ -26,6 +26,7 @@ from agentgym.trainers.planning.footprint import (
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
+from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_command, server_share
 
 GIB = 1 << 30
 
@@ -65,6 +66,10 @@ class DryRun:
     """Bytes that each rank writes of it. A background write holds as many bytes in the machine's memory; otherwise only
     a few tensors at a time."""
     downloads: tuple[str, ...]
+    servers: tuple[str, ...] = ()
+    """The command that starts each of the run's vLLM servers."""
+    servers_note: str = ""
+    """What to do if the trainer's GPU has no room for a server that shares it; empty if it has."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a dict for JSON, with totals."""
@@ -130,7 +135,20 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         checkpoint=checkpoint_bytes(config, weights),
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, entries),
+        **_servers(config, num_ranks, gpu_bytes),
     )
+
+
+def _servers(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> dict[str, Any]:
+    if config.engine.kind != "vllm":
+        return {}
+    share = server_share(config, num_ranks, gpu_bytes)
+    saved = f"{config.engine.weight_dir or 'RUN/weights'}/{MODEL_FOLDER}"  # a new model, when the run begins
+    source = config.model.path or saved
+    return {
+        "servers": tuple(serve_command(source, url, config, share) for url in config.engine.urls),
+        "servers_note": no_room_note(config) if share is not None and share < SMALLEST_SHARE else "",
+    }
 
 
 def own_gpu_bytes() -> int:

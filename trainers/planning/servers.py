@@ -1,13 +1,16 @@
-"""The part of a GPU's memory that is left for a vLLM server where it shares the trainer's GPU."""
+"""A run's vLLM servers: the command that starts one, and the part of the trainer's GPU that is left for it."""
 
 from __future__ import annotations
 
 import math
+import shlex
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.planning.footprint import BFLOAT16, engine_cache, footprint
 from agentgym.trainers.planning.model_shapes import plan_model
 
@@ -17,6 +20,8 @@ SERVER_OWN: Final = 8 << 30
 """Memory of a server beside weights and cache: CUDA, activations of tokens that it reads at once, logits, graphs."""
 NUM_CACHES: Final = 4
 """Caches of all episodes at full length that a server may have; more would hold prefixes that nobody needs again."""
+MODEL_FOLDER: Final = "model"
+"""Folder of a new model in the run's folder of weights, which servers load when they start."""
 SMALLEST_SHARE: Final = 0.05
 """A share below which no server starts, since its weights and CUDA itself take more."""
 
@@ -50,3 +55,35 @@ def server_share(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> float |
         left = math.floor(100 * (1 - taken / gpu_bytes))
         return max(0, min(left, math.ceil(100 * used / gpu_bytes))) / 100
     return None
+
+
+def serve_command(source: str, url: str, config: TrainConfig, share: float | None = None) -> str:
+    """Return the command that starts the server of ``url`` with the settings of this run.
+
+    Args:
+        share: the result of :func:`server_share`. By default vLLM takes nine tenths of a GPU.
+    """
+    parts = urlsplit(url)
+    words = ["agentgym", "serve-model", source, "--port", str(parts.port or 80)]
+    words += ["--max-context-tokens", str(config.model.max_context_tokens)]
+    if config.engine.weight_sync == "lora":
+        words += ["--lora-rank", str(config.model.lora.rank)]
+    if config.engine.weight_sync in TRANSFERS:
+        words += ["--weight-transfer", config.engine.weight_sync]
+    if config.engine.sleep:
+        words += ["--sleep"]
+    if share is not None and share >= SMALLEST_SHARE:
+        words += ["--", "--gpu-memory-utilization", f"{share:g}"]
+    return shlex.join(words)
+
+
+def no_room_note(config: TrainConfig) -> str:
+    """Return a note that a server does not fit the trainer's GPU, and what to do about it."""
+    ways = [
+        *([] if config.engine.sleep or config.pipeline.mode != "sync" else ["engine.sleep=true"]),
+        *([] if config.loss.recompute_activations else ["loss.recompute_activations=true"]),
+        *([] if config.model.lora.rank else ["model.lora.rank=16"]),
+        "a smaller loss.tokens_per_microbatch",
+        "a server on another GPU (engine.weight_sync=nccl or folder)",
+    ]
+    return f"note: by plan the trainer leaves no memory of its GPU for a vLLM server; try {'; '.join(ways)}"

@@ -12,11 +12,19 @@ import torch
 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import files_note, no_room_note, serve_command
+from agentgym.trainers.engines.build import files_note
+from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.planning.footprint import engine_cache, footprint
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
-from agentgym.trainers.planning.sharing import MARGIN, NUM_CACHES, SERVER_OWN, server_share
+from agentgym.trainers.planning.servers import (
+    MARGIN,
+    NUM_CACHES,
+    SERVER_OWN,
+    no_room_note,
+    serve_command,
+    server_share,
+)
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 
@@ -103,6 +111,20 @@ def test_the_share_is_in_the_command_that_starts_the_server() -> None:
     run = config("engine.weight_sync=ipc", "engine.sleep=true")
     said = serve_command("m", "http://127.0.0.1:8000", run, 0.6)
     assert said.endswith("--weight-transfer ipc --sleep -- --gpu-memory-utilization 0.6")
+
+
+def test_a_plan_names_the_command_of_every_server_and_says_if_none_fits() -> None:
+    ways = ["engine.weight_sync=ipc", "engine.sleep=true", 'engine.urls=["http://127.0.0.1:8000"]', "engine.kind=vllm"]
+    run = apply_overrides(load_recipe("household-smoke"), ["model.path=Qwen/Qwen2.5-1.5B-Instruct", *ways])
+    found = dry_run(run, device_gib=80)
+    (command,) = found.servers
+    assert command.startswith("agentgym serve-model Qwen/Qwen2.5-1.5B-Instruct --port 8000")
+    assert "--gpu-memory-utilization 0." in command and not found.servers_note
+    full = dry_run(apply_overrides(run, ["engine.sleep=false"]), device_gib=32)
+    assert "--gpu-memory-utilization" not in full.servers[0] and "leaves no memory" in full.servers_note
+    own = apply_overrides(load_recipe("tiny"), ways[2:])
+    assert dry_run(own).servers[0].startswith("agentgym serve-model RUN/weights/model --port 8000")
+    assert dry_run(load_recipe("tiny")).servers == ()
 
 
 def test_a_trainer_with_a_gpu_hears_that_files_are_slow() -> None:

@@ -70,6 +70,8 @@ def parsed(words: list[str]) -> Any:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_a_page_can_be_given(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (own,) = re.findall(r"```python\n(# guess.py\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    Path("guess.py").write_text(own, encoding="utf-8")
     for program, *words in commands(page):
         told = f"{page.name}: {program} {shlex.join(words)}"
         if program == "agentgym":

@@ -167,7 +167,8 @@ class TrainingLoop:
         with self.log, self.checkpoints:
             run.announce(self.log.say)
             run.keep_journal(self.log.say)
-            for warning in (*config.warnings, *run.renderer.notes):
+            of_envs = (note for env in run.envs for note in env.notes)
+            for warning in (*config.warnings, *run.renderer.notes, *of_envs):
                 self.log.say(f"note: {warning}")
             if run.microbatch_note:
                 self.log.say(run.microbatch_note)

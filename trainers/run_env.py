@@ -8,6 +8,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+
+from agentgym.check.policies import random_action
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import check_estimator
 from agentgym.env.env import Env
@@ -16,7 +19,7 @@ from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.context import Room, check_turns_left
+from agentgym.rollout.context import ContextConfig, Room, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
@@ -25,6 +28,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.demos import has_oracle
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.demonstrated import PromptStyle
 from agentgym.types import Task, ToolSpec
@@ -81,12 +85,27 @@ class RunEnv:
                 f"env.num_train_tasks to at most {MOST_PROBED:,}"
             )
         check_turns_left(config.context, probe)
-        self.config = dataclasses.replace(config, context=config.context.with_example(probe))
+        self.notes: tuple[str, ...] = ()
+        """What the user should know of it when a run begins."""
+        self.config = dataclasses.replace(config, context=self._context(config, probe))
         _check_sub_agents(config, probe)
         _check_branching(config, probe)
         check_estimator(config.credit)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
+
+    def _context(self, config: TrainConfig, probe: Env) -> ContextConfig:
+        """Return the context with a worked example, if one is shown: by the oracle, or else by random actions."""
+        if not config.context.example_turns or config.context.examples:
+            return config.context
+        probe.reset(options={"task": self.train_tasks[0]})
+        if has_oracle(probe):
+            return config.context.with_example(probe)
+        rng = np.random.default_rng(derive_seed(config.seed, "worked example"))
+        self.notes = (
+            f"{config.env.id} has no oracle; the worked example in prompts has random actions, which show form alone",
+        )
+        return config.context.with_example(probe, lambda env, seen: random_action(env, seen, rng))
 
     @property
     def key(self) -> str:

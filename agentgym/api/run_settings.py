@@ -15,7 +15,7 @@ from agentgym.errors import UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.registry import find
 from agentgym.render.config import ChatConfig
-from agentgym.rollout.context import FULL
+from agentgym.rollout.context import CONTEXT_FILE, FULL
 from agentgym.rollout.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class RunSettings:
             return self.sampling | given
         own = self._of_policy(str(given["policy"]))
         groups = {name: {**own[name], **given.get(name, {})} for name in GROUPS if name in own}
+        if "example_turns" in given.get("context", {}):  # the run's example has as many turns as the run says
+            groups["context"].pop("examples", None)
         return {**own, **given, **groups}
 
     def _of_policy(self, policy: str) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
             configs = [*load_config(folder / "config.json").by_env.values()]
             own = next((config for config in configs if env and _same_env(env, config.env.id)), configs[0])
             others = tuple(config.env.id for config in configs if config is not own)
-            return RunSettings(folder=folder, plan=_plan(own, policy), others=others)
+            return RunSettings(folder=folder, plan=_plan(own, policy, folder), others=others)
     return None
 
 
@@ -168,7 +170,7 @@ def _is_run(config: Path) -> bool:
     return isinstance(saved, dict) and "recipe" in saved and "env" in saved
 
 
-def _plan(config: TrainConfig, policy: str) -> dict[str, object]:
+def _plan(config: TrainConfig, policy: str, folder: Path) -> dict[str, object]:
     return {
         "env": config.env.id,
         "policy": policy,
@@ -182,9 +184,18 @@ def _plan(config: TrainConfig, policy: str) -> dict[str, object]:
         "max_context_tokens": config.model.max_context_tokens,
         "kwargs": {**config.env.kwargs, **config.eval.kwargs},
         "chat": _changed(asdict(config.model.chat), asdict(ChatConfig())),
-        "context": _changed(asdict(config.context), asdict(FULL)),
+        "context": _changed(asdict(config.context), asdict(FULL)) | _examples(folder / "model" / CONTEXT_FILE),
         "harness": _changed(asdict(config.harness), asdict(HarnessConfig())),
     }
+
+
+def _examples(path: Path) -> dict[str, object]:
+    """Return the messages of the worked example that a run's prompts began with, if its model is saved."""
+    try:
+        shown = read_json(path.read_text(encoding="utf-8")).get("examples")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return {"examples": shown} if shown else {}
 
 
 def _changed(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:

@@ -71,7 +71,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
                 "--ranks and --device-gib plan a run: add --dry-run; torchrun starts several ranks, and "
                 "cluster.num_trainer_ranks on a Ray cluster"
             )
-        config, folder = _plan(recipe, overrides or [], resume, run_dir)
+        config, folder = _plan(recipe, overrides or [], resume, run_dir, out)
         with out.status.status("loading torch and transformers"):
             from agentgym.report import write_report
             from agentgym.trainers.loop import train as run
@@ -128,7 +128,7 @@ def _plan_on_paper(
     with out.status.status("planning"):  # counting the parameters of a model that must be built takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
 
-        config = _config(recipe, overrides, resume)
+        config = _config(recipe, overrides, resume, out)
         is_auto = config.loss.tokens_per_microbatch == "auto"
         found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
     out.result(found.as_dict())
@@ -163,8 +163,8 @@ def _plan_on_paper(
     out.console.print(table)
     for command in found.servers:
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
-    if found.servers_note:
-        out.console.print(found.servers_note, soft_wrap=True, markup=False)
+    for note in filter(None, (found.servers_note, found.pace_note)):
+        out.console.print(note, soft_wrap=True, markup=False)
     for warning in config.warnings:
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)
 
@@ -189,22 +189,22 @@ def _gib(num_bytes: int) -> str:
 
 
 def _plan(
-    recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None
+    recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None, out: Output
 ) -> tuple[TrainConfig, Path]:
     from agentgym.api.run_dirs import new_run_dir
     from agentgym.trainers.models.sources import check_source
 
     if resume is not None and run_dir is not None:
         raise UsageError(_KEPT)
-    config = _config(recipe, overrides, resume)
+    config = _config(recipe, overrides, resume, out)
     if resume is not None:
         return config, resume
     check_source(config.model.path)
     return config, new_run_dir(config.recipe, run_dir)
 
 
-def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
-    from agentgym.trainers.config.overrides import apply_overrides, load_config
+def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: Output) -> TrainConfig:
+    from agentgym.trainers.config.overrides import apply_overrides, load_config, without_arguments_of_its_env
     from agentgym.trainers.recipes import load_recipe, recipe_names
 
     if resume is not None:
@@ -217,4 +217,7 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> Tr
             f"name a recipe ({', '.join(recipe_names())}; agentgym list --recipes describes each), or a run to "
             "resume: --resume RUN_DIR"
         )
-    return apply_overrides(load_recipe(recipe), overrides)
+    config, note = without_arguments_of_its_env(load_recipe(recipe), overrides)
+    if note:
+        out.note(note)
+    return apply_overrides(config, overrides)

@@ -14,8 +14,9 @@ show the other one, in a new segment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from agentgym.env.env import Env
@@ -38,6 +39,11 @@ from agentgym.types import Completion, MalformedCall, Message, Observation, Tool
 if TYPE_CHECKING:
     from agentgym.render.chat import ChatRenderer
 
+CONTEXT_FILE = "agentgym_context.json"
+"""File in a model's folder with the context policy of training, if it is not the full history."""
+Act = Callable[[Env, Observation], Message]
+"""A function that chooses an action from the environment and what it showed last."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextConfig:
@@ -49,8 +55,9 @@ class ContextConfig:
     turns_left: bool = False
     """Add the number of turns left to every observation. The environment must have a turn limit."""
     example_turns: Natural = 0
-    """``full``: begin prompts with so many turns of a worked example, played by the oracle on a training task. A model
-    that knows no tool-call format can imitate it, and can then be trained with RL only."""
+    """``full``: begin prompts with so many turns of a worked example, played by the oracle on a training task (in
+    training by random actions if there is none). A model that knows no tool-call format can imitate it, and can then be
+    trained with RL only."""
     examples: tuple[Message, ...] = ()
     """Messages of the worked example, which are filled in when a run or an evaluation starts."""
     window_tokens: Natural = 0
@@ -83,15 +90,18 @@ class ContextConfig:
             raise unknown_name("key", f"context.{unknown[0]}", [f"context.{name}" for name in asdict(self)])
         return checked(ContextConfig, asdict(self) | dict(values), "context")
 
-    def with_example(self, env: Env) -> ContextConfig:
+    def with_example(self, env: Env, act: Act | None = None) -> ContextConfig:
         """Return a copy that holds the messages of the worked example, if one is to be shown.
 
+        Args:
+            act: as in :func:`worked_example`.
+
         Raises:
-            UsageError: the environment has no oracle, or its episodes are too short.
+            UsageError: the environment has no oracle and ``act`` is None, or its episodes are too short.
         """
         if not self.example_turns or self.examples:
             return self
-        return replace(self, examples=worked_example(env, self.example_turns))
+        return replace(self, examples=worked_example(env, self.example_turns, act))
 
     def window(self, max_context_tokens: int) -> int:
         """Return the longest segment on an engine with this limit."""
@@ -304,31 +314,41 @@ def _said(message: Message) -> str:
 _MAX_TASKS = 50
 
 
-def worked_example(env: Env, num_turns: int) -> tuple[Message, ...]:
-    """Play the oracle on the first training task that takes at least ``num_turns`` turns, and return the messages.
+def worked_example(env: Env, num_turns: int, act: Act | None = None) -> tuple[Message, ...]:
+    """Play the first training task that takes at least ``num_turns`` turns, and return the messages.
 
     The result ends with an action, so that a task can follow.
 
+    Args:
+        act: chooses the actions; None: the environment's oracle does.
+
     Raises:
-        UsageError: the environment has no oracle, or its episodes are shorter.
+        UsageError: the environment has no oracle and ``act`` is None, or its episodes are shorter.
     """
+    choose = act or partial(_gold, f"context.example_turns={num_turns}")
+    whose = "" if act else " of the oracle"
     for task in env.tasks("train")[:_MAX_TASKS]:
-        messages, is_over = [*env.reset(options={"task": task})[0]], False
+        seen, is_over = env.reset(options={"task": task})[0], False
+        messages = [*seen]
         for turn in range(num_turns):
             if is_over:
                 break
-            try:
-                action = env.oracle()
-            except UsageError as error:
-                raise UsageError(
-                    f"context.example_turns={num_turns} shows what the oracle of {env.env_id} does, and it has none"
-                ) from error
-            replies, _, terminated, truncated, _ = env.step(action)
+            action = choose(env, seen)
+            seen, _, terminated, truncated, _ = env.step(action)
             is_over = terminated or truncated
-            messages += [action, *(replies if turn + 1 < num_turns else ())]
+            messages += [action, *(seen if turn + 1 < num_turns else ())]
             if turn + 1 == num_turns:
                 return tuple(messages)
     raise UsageError(
-        f"context.example_turns={num_turns}: no episode of the oracle of {env.env_id} is so long, on {_MAX_TASKS} "
+        f"context.example_turns={num_turns}: no episode{whose} of {env.env_id} is so long, on {_MAX_TASKS} "
         "training tasks; lower it"
     )
+
+
+def _gold(setting: str, env: Env, seen: Observation) -> Message:
+    try:
+        return env.oracle()
+    except UsageError as error:
+        raise UsageError(
+            f"{setting} shows what the oracle of {env.env_id} does, and it has none: write oracle(), or leave it out"
+        ) from error

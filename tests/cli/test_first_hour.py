@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -15,6 +16,7 @@ import pytest
 from testkit.fake_openai import FakeOpenAI, completion
 
 from agentgym.registry import make, turn_limit
+from agentgym.rollout.context import CONTEXT_FILE
 from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import EpisodeLimits
 
@@ -128,6 +130,16 @@ def test_a_run_that_trained_nothing_says_why(run: Command, guess: str) -> None:
     assert "trained in 0 of 1 steps" in done.out
     (row,) = (row for row in read_json_lines(Path("runs/mine/metrics.jsonl")) if row["phase"] == "rl")
     assert (row["loss"], row["entropy"], row["grad_norm"], row["trained_tokens"]) == (None, None, None, 0.0)
+
+
+def test_a_worked_example_without_an_oracle(run: Command, guess_file: Path) -> None:
+    tiny = ("train", "tiny", f"env.id={guess_file}:NoOracle-v0", *SMALL, "num_steps=0", "context.example_turns=2")
+    assert "has no oracle; the worked example in prompts has random actions" in run(*tiny, "--run-dir", "runs/one").err
+    shown = json.loads(Path("runs/one/model", CONTEXT_FILE).read_text())["examples"]
+    assert [message["role"] for message in shown] == ["user", "assistant", "tool", "assistant"]
+    assert run("eval", "runs/one", "--episodes", "2", "--json").json["num_episodes"] == 2
+    refused = run("eval", f"{guess_file}:NoOracle-v0", "context.example_turns=1", "--policy", "runs/one/model")
+    assert refused.code == 2 and "has none: write oracle()" in refused.err
 
 
 def test_demonstrations_without_an_oracle(run: Command, guess_file: Path) -> None:
@@ -291,6 +303,17 @@ def test_policies_and_recipes_of_a_file(run: Command, guess: str, tmp_path: Path
     )
     planned = run("train", "mine.py:mine", f"env.id={guess}", "--dry-run", "--json").json
     assert planned["recipe"] == "tiny"
+
+
+def test_a_recipes_arguments_are_not_those_of_another_environment(run: Command, guess: str) -> None:
+    planned = run("train", "household-smoke", f"env.id={guess}", "--dry-run", "--json")
+    assert (
+        planned.json["env"] == "Guess-v0" and f"for agentgym/Household-v0, and are left out for {guess}" in planned.err
+    )
+    kept = run("train", "household-smoke", f"env.id={guess}", "env.kwargs={}", "--dry-run", "--json")
+    assert "left out" not in kept.err
+    same = run("train", "household-smoke", "env.id=Household-v0", "--dry-run", "--json")
+    assert "left out" not in same.err
 
 
 def test_the_limit_of_turns_is_read_without_making_the_environment(run: Command, guess: str) -> None:

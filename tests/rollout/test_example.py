@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 import pytest
 from testkit.counting_env import Counting
@@ -12,11 +14,12 @@ from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import ContextConfig, worked_example
-from agentgym.types import Message
+from agentgym.types import Message, Observation
 
 RENDERER = ChatRenderer(trained())
 
@@ -61,13 +64,22 @@ def test_it_survives_the_file_beside_a_model() -> None:
     assert read.with_example(Counting()) is read, "it is kept, not played again"
 
 
+def oracle_of(oracle: Callable[[Counting], Message], env: Env, seen: Observation) -> Message:
+    assert seen and isinstance(env, Counting)
+    return oracle(env)
+
+
 def test_what_cannot_be_shown_is_refused() -> None:
     class NoOracle(Counting):
         def oracle(self) -> Message:
             return super(Counting, self).oracle()
 
-    with pytest.raises(UsageError, match=r"context\.example_turns=1 shows what the oracle of .* does, and it has none"):
+    with pytest.raises(UsageError, match=r"example_turns=1 shows what the oracle of .* does, and it has none: write"):
         worked_example(NoOracle(), 1)
+    act = partial(oracle_of, Counting.oracle)
+    assert worked_example(NoOracle(), 2, act) == worked_example(Counting(), 2)
+    with pytest.raises(UsageError, match="example_turns=9: no episode of NoOracle"):
+        worked_example(NoOracle(), 9, act)
     with pytest.raises(UsageError, match="example_turns=9: no episode of the oracle"):
         worked_example(Counting(), 9)
     with pytest.raises(ConfigError, match=r"needs context\.policy=full"):

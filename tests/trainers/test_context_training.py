@@ -11,7 +11,7 @@ import pytest
 from testkit import TESTKIT
 
 from agentgym.errors import ConfigError, CorruptDataError
-from agentgym.rollout.context import ContextConfig
+from agentgym.rollout.context import CONTEXT_FILE, ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
 from agentgym.trainers.config.optimizer import OptimizerConfig
@@ -20,7 +20,6 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.loop import train
-from agentgym.trainers.models.model import CONTEXT_FILE
 from agentgym.trainers.models.policy import load_context
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Segment

@@ -296,3 +296,14 @@ def test_a_folder_says_its_own_sizes(tmp_path: Path) -> None:
     found = dry_run(config)
     assert found.num_parameters == sum(p.numel() for p in model.parameters())
     assert found.downloads == ()
+
+
+def test_a_cpu_that_samples_a_step_for_minutes_says_so() -> None:
+    base = ["model.path=Qwen/Qwen2.5-0.5B-Instruct", "groups_per_step=4", "group.group_size=8"]
+    long = apply_overrides(load_recipe("finetune"), [*base, "env.kwargs.max_turns=10"])
+    note = dry_run(long).pace_note
+    assert note.startswith("note: a step may sample 81,920 tokens, for which a CPU takes some 42 minutes")
+    assert "sampling.max_new_tokens (256), calls in one line (model.codec=compact), fewer episodes" in note
+    short = apply_overrides(long, ["sampling.max_new_tokens=16", "model.codec=compact"])
+    assert not dry_run(short).pace_note and not dry_run(long, device_gib=24).pace_note
+    assert "some 3 hours" in dry_run(apply_overrides(long, ["group.group_size=32"])).pace_note

@@ -14,6 +14,9 @@ from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trust import sign
 
+OURS = "agentgym/"
+"""Namespace of the library's environments, which an id may leave out."""
+
 
 def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
     """Return a copy of the configuration with values replaced.
@@ -33,6 +36,32 @@ def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfi
         4
     """
     return _changed(config, map(read_pair, overrides))
+
+
+def without_arguments_of_its_env(config: TrainConfig, overrides: Sequence[str]) -> tuple[TrainConfig, str]:
+    """Return a recipe without its environment's arguments if the overrides name another environment, and a note.
+
+    The configuration is the same, and the note empty, if nothing is left out or the overrides set ``env.kwargs``.
+
+    Example:
+        >>> from agentgym.trainers.config.train import EnvConfig
+        >>> config = TrainConfig(recipe="x", env=EnvConfig(id="Guess-v0", kwargs={"largest": 4}))
+        >>> changed, note = without_arguments_of_its_env(config, ["env.id=Maze-v0"])
+        >>> changed.env.kwargs, note
+        ({}, 'note: largest=4 is for Guess-v0, and is left out for Maze-v0')
+    """
+    given, own = dict(map(read_pair, overrides)), config.env
+    other = given.get("env.id", own.id)
+    arguments = {**own.kwargs, **config.eval.kwargs}
+    if not arguments or "env.kwargs" in given or str(other).removeprefix(OURS) == own.id.removeprefix(OURS):
+        return config, ""
+    listed = ", ".join(f"{name}={json.dumps(value)}" for name, value in arguments.items())
+    note = f"note: {listed} {'is' if len(arguments) == 1 else 'are'} for {own.id}, and "
+    note += f"{'is' if len(arguments) == 1 else 'are'} left out for {other}"
+    changed = dataclasses.replace(
+        config, env=dataclasses.replace(own, kwargs={}), eval=dataclasses.replace(config.eval, kwargs={})
+    )
+    return changed, note
 
 
 def apply_changes(config: TrainConfig, changes: Mapping[str, object]) -> TrainConfig:

@@ -25,6 +25,7 @@ from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightS
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
 from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_command
+from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
@@ -184,7 +185,9 @@ async def connect_engine(
     Raises:
         ConfigError: no server was ready in time, or one serves another model.
     """
-    for note in filter(None, (note_of(engine, model), precision_note(config, model))):
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    pace = pace_note(config, num_parameters, on_gpu=model.device.type == "cuda")
+    for note in filter(None, (note_of(engine, model), precision_note(config, model), pace)):
         say(note)
     if not isinstance(engine, VllmEngine):
         return

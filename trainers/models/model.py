@@ -18,7 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
-from agentgym.rollout.context import FULL, ContextConfig
+from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
@@ -175,10 +175,6 @@ def base_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
     for name, parameter in model.named_parameters():
         if ".lora_" not in name:
             yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), parameter
-
-
-CONTEXT_FILE = "agentgym_context.json"
-"""File in a model's folder with the context policy of training, if it is not the full history."""
 
 
 CHAT_FILE = "agentgym_chat.json"

@@ -14,10 +14,10 @@ from agentgym.errors import CorruptDataError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.agent import MakeAgent, ModelAgent
-from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
+from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.models.model import CHAT_FILE, CONTEXT_FILE, load_model
+from agentgym.trainers.models.model import CHAT_FILE, load_model
 from agentgym.trainers.models.sources import local_model
 
 

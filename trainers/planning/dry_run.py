@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.registry import EnvEntry, check_arguments, find, turn_limit
+from agentgym.registry import EnvEntry, check_arguments, find
 from agentgym.render.families import format_named
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
@@ -27,6 +27,7 @@ from agentgym.trainers.planning.footprint import (
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_command, server_share
+from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
 GIB = 1 << 30
 
@@ -70,6 +71,8 @@ class DryRun:
     """The command that starts each of the run's vLLM servers."""
     servers_note: str = ""
     """What to do if the trainer's GPU has no room for a server that shares it; empty if it has."""
+    pace_note: str = ""
+    """What to do if a CPU samples a step for long; empty if it does not."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a dict for JSON, with totals."""
@@ -103,7 +106,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if device_gib and memory.total > device_gib * GIB:
         raise UsageError(_too_small(memory, device_gib, config))
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
-    num_rollouts, num_tokens_played, num_sampled = _step(config)
+    sizes_of_step = step_sizes(config)
     kept, recomputed = (
         activation_bytes(
             sizes,
@@ -127,15 +130,16 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         activations_kept=kept,
         activations_recomputed=recomputed,
         num_steps=config.num_steps,
-        rollouts_per_step=num_rollouts,
-        tokens_per_step=num_tokens_played,
-        sampled_per_step=num_sampled,
+        rollouts_per_step=sizes_of_step.rollouts,
+        tokens_per_step=sizes_of_step.tokens,
+        sampled_per_step=sizes_of_step.sampled,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
         kv_cache=engine_cache(config, sizes),
         checkpoint=checkpoint_bytes(config, weights),
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, entries),
         **_servers(config, num_ranks, gpu_bytes),
+        pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0),
     )
 
 
@@ -158,32 +162,6 @@ def own_gpu_bytes() -> int:
     from agentgym.trainers.distributed.devices import gpu_bytes
 
     return gpu_bytes()
-
-
-def _step(config: TrainConfig) -> tuple[int, int | None, int | None]:
-    """Return a step's rollouts, and their largest numbers of tokens and sampled tokens; of a mixture's largest env."""
-    found = []
-    for own in config.by_env.values():
-        num_rollouts = config.groups_per_step * own.group.group_size
-        num_rows, num_turns = _rows_and_turns(own)
-        tokens = None if num_rows is None else num_rollouts * num_rows * longest_row(own)
-        sampled = None if num_turns is None else num_rollouts * num_turns * own.sampling.max_completion_tokens
-        found.append((num_rollouts, tokens, sampled))
-    rollouts, tokens_of, sampled_of = zip(*found, strict=True)
-    return max(rollouts), _greatest(tokens_of), _greatest(sampled_of)
-
-
-def _greatest(values: Sequence[int | None]) -> int | None:
-    """Return the largest number, or None if one has no limit."""
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
-
-
-def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
-    """Return the largest numbers of training rows and turns of an episode; None if they are not limited."""
-    num_turns = turn_limit(config.env.id, config.env.kwargs)
-    num_rows = {"full": 1, "window": num_turns, "summarise": config.context.max_summaries + 1}[config.context.policy]
-    return num_rows, num_turns
 
 
 def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEntry]) -> tuple[str, ...]:

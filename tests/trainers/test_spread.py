@@ -73,24 +73,30 @@ SELF = 'loss.regularisers=[{"kind": "self_distill", "coef": 0.5}]'
 FIRST = "ranks.rollouts=first"
 ABLE = ("env.kwargs.num_tasks=4", "sft.num_epochs=12", "sft.batch_size=8", "sft.optimizer.lr=0.003", "num_steps=3")
 """Episodes that succeed, on tasks that come again."""
+ROOM = "model.max_context_tokens=640"
+"""Room for a demonstration in the prompt."""
 SETTINGS = {
-    "igpo": (IGPO,),
-    "empg": (EMPG,),
-    "aepo": (AEPO,),
-    "echo": (ECHO,),
-    "epo": (EPO,),
-    "self_distill": (SELF,),
+    "igpo and echo": (IGPO, ECHO),
+    "empg and epo": (EMPG, EPO),
+    "aepo and self_distill": (AEPO, SELF, *ABLE, ROOM),
     "spo": ("credit.estimator=spo", *ABLE),
     "progress": ('credit={"estimator": "grpo", "shapers": [{"kind": "spa"}]}', "critic.lr=1e-3", *ABLE),
     "replay": ('strategy.replay={"kind": "success"}', *ABLE),
     "remix": ('strategy.replay={"kind": "remix", "share": 0.5}', *ABLE),
     "the first plays, igpo and echo": (IGPO, ECHO, FIRST),
-    "the first plays, self_distill and epo": (EPO.replace("[", '[{"kind": "self_distill", "coef": 0.5}, '), FIRST),
+    "the first plays, self_distill": (SELF, FIRST, *ABLE, ROOM),
 }
 """Settings whose scores, critics or stored episodes are shared out over the ranks."""
-ACTS = {"spo": "drift", "progress": "progress_grad_norm", "replay": "num_replayed", "remix": "num_replayed"}
+ACTS = {
+    "aepo and self_distill": "self_distill/num_taught",
+    "spo": "drift",
+    "progress": "progress_grad_norm",
+    "replay": "num_replayed",
+    "remix": "num_replayed",
+    "the first plays, self_distill": "self_distill/num_taught",
+}
 """A metric that shows that a setting does something, by the setting's name."""
-COMPARED = {"loss", "echo/loss", "self_distill/num_taught", "self_distill/num_without", "progress_loss", *ACTS.values()}
+COMPARED = {"loss", "echo/loss", "self_distill/num_without", "progress_loss", *ACTS.values()}
 
 
 def eventful_groups() -> list[TrajectoryGroup]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError, UsageError
-from agentgym.trainers.engines.torch import runner
+from agentgym.trainers.engines.torch import layers, runner, weights
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.slots import MIN_SHARED_TOKENS
 from agentgym.trainers.engines.torch.weights import read_weights
@@ -38,6 +38,42 @@ def test_it_is_an_engine(model: PreTrainedModel) -> None:
 def test_ragged_concurrent_turns_equal_a_full_forward(family: str) -> None:
     model = tiny_model(family)
     run(play_all(TorchEngine(model, num_slots=8, max_context_tokens=128), model))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_few_rows_of_a_wide_model_equal_a_full_forward_also_after_an_update(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MIN_WEIGHTS", 1)
+    monkeypatch.setattr(weights, "WIDE", 1)
+    products: list[int] = []
+    few_rows = layers.few_rows
+
+    def counted(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        products.append(len(x))
+        return few_rows(x, matrix)
+
+    monkeypatch.setattr(layers, "few_rows", counted)
+    model = tiny_model(family)
+    for num_slots in (1, 2, 3, 9):
+        engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=128)
+        run(play_all(engine, model, num_turns=1))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.05)
+        run(engine.update_weights(1))
+        run(play_all(engine, model, num_turns=1))
+        for layer in cast(Any, engine)._runner.weights.layers:
+            assert layer.qkv.t().is_contiguous() and layer.gate_up.t().is_contiguous()
+    assert {1, 2, 3} <= {*products} and max(products) <= 8
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 5])
+def test_the_product_of_few_rows_is_the_product(num_rows: int) -> None:
+    x, matrix = torch.randn(num_rows, 48, dtype=torch.float64), torch.randn(80, 48, dtype=torch.float64)
+    made = layers.few_rows(x, matrix)
+    torch.testing.assert_close(made, x @ matrix.t())
+    assert made.is_contiguous() and made.shape == (num_rows, 80)
 
 
 def test_ragged_additions_read_in_one_tick_equal_a_full_forward(model: PreTrainedModel) -> None:

@@ -18,6 +18,12 @@ from torch import Tensor
 
 from agentgym.trainers.engines.torch.weights import LayerWeights, Shape, Weights
 
+FEW_OF_LAYERS, FEW_OF_FUSED, FEW_OF_HEADS = 2, 8, 8
+"""Most rows with which :func:`few_rows` is faster: with the matrices that end a layer's two parts, with fused ones, and
+with the vocabulary's head."""
+MIN_WEIGHTS = 1 << 17
+"""Fewest weights of a matrix with which it is faster."""
+
 
 class StoredAt(NamedTuple):
     """The cache of a layer ``[slots, kv_heads, tokens, head_dim]``, and the places of ``N`` new tokens in it."""
@@ -81,12 +87,44 @@ def _rotated(pairs: Tensor, rotation_N: Tensor) -> Tensor:
 
 
 def _multiply(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    if is_few(x, matrix, FEW_OF_FUSED) and matrix.t().is_contiguous():
+        product = few_rows(x, matrix.t())
+        return product if bias is None else product.add_(bias)
     return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
 
 
 def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    total = torch.addmm(residual, x, matrix.t())
+    if is_few(x, matrix, FEW_OF_LAYERS):
+        total = few_rows(x, matrix).add_(residual)
+    else:
+        total = torch.addmm(residual, x, matrix.t())
     return total if bias is None else total.add_(bias)
+
+
+def logits_of(hidden: Tensor, head: Tensor) -> Tensor:
+    """Return the logits ``[N, V]`` of states ``[N, hidden]``."""
+    return few_rows(hidden, head) if is_few(hidden, head, FEW_OF_HEADS) else F.linear(hidden, head)
+
+
+def is_few(x: Tensor, matrix: Tensor, most: int) -> bool:
+    """Return True if :func:`few_rows` multiplies faster: at most ``most`` rows, in float32 on a CPU.
+
+    Compiled layers are for any number of rows, so they ask for none.
+    """
+    if x.is_cuda or torch.compiler.is_compiling():
+        return False
+    return x.dtype is torch.float32 and len(x) <= most and matrix.numel() >= MIN_WEIGHTS
+
+
+def few_rows(x: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``x @ matrix.t()`` for few rows, in an order in which a CPU's library does not copy the matrix first.
+
+    Example:
+        >>> few_rows(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
+        [[11.0, 17.0]]
+    """
+    several = torch.cat([x, x]) if len(x) == 1 else x  # a single column would be multiplied as slowly as before
+    return torch.mm(matrix, several.t()).t()[: len(x)].contiguous()
 
 
 def _complex_rotation(weights: Weights, positions_N: Tensor) -> Tensor:

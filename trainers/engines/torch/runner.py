@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.torch.any_model import AnyModelRunner
 from agentgym.trainers.engines.torch.decode import FixedDecoder
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
-from agentgym.trainers.engines.torch.layers import PLAIN, LayerSteps, compiled_steps
+from agentgym.trainers.engines.torch.layers import PLAIN, LayerSteps, compiled_steps, logits_of
 from agentgym.trainers.engines.torch.transfer import on_device
 from agentgym.trainers.engines.torch.weights import (
     Present,
@@ -150,7 +149,7 @@ class ModelRunner:
         """Store a chunk's keys and values; return the logits ``[tokens, V]`` after each of its tokens."""
         self.cache.reserve(chunk.slot + 1, chunk.start + len(chunk.token_ids))
         hidden = forward(self.weights, self.cache, build_batch([chunk], self.device), self._layer_steps)
-        return F.linear(hidden, self.weights.head)
+        return logits_of(hidden, self.weights.head)
 
     def update(self) -> None:
         """Read the model's weights again, in place; after a failure there are no weights until the next call."""
@@ -212,7 +211,7 @@ class ModelRunner:
                 last_tokens.append(offset)
         if len(order) < hidden.shape[0]:
             hidden = hidden[on_device(last_tokens, self.device, torch.int64)]
-        return order, F.linear(hidden, self.weights.head)
+        return order, logits_of(hidden, self.weights.head)
 
 
 def make_runner(

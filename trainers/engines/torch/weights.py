@@ -37,12 +37,16 @@ class Shape:
     norm_eps: float
 
 
+WIDE = 512
+"""Hidden size from which on a CPU multiplies fused matrices faster, or as fast, if they lie as output by input."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
     """The weights of one decoder layer; biases are None if the model has none.
 
-    Fused matrices are stored as input by output, with which CPUs multiply small batches 10 to 30 % faster. Shared
-    matrices are output by input, as in ``nn.Linear``.
+    Fused matrices are input by output, and lie so in memory for a hidden size below :data:`WIDE`, with which CPUs
+    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``.
     """
 
     qkv: Tensor
@@ -267,16 +271,22 @@ def _read_layer(layer: Any, shape: Shape) -> LayerWeights:
         gate_up_bias = torch.cat([gate_bias, up_bias])
     gate_up = torch.cat([merged_weight(mlp.gate_proj), merged_weight(mlp.up_proj)]).float()
     return LayerWeights(
-        qkv=(torch.cat([by_pairs(query), by_pairs(key), value]) * attention_norm).t().to(dtype).contiguous(),
+        qkv=_stored(torch.cat([by_pairs(query), by_pairs(key), value]) * attention_norm, dtype),
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         out=merged_weight(attention.o_proj),
         out_bias=merged_bias(attention.o_proj),
-        gate_up=(gate_up * mlp_norm).t().to(dtype).contiguous(),
+        gate_up=_stored(gate_up * mlp_norm, dtype),
         gate_up_bias=gate_up_bias,
         down=merged_weight(mlp.down_proj),
         down_bias=merged_bias(mlp.down_proj),
     )
+
+
+def _stored(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a fused matrix ``[output, input]`` as ``[input, output]``."""
+    is_wide = matrix.shape[1] >= WIDE and not matrix.is_cuda and dtype is torch.float32
+    return matrix.to(dtype).t() if is_wide else matrix.t().to(dtype).contiguous()
 
 
 def _pairwise_order(head_dim: int, device: torch.device) -> Tensor:

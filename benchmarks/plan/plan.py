@@ -89,13 +89,14 @@ def measured() -> dict[str, float]:
 
 
 def recording(
-    work: Workload, device: Device, found: dict[str, float], *, train_flops: float, trainers: float
+    work: Workload, device: Device, found: dict[str, float], *, train_flops: float, trainers: float, engines: int
 ) -> Recording:
     """Return the workload as the simulator reads it.
 
     Args:
         train_flops: of one GPU in training.
         trainers: GPUs that train, for the groups of one step of as many GPUs as there are.
+        engines: GPUs that sample.
     """
     rng = np.random.default_rng(work.seed)
     groups = tuple(tuple(_episode(work, rng, found) for _ in range(GROUP_SIZE)) for _ in range(work.num_groups))
@@ -106,7 +107,8 @@ def recording(
         tick_s=CHUNK * (2 * NUM_PARAMETERS / device.bandwidth_bytes_per_s + device.tick_overhead_s),
         token_s=CHUNK * 2 * NUM_PARAMETERS / device.bf16_flops,
     )
-    return Recording(groups=groups, gradient_s=gradient_s, other_training_s=transfer_s(device, 1)["nccl"], engine=cost)
+    sending_s = transfer_s(device, engines)["nccl"]
+    return Recording(groups=groups, gradient_s=gradient_s, other_training_s=sending_s, engine=cost)
 
 
 def _episode(work: Workload, rng: np.random.Generator, found: dict[str, float]) -> EpisodeTrace:
@@ -121,9 +123,12 @@ def _episode(work: Workload, rng: np.random.Generator, found: dict[str, float]) 
 
 
 def transfer_s(device: Device, num_engines: int) -> dict[str, float]:
-    """Return the seconds until all engines have new weights in bfloat16: broadcast, or each from a shared folder."""
-    size = 2 * NUM_PARAMETERS
-    return {"nccl": size / device.network_bytes_per_s, "folder": num_engines * size / device.shared_disk_bytes_per_s}
+    """Return the seconds until all engines have new weights in bfloat16: from the first rank, or a shared folder.
+
+    The first rank has a communicator for each engine, and sends to all of them over its own network link.
+    """
+    size = num_engines * 2 * NUM_PARAMETERS
+    return {"nccl": size / device.network_bytes_per_s, "folder": size / device.shared_disk_bytes_per_s}
 
 
 def split(num_gpus: int, train_share: float) -> tuple[int, int]:
@@ -139,7 +144,7 @@ def row(num_gpus: int, mode: Mode, staleness: int, train_share: float, train_flo
     times = num_gpus / simulated
     engines, trainers = split(simulated, train_share)
     groups = max(2, GROUPS_PER_GPU * simulated)
-    data = recording(work, device, found, train_flops=train_flops, trainers=trainers / groups)
+    data = recording(work, device, found, train_flops=train_flops, trainers=trainers / groups, engines=engines)
     plan = Plan(
         mode=mode, num_steps=NUM_STEPS, groups_per_step=groups, max_staleness=staleness,
         num_envs=ENVS_PER_ENGINE * engines, num_engines=engines,

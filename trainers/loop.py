@@ -152,7 +152,11 @@ class TrainingLoop:
             optimizer=make_optimizer(self.run.model, config.sft.optimizer if phase == "sft" else config.optimizer),
             columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
             credit={env.key: CreditState() for env in self.run.envs},
-            activity=Activity(config.loss, has_demos=config.sft.has_phase),
+            activity=Activity(
+                config.loss,
+                has_demos=config.sft.has_phase,
+                has_example=any(own.context.example_turns for own in config.by_env.values()),
+            ),
         )
         self.saved_step = -1
         """RL step of the latest checkpoint; -1 if there is none."""

@@ -109,6 +109,17 @@ def test_a_run_says_why_it_trained_nothing(facts: dict[str, float], reason: str)
     assert resumed.trained.conclusion().startswith(f"0 of 3 steps trained: {reason}")
 
 
+@pytest.mark.parametrize("has_demos", [True, False])
+def test_the_advice_names_no_example_where_one_is_shown(has_demos: bool) -> None:
+    idle = {"trained_tokens": 0.0, "invalid_share": 1.0, "success": 0.0}
+    told = []
+    for has_example in (True, False):
+        activity = Activity(LOSS, patience=2, has_demos=has_demos, has_example=has_example)
+        activity.watch(1, idle)
+        told.append("context.example_turns" in activity.trained.conclusion())
+    assert told == [False, True]
+
+
 def test_without_any_success_the_reason_is_said_in_place_of_idle_parts() -> None:
     activity = Activity(LOSS, patience=2, has_demos=True)
     idle = {**dict.fromkeys(BUSY, 0.0), "trained_tokens": 10.0, "grad_norm": 1.0, "lr_scale": 1.0, "success": 0.0}

@@ -60,12 +60,14 @@ class Activity:
         ([0, 1, 0], 1.0)
     """
 
-    def __init__(self, config: LossConfig, patience: int = PATIENCE, *, has_demos: bool = False) -> None:
+    def __init__(
+        self, config: LossConfig, patience: int = PATIENCE, *, has_demos: bool = False, has_example: bool = False
+    ) -> None:
         self._config, self._patience = config, patience
         self._idle: dict[str, int] = {}
         self._said: set[str] = set()
         self._has_zero_gradient = False
-        self.trained = TrainedSteps(has_demos=has_demos)
+        self.trained = TrainedSteps(has_demos=has_demos, has_example=has_example)
 
     def watch(self, step: int, metrics: Mapping[str, float]) -> list[str]:
         """Count a step's metrics and return notes about them; each note occurs once in a run."""
@@ -167,6 +169,7 @@ class TrainedSteps:
 
     Args:
         has_demos: True if the policy had a warm start, so that the advice is a longer one.
+        has_example: True if prompts begin with a worked example, so that the advice does not name one.
 
     Example:
         >>> trained = TrainedSteps()
@@ -175,8 +178,8 @@ class TrainedSteps:
         '0 of 1 steps trained: 100% of turns are invalid'
     """
 
-    def __init__(self, *, has_demos: bool = False) -> None:
-        self._has_demos = has_demos
+    def __init__(self, *, has_demos: bool = False, has_example: bool = False) -> None:
+        self._has_demos, self._has_example = has_demos, has_example
         self.num_steps = self.num_trained = 0
         self._most_success = math.nan
         self._sums = dict.fromkeys(AVERAGED, 0.0)
@@ -244,14 +247,13 @@ class TrainedSteps:
         return "the episodes of a group earn the same; raise group.group_size or sampling.temperature"
 
     def _teach(self) -> str:
+        example = "" if self._has_example else ", a worked example in the prompt (context.example_turns=1)"
         if self._has_demos:
             return (
                 "give more demonstrations (sft.num_demos) or epochs (sft.num_epochs), calls in one line "
-                "(model.codec=compact), a worked example in the prompt (context.example_turns=1)"
+                f"(model.codec=compact){example}"
             )
-        return (
-            "give demonstrations (sft.num_demos, sft.files), a worked example in the prompt (context.example_turns=1)"
-        )
+        return f"give demonstrations (sft.num_demos, sft.files){example}"
 
     def state_dict(self) -> StateDict:
         """Return the state for a checkpoint."""

@@ -47,8 +47,8 @@ class RunSettings:
             return self.sampling | given
         own = self._of_policy(str(given["policy"]))
         groups = {name: {**own[name], **given.get(name, {})} for name in GROUPS if name in own}
-        if "example_turns" in given.get("context", {}):  # the run's example has as many turns as the run says
-            groups["context"].pop("examples", None)
+        if "context" in groups and "example_turns" in given.get("context", {}):
+            groups["context"].pop("examples", None)  # of as many turns as the run has
         return {**own, **given, **groups}
 
     def _of_policy(self, policy: str) -> dict[str, Any]:

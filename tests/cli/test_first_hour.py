@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from testkit.fake_openai import FakeOpenAI, completion
 
+from agentgym.api.run_settings import run_settings
 from agentgym.registry import make, turn_limit
 from agentgym.rollout.context import CONTEXT_FILE
 from agentgym.rollout.record import read_json_lines
@@ -140,6 +141,10 @@ def test_a_worked_example_without_an_oracle(run: Command, guess_file: Path) -> N
     assert run("eval", "runs/one", "--episodes", "2", "--json").json["num_episodes"] == 2
     refused = run("eval", f"{guess_file}:NoOracle-v0", "context.example_turns=1", "--policy", "runs/one/model")
     assert refused.code == 2 and "has none: write oracle()" in refused.err
+    settings = run_settings("runs/one")
+    assert settings is not None
+    of_endpoint = {**settings.plan, "policy": "openai:http://127.0.0.1:1/v1", "context": {"example_turns": 1}}
+    assert settings.merged(of_endpoint)["context"] == {"example_turns": 1}, "an endpoint takes no context from the run"
 
 
 def test_demonstrations_without_an_oracle(run: Command, guess_file: Path) -> None:

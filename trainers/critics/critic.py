@@ -17,6 +17,7 @@ from agentgym.credit.table import Bools, Floats
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.data.outline import Elsewhere, tokens_of
+from agentgym.trainers.data.plan import of_similar_length
 from agentgym.trainers.distributed.deal import dealt
 from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import (
@@ -31,7 +32,7 @@ from agentgym.trainers.distributed.sharding import (
     trunk_for_copy,
     whole,
 )
-from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
+from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
 from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Segment, TrajectoryGroup
@@ -133,7 +134,7 @@ class Reading:
         Args:
             rows: all rows, in the same order on all ranks. Tokens of another rank are ``Elsewhere``.
         """
-        ranks, batches = ranks_of(policy), micro_batches([row.num_tokens for row in rows], tokens_per_microbatch)
+        ranks, batches = ranks_of(policy), of_similar_length([row.num_tokens for row in rows], tokens_per_microbatch)
         held = {index: row for index, row in enumerate(rows) if not isinstance(row.token_ids, Elsewhere)}
         return cls(len(rows), batches, ranks.share(len(batches)), dealt(ranks, held, batches))
 

@@ -234,10 +234,21 @@ def _numbered(keys: Sequence[Sequence[Hashable]]) -> tuple[list[list[int]], int]
 
 def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRow]]:
     """Split rows into batches of at most ``room`` tokens with padding; a longer row forms its own batch."""
-    return [[rows[at] for at in some] for some in _of_similar_length([len(row.token_ids) for row in rows], room)]
+    return [[rows[at] for at in some] for some in of_similar_length([len(row.token_ids) for row in rows], room)]
 
 
-def _of_similar_length(lengths: Sequence[int], room: int) -> list[list[int]]:
+def of_similar_length(lengths: Sequence[int], room: int) -> list[list[int]]:
+    """Split rows into batches of at most ``room`` tokens with padding; return their indices.
+
+    A longer row forms its own batch.
+
+    Args:
+        lengths: the number of tokens of each row.
+
+    Example:
+        >>> of_similar_length([4, 1, 2], 4)
+        [[1, 2], [0]]
+    """
     batches: list[list[int]] = []
     for at in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batches and (len(batches[-1]) + 1) * lengths[at] <= room:
@@ -283,7 +294,7 @@ def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int, wo
         pays = [_pays([rows[at] for at in some], worth_a_call) for some in shared]
         made = [(some, layout) for some, does in zip(shared, pays, strict=True) if does]
         alone = [at for some, does in zip(shared, pays, strict=True) if not does for at in some]
-    split = _of_similar_length([rows[at].num_tokens for at in alone], room)
+    split = of_similar_length([rows[at].num_tokens for at in alone], room)
     return made + [([alone[at] for at in some], "rows") for some in split]
 
 

@@ -20,7 +20,7 @@ from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID, recomputed
-from agentgym.trainers.data.plan import rows_of_similar_length
+from agentgym.trainers.data.plan import of_similar_length, rows_of_similar_length
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.ranks import Ranks
@@ -32,7 +32,7 @@ from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
-from agentgym.trainers.scoring.hidden import micro_batches, trunk_of
+from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import CausalLM, Metrics
 
@@ -167,7 +167,7 @@ def _share(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[S
 def _from_all(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
     """Return this rank's micro-batches of the rows of all ranks, each with the factor of its loss."""
     numbers = Numbered.of(ranks, [len(row.token_ids) for row in rows])
-    batches = micro_batches(numbers.sizes, room)
+    batches = of_similar_length(numbers.sizes, room)
     parts = dealt(ranks, dict(zip(numbers.of_rank(ranks.rank), rows, strict=True)), batches)
     return [(part, scale) for part, (_, scale) in zip(parts, ranks.share(len(batches)), strict=True)]
 

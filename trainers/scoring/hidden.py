@@ -44,27 +44,6 @@ class ReadRow:
         return len(self.token_ids)
 
 
-def micro_batches(lengths: Sequence[int], tokens_per_microbatch: int) -> list[list[int]]:
-    """Split rows into batches of similar length within ``tokens_per_microbatch``; return their indices.
-
-    A longer row forms its own batch.
-
-    Args:
-        lengths: the number of tokens of each row.
-
-    Example:
-        >>> micro_batches([4, 1, 2], 4)
-        [[1, 2], [0]]
-    """
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if batches and (len(batches[-1]) + 1) * lengths[index] <= tokens_per_microbatch:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches
-
-
 def trunk_of(model: CausalLM) -> Trunk:
     """Return the network below the head of a transformers causal model, adapters included."""
     return unwrapped(model).base_model

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from agentgym.credit.table import Floats
+from agentgym.trainers.data.plan import of_similar_length
 from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.models.head import head_of
-from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
+from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Segment, TrajectoryGroup
 
@@ -70,7 +71,7 @@ def score(
     """
     ranks = ranks_of(model)
     numbers = Numbered.of(ranks, [question.row.num_tokens for question in questions])
-    batches = micro_batches(numbers.sizes, tokens_per_microbatch)
+    batches = of_similar_length(numbers.sizes, tokens_per_microbatch)
     own = numbers.of_rank(ranks.rank)
     asked = dealt(ranks, dict(zip(own, questions, strict=True)), batches)
     if not asked:

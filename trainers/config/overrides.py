@@ -56,8 +56,8 @@ def without_arguments_of_its_env(config: TrainConfig, overrides: Sequence[str]) 
     if not arguments or "env.kwargs" in given or str(other).removeprefix(OURS) == own.id.removeprefix(OURS):
         return config, ""
     listed = ", ".join(f"{name}={json.dumps(value)}" for name, value in arguments.items())
-    note = f"note: {listed} {'is' if len(arguments) == 1 else 'are'} for {own.id}, and "
-    note += f"{'is' if len(arguments) == 1 else 'are'} left out for {other}"
+    verb = "is" if len(arguments) == 1 else "are"
+    note = f"note: {listed} {verb} for {own.id}, and {verb} left out for {other}"
     changed = dataclasses.replace(
         config, env=dataclasses.replace(own, kwargs={}), eval=dataclasses.replace(config.eval, kwargs={})
     )

@@ -94,6 +94,7 @@ _.agentgym_forget
 _.agentgym_received
 _.agentgym_load  # its /collective_rpc calls these
 _.agentgym_checksum
+_.agentgym_gpu
 _.agentgym_nccl
 
 # --- named in types alone

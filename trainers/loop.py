@@ -180,7 +180,7 @@ class TrainingLoop:
                 self.log.say(how_shared(config, run.ranks.count))
             elif note := idle_ranks(config):
                 self.log.say(note)
-            await run.ranks.from_main(lambda: run.connect_engine(self.log.say))
+            await run.ranks.from_all(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:

@@ -24,7 +24,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play, do_lend, do_share_servers
+from agentgym.trainers.config.rank_limits import do_all_play, do_all_send, do_lend, do_share_servers
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
@@ -32,11 +32,10 @@ from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
-from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine
+from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine, on_rank
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.engines.vllm.guest import GuestEngine
-from agentgym.trainers.engines.vllm.server import VllmEngine
-from agentgym.trainers.engines.vllm.weights import Handover
+from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
+from agentgym.trainers.engines.vllm.weights import Handover, Published
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
@@ -145,15 +144,16 @@ class Run:
 
     def _make_engine(self) -> Engine | None:
         """Return the inference engine of a rank that samples, None on others."""
-        if self._shares_servers and not self.ranks.is_main:
-            return build_guest(self.config, self.model.config, self.ranks.rank)
+        ranks, all_send = self.ranks, do_all_send(self.config, self.ranks.count)
+        if self._shares_servers and not (ranks.is_main or all_send):
+            return build_guest(self.config, self.model.config, ranks.rank)
         if self._served is None:
             return None
         if self.cluster is not None:
             return self.cluster.engine(self._served, self.tokenizer)
         engine = build_engine(self.config, self._served, self.run_dir)
         if self._shares_servers and isinstance(engine, VllmEngine):
-            engine.share()
+            engine.share(ranks.rank, ranks.count if all_send else 1)
         return engine
 
     def _make_lender(self) -> Lender | None:
@@ -174,7 +174,8 @@ class Run:
     @property
     def _has_own_weights(self) -> bool:
         """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
-        return self.ranks.is_main or (self.do_all_play and not self._shares_servers)
+        all_send = do_all_send(self.config, self.ranks.count)
+        return self.ranks.is_main or (self.do_all_play and (not self._shares_servers or all_send))
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
@@ -198,11 +199,18 @@ class Run:
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
         """Wait until an engine and env workers outside this process are ready. A second call does nothing."""
+        if not self.ranks.is_main:
+            if isinstance(self._engine, VllmEngine):
+                await self._engine.connect(on_rank(self.ranks.rank))
+            return
         if self.cluster is not None:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
-            share = server_share(self.config, self.ranks.count, gpu_bytes())
-            await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say, share)
+            count = self.ranks.count
+            share = server_share(self.config, count, gpu_bytes())
+            await connect_engine(
+                self._engine, self.config, self._served, self.tokenizer, self.run_dir, say, share, count
+            )
         for asked in self._asked:
             await asked.client.check()
 
@@ -234,22 +242,19 @@ class Run:
             await self.ranks.from_main(lambda: self.engine.update_weights(version))
 
     async def _update_servers(self, version: int) -> None:
-        """Let the first rank send its weights to the servers from which all ranks sample. All ranks must call this."""
-        engine = self._engine
+        """Give the servers from which all ranks sample their weights. All ranks must call this."""
+        engine = self.engine
+        assert isinstance(engine, ServersEngine)
 
-        async def hold() -> None:
-            if isinstance(engine, GuestEngine):
-                await engine.hold()
-
-        async def update() -> Handover:
+        async def publish() -> Published:
             assert isinstance(engine, VllmEngine)
-            await engine.update_weights(version)
-            return engine.handover()
+            return engine.publish(version, frozenset().union(*(one.dtypes for one in known)))
 
-        await self.ranks.from_all(hold)
-        handover = await self.ranks.from_main(update)
-        if isinstance(engine, GuestEngine):
-            engine.adopt(handover)
+        known = await self.ranks.from_all(engine.hold)
+        published = await self.ranks.from_main(publish)
+        is_patient = not any(one.num_ready for one in known)
+        given = await self.ranks.from_all(lambda: engine.give(published, is_patient=is_patient))
+        engine.adopt(Handover(published=published, servers={url: one for part in given for url, one in part.items()}))
 
     def _teacher(self) -> CausalLM | None:
         """Load the teacher of distillation, sharded as the policy is; None if the loss has no teacher.

@@ -89,14 +89,14 @@ def measured() -> dict[str, float]:
 
 
 def recording(
-    work: Workload, device: Device, found: dict[str, float], *, train_flops: float, trainers: float, engines: int
+    work: Workload, device: Device, found: dict[str, float], *, train_flops: float, trainers: float, sending_s: float
 ) -> Recording:
     """Return the workload as the simulator reads it.
 
     Args:
         train_flops: of one GPU in training.
         trainers: GPUs that train, for the groups of one step of as many GPUs as there are.
-        engines: GPUs that sample.
+        sending_s: seconds until all engines have new weights.
     """
     rng = np.random.default_rng(work.seed)
     groups = tuple(tuple(_episode(work, rng, found) for _ in range(GROUP_SIZE)) for _ in range(work.num_groups))
@@ -107,7 +107,6 @@ def recording(
         tick_s=CHUNK * (2 * NUM_PARAMETERS / device.bandwidth_bytes_per_s + device.tick_overhead_s),
         token_s=CHUNK * 2 * NUM_PARAMETERS / device.bf16_flops,
     )
-    sending_s = transfer_s(device, engines)["nccl"]
     return Recording(groups=groups, gradient_s=gradient_s, other_training_s=sending_s, engine=cost)
 
 
@@ -122,13 +121,18 @@ def _episode(work: Workload, rng: np.random.Generator, found: dict[str, float]) 
     return (turn,) * num_turns
 
 
-def transfer_s(device: Device, num_engines: int) -> dict[str, float]:
-    """Return the seconds until all engines have new weights in bfloat16: from the first rank, or a shared folder.
+def transfer_s(device: Device, num_engines: int, num_trainers: int) -> dict[str, float]:
+    """Return the seconds until all engines have new weights in bfloat16: from the trainers, or a shared folder.
 
-    The first rank has a communicator for each engine, and sends to all of them over its own network link.
+    Trainers first gather the shards in float32. Then each sends to its share of the engines over its own network link,
+    one after the other, or the first one writes the files that all engines read.
     """
-    size = num_engines * 2 * NUM_PARAMETERS
-    return {"nccl": size / device.network_bytes_per_s, "folder": size / device.shared_disk_bytes_per_s}
+    gather_s = 4 * NUM_PARAMETERS * (1 - 1 / num_trainers) / device.network_bytes_per_s
+    one = 2 * NUM_PARAMETERS
+    return {
+        "nccl": gather_s + one * math.ceil(num_engines / num_trainers) / device.network_bytes_per_s,
+        "folder": gather_s + one * num_engines / device.shared_disk_bytes_per_s,
+    }
 
 
 def split(num_gpus: int, train_share: float) -> tuple[int, int]:
@@ -144,7 +148,8 @@ def row(num_gpus: int, mode: Mode, staleness: int, train_share: float, train_flo
     times = num_gpus / simulated
     engines, trainers = split(simulated, train_share)
     groups = max(2, GROUPS_PER_GPU * simulated)
-    data = recording(work, device, found, train_flops=train_flops, trainers=trainers / groups, engines=engines)
+    sending_s = transfer_s(device, engines, trainers)["nccl"]
+    data = recording(work, device, found, train_flops=train_flops, trainers=trainers / groups, sending_s=sending_s)
     plan = Plan(
         mode=mode, num_steps=NUM_STEPS, groups_per_step=groups, max_staleness=staleness,
         num_envs=ENVS_PER_ENGINE * engines, num_engines=engines,
@@ -153,7 +158,7 @@ def row(num_gpus: int, mode: Mode, staleness: int, train_share: float, train_flo
     mean_turns = sum(len(e) for g in data.groups for e in g) / (work.num_groups * GROUP_SIZE)
     turns_per_s = times * result.num_episodes * mean_turns / result.wall_s
     step_s = result.wall_s / NUM_STEPS
-    to_engines = transfer_s(device, math.ceil(engines * times))
+    to_engines = transfer_s(device, math.ceil(engines * times), math.ceil(trainers * times))
     return {
         "trainer": name, "gpus": num_gpus, "mode": mode, "max_staleness": staleness if mode == "async" else 0,
         "engines": round(engines * times), "trainers": round(trainers * times), "is_simulated": times == 1,

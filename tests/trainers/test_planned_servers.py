@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from agentgym.trainers.planning.servers import (
     SERVER_OWN,
     no_room_note,
     serve_command,
+    serve_commands,
     server_share,
 )
 from agentgym.trainers.recipes import load_recipe
@@ -111,6 +113,18 @@ def test_the_share_is_in_the_command_that_starts_the_server() -> None:
     run = config("engine.weight_sync=ipc", "engine.sleep=true")
     said = serve_command("m", "http://127.0.0.1:8000", run, 0.6)
     assert said.endswith("--weight-transfer ipc --sleep -- --gpu-memory-utilization 0.6")
+
+
+def test_the_servers_of_several_ranks_are_on_their_gpus() -> None:
+    urls = json.dumps([f"http://127.0.0.1:{8000 + rank}" for rank in range(4)])
+    run = apply_overrides(config("engine.weight_sync=ipc", "engine.sleep=true"), [f"engine.urls={urls}"])
+    said = serve_commands("m", run, 0.5, num_ranks=4, num_gpus=2)
+    begin = [command.partition(" --max")[0] for command in said]
+    assert begin == [
+        f"CUDA_VISIBLE_DEVICES={rank % 2} agentgym serve-model m --port {8000 + rank}" for rank in range(4)
+    ]
+    for alone in (serve_commands("m", run, 0.5, 1, 1), serve_commands("m", run, None, 4, 4)):
+        assert all(command.startswith("agentgym serve-model m") for command in alone)
 
 
 def test_a_plan_names_the_command_of_every_server_and_says_if_none_fits() -> None:

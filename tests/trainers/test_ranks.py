@@ -18,7 +18,7 @@ from testkit.ranked_parts import LOSSES
 from testkit.ranked_reduce import WAYS
 from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
-from testkit.sampling_vllm import facts_of_run, serving_all
+from testkit.sampling_vllm import facts_of_run, model_of_run, serving_all
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
@@ -345,6 +345,31 @@ def test_ranks_that_share_servers_make_the_run_of_one_rank(tmp_path: Path, warm_
         assert [played(record) for record in one] == [played(record) for record in two]
     for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_each_rank_gives_the_server_on_its_gpu_the_weights(mode: str, tmp_path: Path, warm_python: str) -> None:
+    kept = {"async": ("pipeline.max_staleness=1", "zero_variance_filter=off"), "sync": ("engine.sleep=true",)}
+    served = (f"pipeline.mode={mode}", *kept[mode], "engine.kind=vllm", "engine.weight_sync=ipc", "num_steps=2")
+    config = apply_overrides(load_recipe("tiny"), [*EVEN])
+    facts = facts_of_run(config, tmp_path / "facts")
+    with serving_all(facts, 2) as both:
+        for rank, server in enumerate(both):
+            server.gpu, server.model = f"GPU-{rank}", model_of_run(config, tmp_path / "facts")
+        urls = f"engine.urls={json.dumps([server.url for server in both])}"
+        arguments = ("train", "tiny", *EVEN, *served, urls, "--run-dir", str(tmp_path / "run"), "--json")
+        forked(warm_python, 2, str(TESTKIT / "ranked_ipc.py"), *arguments)
+        assert [server.senders for server in both] == [{"GPU-0"}, {"GPU-1"}]
+        assert [server.held["version"] for server in both] == [2, 2]
+        assert min(len(server.requests) for server in both) > 20, "both are asked"
+        trained = weights(tmp_path / "run")
+        for server in both:
+            for name, tensor in server.model.named_parameters():
+                torch.testing.assert_close(tensor.detach(), trained[name], atol=0, rtol=0)
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert {row["engine/num_left_out"] for row in rows} == {0.0}
+    assert all(row["trained_tokens"] > 0 for row in rows)
 
 
 def groups_of(run_dir: Path, num_steps: int) -> list[list[int]]:

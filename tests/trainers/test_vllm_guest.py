@@ -14,9 +14,10 @@ from testkit.vllm_world import World, run, some_tokens, world
 
 from agentgym.engine import Engine
 from agentgym.errors import ClosedError, EngineError
-from agentgym.trainers.engines.vllm import guest
-from agentgym.trainers.engines.vllm.guest import GuestEngine
+from agentgym.trainers.engines.vllm import server as vllm_server
 from agentgym.trainers.engines.vllm.in_flight import State
+from agentgym.trainers.engines.vllm.server import GuestEngine
+from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.types import Completion
 
 
@@ -32,8 +33,14 @@ class Shared:
     async def train(self, version: int, number: int) -> None:
         """A step of the trainer, and what the ranks do together after it."""
         await self.guest.hold()
-        await self.w.train(version, number)
-        self.guest.adopt(self.w.engine.handover())
+        self.guest.adopt(await self.give(version, number))
+
+    async def give(self, version: int, number: int) -> Handover:
+        """Weights for the servers; the servers that have them."""
+        self.w.number = number
+        published = self.w.engine.publish(version)
+        servers = await self.w.engine.give(published, is_patient=True)
+        return Handover(published=published, servers=servers)
 
     async def ask(self, session: str = "", **sampling: Any) -> Completion:
         """A completion for the guest."""
@@ -77,12 +84,12 @@ def test_a_guest_sends_nothing_before_it_is_handed_servers(tmp_path: Path) -> No
             assert (await early).token_ids[0] == 31
             await s.guest.hold()
             held = asyncio.create_task(s.ask())
-            await s.w.train(1, 32)
+            handover = await s.give(1, 32)
             await asyncio.sleep(0.1)
             assert not held.done()
-            s.guest.adopt(s.w.engine.handover())
+            s.guest.adopt(handover)
             assert ((await held).token_ids[0], (await held).policy_versions[0]) == (32, 1)
-            with pytest.raises(EngineError, match="the first rank gives the servers their weights"):
+            with pytest.raises(EngineError, match="other ranks give the servers their weights"):
                 await s.guest.update_weights(2)
             await s.guest.close()
             for call in (s.guest.hold(), s.ask()):
@@ -124,11 +131,11 @@ def test_an_answer_that_comes_while_the_guest_waits_has_its_versions_too(tmp_pat
             early = [asyncio.create_task(s.ask(seed=n)) for n in range(3)]
             await some_tokens(server, 3)
             await s.guest.hold()
-            await s.w.train(1, 32)
+            handover = await s.give(1, 32)
             await s.w.until(lambda: server.in_flight == 0)  # all are answered
             await asyncio.sleep(0.05)
             assert not any(task.done() for task in early)
-            s.guest.adopt(s.w.engine.handover())
+            s.guest.adopt(handover)
             for completion in await asyncio.gather(*early):
                 assert completion.token_ids == tuple(31 + version for version in completion.policy_versions)
                 assert {0, 1} == set(completion.policy_versions)
@@ -207,7 +214,7 @@ def test_a_guest_does_not_believe_a_server_that_computes_with_something_else(tmp
             bad = s.w.servers[0]
             await s.train(0, 31)
             bad.in_place = 77
-            s.guest._servers._leave_out(s.guest._servers.servers[0], "the network was down")
+            s.guest._pool._leave_out(s.guest._pool.servers[0], "the network was down")
             await s.w.until(lambda: "are not the trainer's" in s.guest.health().fault)
             assert {(await s.ask(str(n))).token_ids[0] for n in range(4)} == {31}
             bad.in_place = None
@@ -229,7 +236,7 @@ def test_what_was_sampled_on_a_server_that_was_not_handed_over_is_asked_elsewher
             await s.train(1, 32)
             for completion in await asyncio.gather(*early):
                 assert completion.token_ids == tuple(31 + version for version in completion.policy_versions)
-            assert s.said == [f"vLLM server {bad.url} is left out: the first rank left it out"]
+            assert s.said == [f"vLLM server {bad.url} is left out: the rank that gives it weights left it out"]
 
     run(scenario())
 
@@ -238,7 +245,7 @@ def test_servers_may_sleep_between_rest_and_the_next_weights(tmp_path: Path, mon
     async def scenario() -> None:
         async with shared(tmp_path, sleep=True) as s:
             freed: list[bool] = []  # whether a server on this rank's GPU slept when its memory was given back
-            monkeypatch.setattr(guest, "free_unused", lambda: freed.append(s.w.servers[0].is_asleep))
+            monkeypatch.setattr(vllm_server, "free_unused", lambda: freed.append(s.w.servers[0].is_asleep))
             await s.train(0, 31)
             assert (await s.ask()).token_ids[0] == 31
             await s.w.engine.rest()
@@ -259,7 +266,7 @@ def test_a_guest_can_be_closed_while_it_holds(tmp_path: Path) -> None:
             asked = asyncio.create_task(s.ask())
             await some_tokens(s.w.servers[0], 1)
             await s.guest.hold()
-            assert s.guest._servers.servers[0].state is State.UPDATING
+            assert s.guest._pool.servers[0].state is State.UPDATING
             await s.guest.close()
             with pytest.raises(EngineError, match="closed"):
                 await asked

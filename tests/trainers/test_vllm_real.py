@@ -36,6 +36,7 @@ from agentgym.trainers.engines.vllm.client import Held
 from agentgym.trainers.engines.vllm.in_flight import State, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
@@ -214,8 +215,9 @@ def test_requests_in_flight_are_kept_and_their_tokens_have_the_versions_they_wer
 
     async def update(version: int) -> None:
         await guest.hold()
-        await engine.update_weights(version)
-        guest.adopt(engine.handover())
+        published = engine.publish(version)
+        given = await engine.give(published, is_patient=True)
+        guest.adopt(Handover(published=published, servers=given))
 
     async def scenario() -> list[tuple[list[int], Completion]]:
         await run.connect_engine(print)

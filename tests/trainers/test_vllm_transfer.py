@@ -135,7 +135,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def ipc() -> IpcChannel:
-    return IpcChannel(lambda tensor: ("GPU-1", (tuple(tensor.shape), float(tensor.flatten()[0]))))
+    return IpcChannel("GPU-1", lambda tensor: ("GPU-1", (tuple(tensor.shape), float(tensor.flatten()[0]))))
 
 
 def test_ipc_sends_handles_of_a_copy() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.config import TRANSFERS
 
 
 def check_ranks(config: TrainConfig, num_ranks: int) -> None:
@@ -43,8 +44,16 @@ def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
 
 
 def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
-    """Return True if each rank samples its share of the episodes from vLLM servers, which the first rank updates."""
+    """Return True if each rank samples its share of the episodes from vLLM servers."""
     return config.engine.kind == "vllm" and do_all_play(config, num_ranks)
+
+
+def do_all_send(config: TrainConfig, num_ranks: int) -> bool:
+    """Return True if each rank gives its share of the vLLM servers their weights, False if the first one gives to all.
+
+    From GPU to GPU each rank has a connection of its own. Files are there for all servers once they are written.
+    """
+    return config.engine.weight_sync in TRANSFERS and do_share_servers(config, num_ranks)
 
 
 def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:

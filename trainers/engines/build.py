@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -17,14 +18,13 @@ from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.client import ModelFacts
-from agentgym.trainers.engines.vllm.guest import GuestEngine
 from agentgym.trainers.engines.vllm.proof import Evidence, Witness, rounded_to, weight_sums
-from agentgym.trainers.engines.vllm.server import VllmEngine
-from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferSync
+from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
+from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, gpu_id
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
-from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_command
+from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_commands
 from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
@@ -51,7 +51,7 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
 
 
 def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> GuestEngine:
-    """Create the engine of a rank that samples from vLLM servers to which the first rank gives the weights.
+    """Create the engine of a rank that samples from vLLM servers to which other ranks give the weights.
 
     Each rank has the servers in another order, since a server is chosen in order if loads are equal.
     """
@@ -61,8 +61,13 @@ def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> GuestEngin
         replace(config.engine, urls=urls),
         facts_of(shape),
         max_context_tokens=config.model.max_context_tokens,
-        say=lambda line: print(f"rank {rank}: {line}", file=sys.stderr, flush=True),
+        say=on_rank(rank),
     )
+
+
+def on_rank(rank: int) -> Callable[[str], None]:
+    """Return a function that prints what another rank than the first has to say."""
+    return lambda line: print(f"rank {rank}: {line}", file=sys.stderr, flush=True)
 
 
 def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
@@ -75,12 +80,7 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     root = weight_dir(config, run_dir)
     sync: WeightSync
     if config.engine.weight_sync in TRANSFERS:
-        if model.device.type != "cuda":
-            raise ConfigError(
-                f"engine.weight_sync={config.engine.weight_sync} sends weights from GPU to GPU, and the trainer's "
-                f"model is on the {model.device.type}; through files: engine.weight_sync=folder"
-            )
-        channel = IpcChannel() if config.engine.weight_sync == "ipc" else NcclChannel()
+        channel = make_channel(config.engine.weight_sync, model.device)
         is_trained = any(parameter.requires_grad for parameter in model.parameters())
         sync = TransferSync(
             lambda: plain_tensors(model), channel, witness(model), facts.vocab_size, are_kept=not is_trained
@@ -93,6 +93,20 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     else:
         sync = FolderSync(root, partial(save_weights, model), witness(model), facts.vocab_size)
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
+
+
+def make_channel(weight_sync: str, device: torch.device) -> Channel:
+    """Return the channel by which weights reach servers from GPU to GPU.
+
+    Raises:
+        ConfigError: the weights are not on a GPU.
+    """
+    if device.type != "cuda":
+        raise ConfigError(
+            f"engine.weight_sync={weight_sync} sends weights from GPU to GPU, and the trainer's model is on the "
+            f"{device.type}; through files: engine.weight_sync=folder"
+        )
+    return IpcChannel(gpu_id(device)) if weight_sync == "ipc" else NcclChannel()
 
 
 def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
@@ -176,6 +190,7 @@ async def connect_engine(
     run_dir: Path,
     say: Callable[[str], None],
     share: float | None = None,
+    num_ranks: int = 1,
 ) -> None:
     """Print notes on the engine and how to start vLLM servers, and wait for the first server.
 
@@ -202,8 +217,10 @@ async def connect_engine(
         say(note)
     if share is not None and share < SMALLEST_SHARE:
         say(no_room_note(config))
-    for url in config.engine.urls:
-        say(f"vLLM server {url}, start it by: {serve_command(source, url, config, share)}")
+    num_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
+    commands = serve_commands(source, config, share, num_ranks, num_gpus)
+    for url, command in zip(config.engine.urls, commands, strict=True):
+        say(f"vLLM server {url}, start it by: {command}")
     await engine.connect(say)
 
 

@@ -57,6 +57,23 @@ def server_share(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> float |
     return None
 
 
+def serve_commands(source: str, config: TrainConfig, share: float | None, num_ranks: int, num_gpus: int) -> list[str]:
+    """Return the commands that start the run's servers, in the order of ``engine.urls``.
+
+    Where servers share the GPUs of several ranks, each is on the GPU of the rank that gives it its weights.
+
+    Args:
+        share: the result of :func:`server_share`.
+        num_gpus: number of GPUs, and of ranks, of a machine.
+    """
+    are_placed = share is not None and num_ranks > 1
+    return [
+        (f"CUDA_VISIBLE_DEVICES={index % num_ranks % num_gpus} " if are_placed else "")
+        + serve_command(source, url, config, share)
+        for index, url in enumerate(config.engine.urls)
+    ]
+
+
 def serve_command(source: str, url: str, config: TrainConfig, share: float | None = None) -> str:
     """Return the command that starts the server of ``url`` with the settings of this run.
 

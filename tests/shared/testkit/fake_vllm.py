@@ -82,6 +82,8 @@ class FakeVllm:
         """Number of the weights that the next transfer brings; the server cannot read real ones."""
         self.nccl: dict[str, Any] = {"nccl": 22809}
         """What its workers say of their NCCL library."""
+        self.gpu = "GPU-1"
+        """Id of its worker's GPU."""
         self.transfers: list[tuple[str, Any]] = []
         """Requests to the routes of vLLM's weight transfer, in order."""
 
@@ -207,6 +209,7 @@ class FakeVllm:
         told: dict[str, Any] = {
             "agentgym_in_flight": {"tokens": dict(self.progress) if self.tells_progress else None},
             "agentgym_nccl": self.nccl,
+            "agentgym_gpu": {"gpu": self.gpu},
             "agentgym_held": {**self.held, **self.facts},
         }
         if method in told:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForCausalLM
 
 from agentgym.engine import SamplingParams
@@ -18,16 +21,40 @@ from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.proof import weight_sums
 from agentgym.trainers.models.model import plain_tensors
 from agentgym.trainers.run import Run
+from agentgym.trainers.types import CausalLM
 from testkit.fake_vllm import FakeVllm
 
 CONTEXT = 160
 
 
 class SamplingVllm(FakeVllm):
-    """Loads the folders it is told to load, and samples by the embedded engine."""
+    """Loads the folders it is told to load, or the tensors in handles, and samples by the embedded engine.
+
+    Attributes:
+        model: the model that it samples from; give it one before it gets handles.
+        senders: ids of the GPUs that sent handles.
+    """
+
+    def __init__(self, **facts: Any) -> None:
+        super().__init__(**facts)
+        self.model: Any = None
+        self.senders: set[str] = set()
+
+    def _transfer(self, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/update_weights":
+            info = body["update_info"]
+            handles = pickle.loads(base64.b64decode(info["ipc_handles_pickled"]))
+            self.senders.update(gpu for handle in handles for gpu in handle)
+            values = [torch.tensor(array) for handle in handles for (array,) in handle.values()]
+            self.model.load_state_dict(dict(zip(info["names"], values, strict=True)), strict=False)
+            self._sample_from_model()
+        return super()._transfer(path, body)
 
     def _take(self, path: Path) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(path.parent)
+        self._sample_from_model()
+
+    def _sample_from_model(self) -> None:
         self.engine = TorchEngine(self.model, max_context_tokens=CONTEXT, batch_invariant=True)
 
     def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
@@ -80,5 +107,10 @@ def serving(facts: dict[str, Any]) -> Iterator[SamplingVllm]:
 
 def facts_of_run(config: TrainConfig, folder: Path) -> dict[str, Any]:
     """Return what a server must report about the model of a run."""
-    facts = model_facts(Run(config, folder).model)
+    facts = model_facts(model_of_run(config, folder))
     return {name: getattr(facts, name) for name in facts.__dataclass_fields__}
+
+
+def model_of_run(config: TrainConfig, folder: Path) -> CausalLM:
+    """Return a new model of a run."""
+    return Run(config, folder).model

@@ -1,49 +1,46 @@
-"""The engine of a process that samples from vLLM servers to which another process gives the weights.
-
-Of the ranks that train one model, the first one gives the servers their weights. Every rank sends requests to all of
-them. At each update the ranks do this together:
-
-1. :meth:`GuestEngine.hold`: no guest sends requests any more. Those in flight end, or stay (``engine.in_flight``).
-2. The first rank updates the servers, which tell it how many tokens each request had at that time, whoever sent it.
-3. :meth:`GuestEngine.adopt`: the guests learn that, and send requests to the servers that have proved to have the
-   weights.
-"""
+"""The pool of a process that samples from vLLM servers to which other processes give the weights."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from agentgym.errors import EngineError, boundary
-from agentgym.trainers.distributed.devices import free_unused
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.in_flight import Flight, Server, State
 from agentgym.trainers.engines.vllm.pool import ServerPool
 from agentgym.trainers.engines.vllm.proof import prove
-from agentgym.trainers.engines.vllm.server import ServersEngine
-from agentgym.trainers.engines.vllm.weights import Handover, NameOf, Served, name_with_adapters, name_with_weights
+from agentgym.trainers.engines.vllm.weights import (
+    Handover,
+    NameOf,
+    Published,
+    Readiness,
+    Served,
+    name_with_adapters,
+    name_with_weights,
+)
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 
 
 class GuestPool(ServerPool):
-    """The servers of one run, which another process manages.
+    """The servers of one run, which other processes manage.
 
     A server that this process excluded, or that was not ready at the last update, serves again when it has proved to
     have the weights of that update.
-    """
 
-    _says_what_is_new = False  # the other process says it
+    Attributes:
+        dtypes: dtypes of the servers' computation, as far as this process was told.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
+        self.dtypes: set[str] = set()
+        self._adopted: Published | None = None
         self._name_of: NameOf = name_with_adapters if config.weight_sync == "lora" else name_with_weights
 
     async def hold(self) -> None:
-        """Send no requests until :meth:`adopt`. Requests in flight stay, or this waits until they end."""
+        """Send no requests to servers of others until :meth:`adopt`; those in flight stay, or this waits for them."""
         self.start()
-        self._target = None
-        held = [server for server in self.servers if server.state is State.READY]
+        self._adopted = None
+        held = [server for server in self.servers if server.state is State.READY and not server.is_own]
         for server in held:
             server.state = State.UPDATING
             for flight in server.flights if self._config.keeps_requests else ():
@@ -51,18 +48,26 @@ class GuestPool(ServerPool):
         if not self._config.keeps_requests:
             await asyncio.gather(*(self._drain(server) for server in held))
 
+    def readiness(self) -> Readiness:
+        """Return what the process that publishes weights must know of this one's servers."""
+        states = [server.state for server in self.servers if server.is_own]
+        num_ready = sum(state in (State.READY, State.RESTING) for state in states)
+        return Readiness(num_ready=num_ready, dtypes=frozenset(self.dtypes))
+
     def adopt(self, handover: Handover) -> None:
-        """Send requests to the servers that have new weights, and to no others."""
+        """Send requests to the servers of others that have new weights, and not to those that have none."""
         self.start()
-        self._target = handover.published
+        self._adopted = handover.published
         for server in self.servers:
+            if server.is_own:
+                continue
             served = handover.servers.get(server.client.url)
             if served is not None:
                 self._let_go_on(server, served, handover.published.version)
                 server.model_name = served.name
                 self._begin(server, handover.published)
             elif server.state is not State.OUT:
-                self._leave_out(server, "the first rank left it out")
+                self._leave_out(server, "the rank that gives it weights left it out")
 
     def _let_go_on(self, server: Server, served: Served, version: int) -> None:
         """Let requests that were held go on; repeat those of which it is not known with which weights they began."""
@@ -75,76 +80,25 @@ class GuestPool(ServerPool):
 
     async def _answered(self, server: Server, flight: Flight, num_cuts: int) -> None:
         # while it is held, the server may have gone on with new weights already
-        if flight.changes or self._config.keeps_requests:
+        if flight.changes or (self._config.keeps_requests and not server.is_own):
             await self._settled(server, num_cuts)
 
+    def _is_own(self, url: str) -> bool:
+        return False
+
     def _is_idle(self, server: Server) -> bool:
-        return self._target is None
+        return self._adopted is None
 
     async def _admit(self, server: Server) -> None:
-        config, client, target = self._config, server.client, self._target
+        config, client, target = self._config, server.client, self._adopted
         assert target is not None, "there is nothing to do before the first weights"
         await client.health(config.health_timeout_s)
         base_name, _ = await client.base_model(config.health_timeout_s)
         name = await self._name_of(client, base_name, target, config.health_timeout_s)
         if not name:
-            raise ServerFaultError(f"the first rank has not given it version {target.version} yet")
+            raise ServerFaultError(f"no rank has given it version {target.version} yet")
         proof = await prove(client, target.evidence, config.update_timeout_s)
         server.model_name = name
         await self._probe(server, target, *proof)
-        if self._target is target:
+        if self._adopted is target:
             self._begin(server, target)
-
-
-class GuestEngine(ServersEngine):
-    """An :class:`~agentgym.engine.Engine` over vLLM servers that another process gives their weights.
-
-    Args:
-        config: the engine's settings, equal to those of that process.
-        facts: facts about the trainer's model.
-        max_context_tokens: largest length of prompt plus completion.
-        say: called with a message when this process excludes a server, and when the server comes back.
-    """
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        facts: ModelFacts,
-        *,
-        max_context_tokens: int,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        self._servers = GuestPool(config)
-        self._servers.say = say
-        self._sleeps = config.sleep
-        super().__init__(self._servers, facts, max_context_tokens)
-
-    async def hold(self) -> None:
-        """Send no requests until :meth:`adopt`; return when the servers may get new weights.
-
-        Raises:
-            ClosedError: the engine was closed before.
-        """
-        self._check_open()
-        if self._sleeps:
-            free_unused()
-        with boundary(EngineError, "hold"):
-            await self._servers.hold()
-
-    def adopt(self, handover: Handover) -> None:
-        """Send requests to the servers that have new weights.
-
-        Raises:
-            ClosedError: the engine was closed before.
-        """
-        self._check_open()
-        self.policy_version = handover.published.version
-        self._servers.adopt(handover)
-
-    async def update_weights(self, version: int) -> None:
-        """Do not call this.
-
-        Raises:
-            EngineError: always; the first rank gives the servers their weights.
-        """
-        raise EngineError("the first rank gives the servers their weights, and hands them over to this engine")

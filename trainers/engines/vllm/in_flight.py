@@ -92,6 +92,8 @@ class Server:
     """The pool's state of one server."""
 
     client: VllmClient
+    is_own: bool
+    """True if this process gives the server its weights."""
     state: State = State.UPDATING
     reason: str = "it was not asked yet"
     """Reason why the server is out."""

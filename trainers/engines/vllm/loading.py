@@ -1,24 +1,25 @@
-"""The pool of the process that gives the servers their weights."""
+"""The pool of a process that gives servers their weights: all of them, or its share."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm.client import ModelFacts, WrongServerError
+from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError
+from agentgym.trainers.engines.vllm.guest import GuestPool
 from agentgym.trainers.engines.vllm.in_flight import Pause, Server, State
-from agentgym.trainers.engines.vllm.pool import ServerPool
 from agentgym.trainers.engines.vllm.proof import prove
-from agentgym.trainers.engines.vllm.weights import Handover, Published, Served, WeightSync
+from agentgym.trainers.engines.vllm.weights import Published, Served, WeightSync
 
 SLEEP = "/sleep?level=1&mode=wait"
 """Route by which a server frees the memory of its cache, and moves its weights to the machine's memory."""
 
 
-class LoadingPool(ServerPool):
-    """The servers of one run, which this process manages.
+class LoadingPool(GuestPool):
+    """The servers of one run, which this process manages, or its share of them; it is a guest of the others.
 
     A server is ready only after these checks: it answers, it serves this run's model, it has the current weights (by
     the sum of their bits), and it computes with them (by the log-probabilities of a few tokens).
@@ -27,20 +28,28 @@ class LoadingPool(ServerPool):
         sync: the transfer of weights to servers.
         facts: facts about the model that every server must serve.
         max_context_tokens: the context length that every server must have.
-
-    Attributes:
-        is_shared: True if other processes send requests to these servers too.
     """
 
     def __init__(self, config: EngineConfig, sync: WeightSync, facts: ModelFacts, max_context_tokens: int) -> None:
         super().__init__(config)
         self._sync, self._facts, self._max_context_tokens = sync, facts, max_context_tokens
-        self.is_shared = self._is_resting = False
-        self.dtypes: set[str] = set()
-        """Dtypes of the servers' computation, as far as they have reported them."""
+        self._target: Published | None = None
+        self._own_urls = frozenset(config.urls)
+        self._is_shared = self._is_resting = False
+
+    def share(self, place: int, count: int) -> None:
+        """Let other processes send requests to these servers too; call it before :meth:`start`.
+
+        Args:
+            place, count: this process gives its weights to every ``count``-th server, from ``place`` on.
+        """
+        urls = self._config.urls
+        first = place % len(urls)  # of equal loads the first server is chosen
+        self._config = replace(self._config, urls=(*urls[first:], *urls[:first]))
+        self._is_shared, self._own_urls = True, frozenset(urls[place::count])
 
     async def wait_for_a_server(self, timeout_s: float) -> None:
-        """Wait until a server can be used.
+        """Wait until a server can be used, and all that this process gives weights were asked once.
 
         Raises:
             ConfigError: a server serves another model, or no server was ready in time.
@@ -51,43 +60,42 @@ class LoadingPool(ServerPool):
             for server in self.servers:
                 if server.is_wrong:
                     raise ConfigError(server.reason)
-            return any(server.model_name for server in self.servers)
+            unasked = [s for s in self._own if not s.model_name and s.state is not State.OUT]
+            return any(server.model_name for server in self.servers) and not unasked
 
         if not await self._changes.until(found, timeout_s):
             raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
 
-    async def update(self, published: Published, timeout_s: float) -> None:
+    @property
+    def _own(self) -> list[Server]:
+        return [server for server in self.servers if server.is_own]
+
+    async def update(self, published: Published, timeout_s: float, *, is_patient: bool = True) -> dict[str, Served]:
         """Load new weights into every ready server; the others load them when they come back.
 
         From this call on, no request is sent to a server with other weights.
 
-        Raises:
-            EngineError: no server has the weights after ``timeout_s``.
+        Args:
+            is_patient: wait until a server has them, also if none is ready now.
+
+        Returns:
+            the servers that have the weights by address; none after ``timeout_s``.
         """
         self.start()
         self._target, self._is_resting = published, False
-        for server in self.servers:
+        for server in self._own:
             if server.state in (State.READY, State.RESTING):
                 server.state = State.UPDATING
             server.wake.set()
 
         def settled() -> bool:
-            states = [server.state for server in self.servers]
-            return State.READY in states and State.UPDATING not in states
+            states = [server.state for server in self._own]
+            return State.UPDATING not in states and (State.READY in states or not is_patient)
 
-        await self._changes.until(settled, timeout_s)
-        if not any(server.state is State.READY for server in self.servers):
-            raise EngineError(
-                f"no vLLM server took the weights of version {published.version} within {timeout_s:g} s: "
-                + self.reasons()
-            )
-
-    def handover(self) -> Handover:
-        """Return what other processes must know to send requests to the servers after :meth:`update`."""
-        assert self._target is not None, "update() was not called"
-        ready = [server for server in self.servers if server.state is State.READY]
-        served = {server.client.url: Served(name=server.model_name, given=server.given) for server in ready}
-        return Handover(published=self._target, servers=served)
+        if self._own:
+            await self._changes.until(settled, timeout_s)
+        ready = [server for server in self._own if server.state is State.READY]
+        return {server.client.url: Served(name=server.model_name, given=server.given) for server in ready}
 
     async def rest(self, timeout_s: float) -> None:
         """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded.
@@ -95,7 +103,7 @@ class LoadingPool(ServerPool):
         One that comes back meanwhile is put to sleep, too.
         """
         self._is_resting = True
-        ready = [server for server in self.servers if server.state is State.READY]
+        ready = [server for server in self._own if server.state is State.READY]
         for server in ready:
             server.state = State.RESTING
         await asyncio.gather(*(self._rest(server, timeout_s) for server in ready))
@@ -109,12 +117,25 @@ class LoadingPool(ServerPool):
 
     # -------------------------------------------------------------------------------------------------- keepers
 
+    def _is_own(self, url: str) -> bool:
+        return url in self._own_urls
+
     def _is_idle(self, server: Server) -> bool:
         """Return True if no weights have been published yet and the server has passed its checks."""
-        return self._target is None and bool(server.model_name)
+        published = self._target if server.is_own else self._adopted
+        return published is None and bool(server.model_name)
 
     async def _admit(self, server: Server) -> None:
         """Run all checks that a server must pass before it serves, in order."""
+        if server.is_own:
+            await self._admit_own(server)
+        elif self._adopted is not None:
+            await super()._admit(server)
+        else:
+            await server.client.health(self._config.health_timeout_s)
+            await self._meet(server, *await server.client.base_model(self._config.health_timeout_s))
+
+    async def _admit_own(self, server: Server) -> None:
         config, client, target = self._config, server.client, self._target
         pause = await self._pause(server, target)
         if pause is None:
@@ -131,21 +152,10 @@ class LoadingPool(ServerPool):
                 server.state is State.OUT or server.published is None
             ):  # perhaps a trainer was killed while it was paused
                 await client.post("/resume", {}, config.health_timeout_s)
-            await client.held(config.health_timeout_s, self._facts)
-            self.dtypes.add(client.dtype)
-            if length < self._max_context_tokens:
-                raise WrongServerError(
-                    f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
-                    f"start it with --max-context-tokens {self._max_context_tokens}"
-                )
             if target is None:
-                await self._sync.check(client, config.health_timeout_s)
-                if config.sleep:  # the warm start, which needs the memory, comes before the first weights
-                    await client.post(SLEEP, {}, config.update_timeout_s, expects_json=False)
-                server.model_name = base_name
-                server.reason = "no weights were published yet"
-                self._changes.notify()
+                await self._meet(server, base_name, length)
                 return
+            await self._check(client, length)
             server.model_name = await self._sync.install(
                 client, base_name, target, config.update_timeout_s, is_paused=pause is not None
             )
@@ -157,6 +167,31 @@ class LoadingPool(ServerPool):
         await self._probe(server, target, *proof)
         if self._target is target:
             self._begin(server, target)
+
+    async def _meet(self, server: Server, base_name: str, length: int) -> None:
+        """Check a server before the first weights are published."""
+        await self._check(server.client, length)
+        if server.is_own:
+            await self._sync.check(server.client, self._config.health_timeout_s)
+            if self._config.sleep:  # the warm start, which needs the memory, comes before the first weights
+                await server.client.post(SLEEP, {}, self._config.update_timeout_s, expects_json=False)
+        server.model_name = base_name
+        server.reason = "no weights were published yet"
+        self._changes.notify()
+
+    async def _check(self, client: VllmClient, length: int) -> None:
+        """Check that a server has this run's model, and a context that is long enough.
+
+        Raises:
+            WrongServerError: it does not.
+        """
+        await client.held(self._config.health_timeout_s, self._facts)
+        self.dtypes.add(client.dtype)
+        if length < self._max_context_tokens:
+            raise WrongServerError(
+                f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
+                f"start it with --max-context-tokens {self._max_context_tokens}"
+            )
 
     async def _put_to_sleep(self, server: Server, base_name: str) -> None:
         """Let a server that came back sleep until the next weights, as the others do."""
@@ -173,7 +208,7 @@ class LoadingPool(ServerPool):
         server.given = None
         if not may_keep or target is None or server.state is not State.UPDATING:
             return None
-        if not server.flights and not self.is_shared:
+        if not server.flights and not self._is_shared:
             return None
         is_first = server.keeps_requests is None
         pause = Pause(server, self._changes, self._config.update_timeout_s)

@@ -1,8 +1,8 @@
 """A pool of vLLM servers: routing of requests, exclusion of failed servers, and the checks before a server may serve.
 
 Each server has a keeper, a task that checks its health while it serves and otherwise tries to bring it back. There are
-two pools: :class:`~agentgym.trainers.engines.vllm.loading.LoadingPool` gives the servers their weights, and
-:class:`~agentgym.trainers.engines.vllm.guest.GuestPool` shares them with the process that does.
+two pools: :class:`~agentgym.trainers.engines.vllm.guest.GuestPool` shares the servers with the processes that give them
+their weights, and :class:`~agentgym.trainers.engines.vllm.loading.LoadingPool` gives weights to all or some of them.
 
 A request goes to the server of its session's earlier requests, else to the one with the smallest load. A server that
 fails a request is excluded at once. All of its requests are sent to other servers.
@@ -61,15 +61,12 @@ class ServerPool(ABC):
         say: called with a message when a server is excluded or comes back.
     """
 
-    _says_what_is_new = True
-
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self.say: Callable[[str], None] = lambda line: None
         self._http: httpx.AsyncClient | None = None
         self._keepers: list[asyncio.Task[None]] = []
         self._sessions: dict[str, Server] = {}
-        self._target: Published | None = None
         self._is_closed = False
         self.servers: list[Server] = []
         self.stats = PoolStats()
@@ -94,7 +91,9 @@ class ServerPool(ABC):
             return
         self._http = make_http()
         self._changes = Changes()
-        self.servers = [Server(client=VllmClient(url, self._http)) for url in self._config.urls]
+        self.servers = [
+            Server(client=VllmClient(url, self._http), is_own=self._is_own(url)) for url in self._config.urls
+        ]
         self._keepers = [
             asyncio.create_task(self._keep(server), name=f"keeper {s}") for s, server in enumerate(self.servers)
         ]
@@ -243,6 +242,10 @@ class ServerPool(ABC):
                     await server.wake.wait()
 
     @abstractmethod
+    def _is_own(self, url: str) -> bool:
+        """Return True if this process gives the server its weights."""
+
+    @abstractmethod
     def _is_idle(self, server: Server) -> bool:
         """Return True if there is nothing to do for a server that does not serve."""
 
@@ -264,7 +267,7 @@ class ServerPool(ABC):
         """Send requests to a server from now on."""
         was_out, is_new = server.state is State.OUT, server.published is None
         self.stats.num_readmitted += was_out and not is_new
-        if was_out or (is_new and self._says_what_is_new):
+        if was_out or (is_new and server.is_own):
             self.say(f"vLLM server {server.client.url} serves, version {published.version}")
         server.published, server.state = published, State.READY
         self._changes.notify()

@@ -4,24 +4,35 @@ Requests and answers contain token ids, with log-probabilities of the sampling d
 of the weights that sampled it: during an update a server keeps its requests and reports their progress, or finishes
 them before. Requests only go to servers that have proved to have the current weights. Every call has a timeout. A
 server's failure is at most an :class:`~agentgym.errors.EngineError`, which ends an episode without a reward.
+
+Of the ranks that train one model, one gives a server its weights: the first one all of them, or each rank its share.
+Every rank sends requests to all of them. At each update the ranks do this together:
+
+1. :meth:`ServersEngine.hold`: no rank sends requests to the servers of others any more. Those in flight end, or stay
+   (``engine.in_flight``).
+2. The first rank publishes the weights, and :meth:`ServersEngine.give` sends them: each rank updates its servers, which
+   tell it how many tokens each request had at that time, whoever sent it.
+3. :meth:`ServersEngine.adopt`: all ranks learn that, and send requests to the servers that have proved to have the
+   weights.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.trainers.distributed.devices import free_unused
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
+from agentgym.trainers.engines.vllm.guest import GuestPool
 from agentgym.trainers.engines.vllm.in_flight import Flight, Server
 from agentgym.trainers.engines.vllm.loading import LoadingPool
-from agentgym.trainers.engines.vllm.pool import PoolStats, ServerPool
+from agentgym.trainers.engines.vllm.pool import PoolStats
 from agentgym.trainers.engines.vllm.proof import DTYPES
-from agentgym.trainers.engines.vllm.weights import Handover, Published, WeightSync
+from agentgym.trainers.engines.vllm.weights import Handover, Published, Readiness, Served, WeightSync
 from agentgym.trainers.engines.vllm.wire import (
     MIN_TEMPERATURE,
     completion_body,
@@ -41,10 +52,11 @@ class ServersEngine(ABC):
         pool: the servers.
         facts: facts about the trainer's model.
         max_context_tokens: largest length of prompt plus completion.
+        sleeps: True if servers free their memory while the trainer trains (``engine.sleep``).
     """
 
-    def __init__(self, pool: ServerPool, facts: ModelFacts, max_context_tokens: int) -> None:
-        self._pool, self._facts = pool, facts
+    def __init__(self, pool: GuestPool, facts: ModelFacts, max_context_tokens: int, *, sleeps: bool) -> None:
+        self._pool, self._facts, self._sleeps = pool, facts, sleeps
         self.max_context_tokens = max_context_tokens
         self.policy_version = 0
         self._is_closed = False
@@ -52,6 +64,42 @@ class ServersEngine(ABC):
     @abstractmethod
     async def update_weights(self, version: int) -> None:
         """See :meth:`agentgym.engine.Engine.update_weights`."""
+
+    @abstractmethod
+    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+        """Send weights to the servers of this process, and return those that have them by address.
+
+        Args:
+            published: the weights, published by this or another process.
+            is_patient: wait until a server has them, also if none is ready now.
+        """
+
+    async def hold(self) -> Readiness:
+        """Send no requests to servers of others until :meth:`adopt`; return when they may get new weights.
+
+        Raises:
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        if self._sleeps:
+            free_unused()
+        with boundary(EngineError, "hold"):
+            await self._pool.hold()
+        return self._pool.readiness()
+
+    def adopt(self, handover: Handover) -> None:
+        """Send requests to the servers of others that have new weights.
+
+        Raises:
+            EngineError: no server has them.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        if not handover.servers:
+            version = handover.published.version
+            raise EngineError(f"no vLLM server took the weights of version {version}: {self._pool.reasons()}")
+        self.policy_version = handover.published.version
+        self._pool.adopt(handover)
 
     @property
     def server_stats(self) -> PoolStats:
@@ -157,6 +205,8 @@ class ServersEngine(ABC):
 class VllmEngine(ServersEngine):
     """An :class:`~agentgym.engine.Engine` over vLLM servers, which gives them the trainer's weights.
 
+    Several processes may share the servers and give each its weights (:meth:`share`).
+
     Example:
         >>> config = EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000", "http://127.0.0.1:8001"))
         >>> engine = VllmEngine(config, sync, facts, max_context_tokens=512)  # doctest: +SKIP
@@ -181,8 +231,16 @@ class VllmEngine(ServersEngine):
             max_context_tokens: largest length of prompt plus completion; every server must have at least this context.
         """
         self._servers = LoadingPool(config, sync, facts, max_context_tokens)
-        super().__init__(self._servers, facts, max_context_tokens)
+        super().__init__(self._servers, facts, max_context_tokens, sleeps=config.sleep)
         self._config, self._sync = config, sync
+
+    def share(self, place: int = 0, count: int = 1) -> None:
+        """Let other processes sample from these servers too; call it before :meth:`connect`.
+
+        Args:
+            place, count: this process gives its weights to every ``count``-th server, from ``place`` on.
+        """
+        self._servers.share(place, count)
 
     async def connect(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Wait for the first server that this run can use.
@@ -207,23 +265,43 @@ class VllmEngine(ServersEngine):
             EngineError: the weights could not be written, or no server loaded them in time.
             ClosedError: the engine was closed before.
         """
-        self._check_open()
-        published = self._sync.publish(version, self._servers.dtypes or DTYPES)
-        if self._config.sleep:
-            free_unused()
-        self.policy_version = version
-        with boundary(EngineError, "update_weights"):
-            await self._servers.update(published, self._config.update_timeout_s)
+        if not await self._send(self.publish(version, self._servers.dtypes), is_patient=True):
+            limit = self._config.update_timeout_s
+            raise EngineError(
+                f"no vLLM server took the weights of version {version} within {limit:g} s: {self._pool.reasons()}"
+            )
 
-    def share(self) -> None:
-        """Let other processes sample from these servers too, by a
-        :class:`~agentgym.trainers.engines.vllm.guest.GuestEngine` each.
+    def publish(self, version: int, dtypes: Collection[str] = ()) -> Published:
+        """Make the trainer's current weights available to servers, as ``version``.
+
+        Args:
+            dtypes: dtypes of the servers' computation; none if no server has told its own.
+
+        Raises:
+            EngineError: the weights could not be written.
+            ClosedError: the engine was closed before.
         """
-        self._servers.is_shared = True
+        self._check_open()
+        return self._sync.publish(version, dtypes or DTYPES)
 
-    def handover(self) -> Handover:
-        """Return what the other processes must know after :meth:`update_weights`."""
-        return self._servers.handover()
+    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+        """See :meth:`ServersEngine.give`. The weights of this process are those that were published.
+
+        Raises:
+            EngineError: the weights could not be copied.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        self._sync.follow(published)
+        return await self._send(published, is_patient=is_patient)
+
+    async def _send(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+        if self._sleeps:
+            free_unused()
+        self.policy_version = published.version
+        with boundary(EngineError, "update_weights"):
+            limit = self._config.update_timeout_s
+            return await self._servers.update(published, limit, is_patient=is_patient)
 
     async def rest(self) -> None:
         """Let the servers free their memory; no request may follow before the next :meth:`update_weights`."""
@@ -237,3 +315,37 @@ class VllmEngine(ServersEngine):
             return
         await super().close()
         await asyncio.to_thread(self._sync.close)
+
+
+class GuestEngine(ServersEngine):
+    """An :class:`~agentgym.engine.Engine` over vLLM servers that other processes give their weights.
+
+    Args:
+        config: the engine's settings, equal to those of those processes.
+        facts: facts about the trainer's model.
+        max_context_tokens: largest length of prompt plus completion.
+        say: called with a message when this process excludes a server, and when the server comes back.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        facts: ModelFacts,
+        *,
+        max_context_tokens: int,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        super().__init__(GuestPool(config), facts, max_context_tokens, sleeps=config.sleep)
+        self._pool.say = say
+
+    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+        """Return no servers, since this process has none to give weights."""
+        return {}
+
+    async def update_weights(self, version: int) -> None:
+        """Do not call this.
+
+        Raises:
+            EngineError: always; other ranks give the servers their weights.
+        """
+        raise EngineError("other ranks give the servers their weights, and hand them over to this engine")

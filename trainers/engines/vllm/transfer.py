@@ -95,10 +95,25 @@ class TransferSync:
         self._are_kept = are_kept
         self._kept: Tensors = ()
         self._dtype: torch.dtype | None = None
+        self._published: Published | None = None
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Copy the trainer's current weights if they change, because a server may load them after further training."""
+        self._keep(dtypes)
+        with boundary(EngineError, "summing up weights for vLLM"):
+            checksum = fingerprint_of(self._kept)
+        evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
+        self._published = published(version, checksum, evidence, self._vocab_size)
+        return self._published
+
+    def follow(self, published: Published) -> None:
+        """Copy this process's current weights as :meth:`publish` does, if it was not this process that published."""
+        if self._published is not published:
+            self._keep(published.evidence.sums)
+            self._published = published
+
+    def _keep(self, dtypes: Collection[str]) -> None:
         self._kept = ()  # before the next copy is made
         self._dtype = dtype_for(dtypes)
         with boundary(EngineError, "copying weights for vLLM"):
@@ -106,9 +121,6 @@ class TransferSync:
                 (name, tensor.detach() if self._are_kept else sent_as(tensor.detach(), self._dtype, copy=True))
                 for name, tensor in self._tensors()
             ]
-            checksum = fingerprint_of(self._kept)
-        evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
-        return published(version, checksum, evidence, self._vocab_size)
 
     async def check(self, client: VllmClient, timeout_s: float) -> None:
         """Check that a server can take weights in this way."""
@@ -169,14 +181,22 @@ class IpcChannel:
     ``agentgym serve-model --weight-transfer ipc`` does.
 
     Args:
+        gpu: the id of the trainer's GPU.
         handle_of: returns a handle that another process can open, and the id of its GPU.
     """
 
-    def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[object, ...]]] | None = None) -> None:
-        self._handle_of = handle_of or cuda_handle
+    def __init__(self, gpu: str, handle_of: Callable[[Tensor], tuple[str, tuple[object, ...]]] | None = None) -> None:
+        self._gpu, self._handle_of = gpu, handle_of or cuda_handle
 
     async def check(self, client: VllmClient, timeout_s: float) -> None:
-        pass
+        """Check that the server runs on the trainer's GPU alone."""
+        found = [str(worker.get("gpu")) for worker in await client.rpc("agentgym_gpu", {}, timeout_s)]
+        if found != [self._gpu]:
+            raise WrongServerError(
+                f"{client.url} runs on GPU {', '.join(found)}, and engine.weight_sync=ipc reaches GPU {self._gpu} "
+                "alone, on which its weights are trained: start it there (CUDA_VISIBLE_DEVICES), or set "
+                "engine.weight_sync=nccl"
+            )
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
         await client.post("/init_weight_transfer_engine", {"init_info": IPC_INIT_INFO}, timeout_s)
@@ -192,6 +212,9 @@ class IpcChannel:
 
 class NcclChannel:
     """A channel to servers on other GPUs, with one communicator for each, so that a lost server affects no other.
+
+    A server that is lost in the middle of a broadcast leaves its peers waiting until their communicators are aborted,
+    which vLLM's workers do not offer. So servers are no peers. Where there are many of them, ranks share them out.
 
     The trainer is rank 0, the server's workers are the next ranks. They join by a unique id that is sent over HTTP,
     which vLLM supports since 0.32, and first run an all-reduce.
@@ -346,4 +369,9 @@ def cuda_handle(tensor: Tensor) -> tuple[str, tuple[object, ...]]:
     if not tensor.is_cuda:
         raise EngineError("engine.weight_sync=ipc shares memory of a GPU, and the trainer's model is on the CPU")
     handle: tuple[object, ...] = reduce_tensor(tensor)[1]  # type: ignore[no-untyped-call]
-    return str(torch.cuda.get_device_properties(tensor.device).uuid), handle
+    return gpu_id(tensor.device), handle
+
+
+def gpu_id(device: torch.device) -> str:
+    """Return the id of a GPU, which is the same in all processes."""
+    return str(torch.cuda.get_device_properties(device).uuid)

@@ -1,6 +1,7 @@
 """Transfer of the trainer's weights to vLLM servers.
 
-A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per version, in the trainer.
+A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per version, in the trainer; if several
+ranks give servers weights, the others :meth:`~WeightSync.follow` the first.
 :meth:`~WeightSync.install` runs once per version and server, also for a server that comes back. It ends with a checksum
 from the server about the weights it was given. The pool then checks that they are loaded and used, by the evidence
 computed in ``publish`` (:mod:`agentgym.trainers.engines.vllm.proof`).
@@ -56,6 +57,16 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What one process knows of the servers before new weights are published."""
+
+    num_ready: int
+    """Number of servers that it gives weights, and that are ready or asleep."""
+    dtypes: frozenset[str]
+    """Dtypes of the servers' computation, as far as they have told this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """A server that has proved to have the current weights."""
 
@@ -90,6 +101,10 @@ class WeightSync(Protocol):
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Make the trainer's current weights available as ``version``, to servers with these dtypes."""
+        ...
+
+    def follow(self, published: Published) -> None:
+        """Make this process's weights available to servers, which are equal to those that were published."""
         ...
 
     async def check(self, client: VllmClient, timeout_s: float) -> None:
@@ -145,6 +160,9 @@ class _Folder:
             shutil.rmtree(self._kept.pop(0), ignore_errors=True)
         evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
         return published(version, checksum, evidence, self._vocab_size, folder=folder)
+
+    def follow(self, published: Published) -> None:
+        """Do nothing, because the files are there for every process."""
 
     async def check(self, client: VllmClient, timeout_s: float) -> None:
         """Accept every server; one that cannot read the folder says so when it loads."""

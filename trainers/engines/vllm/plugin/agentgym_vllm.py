@@ -74,6 +74,13 @@ class AgentGymWeights:
         except Exception as error:
             return {"nccl": None, "reason": f"{type(error).__name__}: {error}"}
 
+    def agentgym_gpu(self) -> dict[str, object]:
+        """Return the id of the worker's GPU; empty on a CPU."""
+        import torch
+
+        is_gpu = torch.cuda.is_available()
+        return {"gpu": str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid) if is_gpu else ""}
+
     def agentgym_checksum(self, folder: str) -> dict[str, object]:
         """Return the checksum of the ``*.safetensors`` files of ``folder``, as seen from this machine."""
         try:

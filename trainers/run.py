@@ -28,10 +28,11 @@ from agentgym.trainers.config.rank_limits import do_all_play, do_all_send, do_le
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
+from agentgym.trainers.distributed.copies import copy_whole, move_whole, round_to
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
+from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy
 from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine, on_rank
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
@@ -41,8 +42,14 @@ from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.experts import check_experts
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
-from agentgym.trainers.models.precision import allow_tf32, skip_adapter_casts, use_fused_attention
-from agentgym.trainers.models.quantized import is_quantized, kept_state
+from agentgym.trainers.models.precision import (
+    allow_tf32,
+    dtype_for,
+    sent_dtype,
+    skip_adapter_casts,
+    use_fused_attention,
+)
+from agentgym.trainers.models.quantized import is_quantized
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
@@ -233,7 +240,8 @@ class Run:
         if self._lender is not None:
             self._lender.begin()
         elif self._served is not self.model:
-            self._load_served()
+            self.round_copy()
+            copy_whole(self.model, self._served)
         if self._shares_servers:
             await self._update_servers(version)
         elif self.do_all_play:
@@ -292,16 +300,21 @@ class Run:
         if self._lender is not None:
             self._lender.give_all(is_kept=self.ranks.is_main)
         else:
-            self._load_served()
+            move_whole(self.model, self._served if self.ranks.is_main else None)
         return self._served if self.ranks.is_main else None
 
-    def _load_served(self) -> None:
-        """Copy the current weights to the model that is sampled from, tensor by tensor. All ranks must call this."""
-        served = {} if self._served is None else self._served.state_dict()
-        for name, tensor in kept_state(self.model).items():
-            gathered = whole(tensor)
-            if name in served:
-                served[name].copy_(gathered)
+    def round_copy(self) -> None:
+        """Keep the copy of the weights that servers get in the dtype in which they all compute.
+
+        Merging adapters needs the trainer's own. All ranks must call this, after :meth:`connect_engine`.
+        """
+        config = self.config
+        if config.engine.kind != "vllm" or config.model.lora.rank or not isinstance(self.model, FSDPModule):
+            return
+        known = self.ranks.gathered(self._engine.dtypes if isinstance(self._engine, VllmEngine) else frozenset())
+        if self._served is not None:
+            dtypes = frozenset().union(*known)
+            round_to(self._served, sent_dtype(next(self.model.parameters()), dtype_for(dtypes) if dtypes else None))
 
     async def close(self) -> None:
         """Close the engine and the environments."""

@@ -348,8 +348,11 @@ def test_ranks_that_share_servers_make_the_run_of_one_rank(tmp_path: Path, warm_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_each_rank_gives_the_server_on_its_gpu_the_weights(mode: str, tmp_path: Path, warm_python: str) -> None:
+@pytest.mark.parametrize(("mode", "dtype"), [("sync", torch.bfloat16), ("async", torch.float32)])
+def test_each_rank_gives_the_server_on_its_gpu_the_weights(
+    mode: str, dtype: torch.dtype, tmp_path: Path, warm_python: str
+) -> None:
+    """They are rounded to the servers' dtype; the model that is saved is not."""
     kept = {"async": ("pipeline.max_staleness=1", "zero_variance_filter=off"), "sync": ("engine.sleep=true",)}
     served = (f"pipeline.mode={mode}", *kept[mode], "engine.kind=vllm", "engine.weight_sync=ipc", "num_steps=2")
     config = apply_overrides(load_recipe("tiny"), [*EVEN])
@@ -357,6 +360,7 @@ def test_each_rank_gives_the_server_on_its_gpu_the_weights(mode: str, tmp_path: 
     with serving_all(facts, 2) as both:
         for rank, server in enumerate(both):
             server.gpu, server.model = f"GPU-{rank}", model_of_run(config, tmp_path / "facts")
+            server.facts["dtype"] = str(dtype).removeprefix("torch.")
         urls = f"engine.urls={json.dumps([server.url for server in both])}"
         arguments = ("train", "tiny", *EVEN, *served, urls, "--run-dir", str(tmp_path / "run"), "--json")
         forked(warm_python, 2, str(TESTKIT / "ranked_ipc.py"), *arguments)
@@ -366,7 +370,9 @@ def test_each_rank_gives_the_server_on_its_gpu_the_weights(mode: str, tmp_path: 
         trained = weights(tmp_path / "run")
         for server in both:
             for name, tensor in server.model.named_parameters():
-                torch.testing.assert_close(tensor.detach(), trained[name], atol=0, rtol=0)
+                torch.testing.assert_close(tensor.detach(), trained[name].to(dtype).float(), atol=0, rtol=0)
+        is_exact = all(torch.equal(tensor, tensor.bfloat16().float()) for tensor in trained.values())
+        assert not is_exact, "the model that is saved has all its bits"
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert {row["engine/num_left_out"] for row in rows} == {0.0}
     assert all(row["trained_tokens"] > 0 for row in rows)

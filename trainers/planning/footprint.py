@@ -108,6 +108,12 @@ def activation_bytes(
     return num_tokens * (per_token + last_norm)
 
 
+def _copied(config: TrainConfig, weights: Weights, num_ranks: int, *, on_gpu: bool) -> int:
+    """Return the bytes of a whole copy of the weights; several ranks keep one for servers in these servers' dtype."""
+    is_rounded = num_ranks > 1 and on_gpu and config.engine.kind == "vllm" and not config.model.lora.rank
+    return BFLOAT16 * weights.own if is_rounded else weight_bytes(config, weights)
+
+
 def footprint(
     config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, *, on_gpu: bool = False
 ) -> Footprint:
@@ -129,7 +135,7 @@ def footprint(
         gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
         reference=-(-_reference_bytes(config, weights) // num_shards),
-        served_copy=whole if is_copied else 0,
+        served_copy=_copied(config, weights, num_ranks, on_gpu=on_gpu) if is_copied else 0,
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(

@@ -14,7 +14,7 @@ from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel
 def make_channel(weight_sync: str, device: torch.device) -> Channel:
     """Return a channel of handles."""
     gpu = f"GPU-{os.environ.get('RANK', '0')}"
-    return IpcChannel(gpu, lambda tensor: (gpu, (tensor.numpy(),)))
+    return IpcChannel(gpu, lambda tensor: (gpu, (tensor.float().numpy(),)))
 
 
 if __name__ == "__main__":

@@ -60,9 +60,10 @@ class SamplingVllm(FakeVllm):
     def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
         if method != "agentgym_sums":
             return super()._rpc(method, arguments)
-        sums = weight_sums(plain_tensors(self.model), ["float32"])["float32"]
+        dtype = self.facts["dtype"]
+        sums = weight_sums(plain_tensors(self.model), [dtype])[dtype]
         parameters = {name: ([name], f"{value:x}") for name, value in sums.items()}
-        return 200, {"results": [{"dtype": "float32", "parameters": parameters}]}
+        return 200, {"results": [{"dtype": dtype, "parameters": parameters}]}
 
     async def _complete(self, body: Any) -> tuple[int, Any]:
         prompt = body["prompt"]

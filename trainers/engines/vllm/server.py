@@ -265,11 +265,16 @@ class VllmEngine(ServersEngine):
             EngineError: the weights could not be written, or no server loaded them in time.
             ClosedError: the engine was closed before.
         """
-        if not await self._send(self.publish(version, self._servers.dtypes), is_patient=True):
+        if not await self._send(self.publish(version, self.dtypes), is_patient=True):
             limit = self._config.update_timeout_s
             raise EngineError(
                 f"no vLLM server took the weights of version {version} within {limit:g} s: {self._pool.reasons()}"
             )
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Dtypes of the servers' computation, as far as they have told this process."""
+        return self._pool.readiness().dtypes
 
     def publish(self, version: int, dtypes: Collection[str] = ()) -> Published:
         """Make the trainer's current weights available to servers, as ``version``.

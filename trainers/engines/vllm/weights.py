@@ -58,7 +58,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """What one process knows of the servers before new weights are published."""
+    """Readiness of the servers of one process before new weights are published."""
 
     num_ready: int
     """Number of servers that it gives weights, and that are ready or asleep."""

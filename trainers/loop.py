@@ -185,6 +185,7 @@ class TrainingLoop:
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:
+                await run.update_engine(0)  # servers have no weights of this run yet
                 await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
             if state.phase == "sft":

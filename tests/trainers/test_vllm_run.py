@@ -76,6 +76,19 @@ def test_a_resumed_run_sends_its_weights_again(tmp_path: Path) -> None:
         assert server.held["version"] == 4
 
 
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_a_model_is_evaluated_before_its_warm_start(sleeps: bool, tmp_path: Path) -> None:
+    """Its servers then have the weights of the run's beginning, and later those of the warm start."""
+    base = replace(config(NO_SERVER, sleep=sleeps), num_steps=1, eval=EvalConfig(num_episodes=6, base=True))
+    with serving(facts_of(tmp_path)) as server:
+        urls = replace(base.engine, urls=(server.url,))
+        made = replace(base, engine=urls, sft=SftConfig(num_demos=16, num_epochs=1))
+        result = train(made, tmp_path / "run")
+        assert result.success_base is not None and result.success_before is not None
+        salts = [request["cache_salt"] for request in server.requests]
+        assert [salt.partition("-")[0] for salt in dict.fromkeys(salts)] == ["0", "0", "1"]
+
+
 def test_lost_servers_are_no_rewards(tmp_path: Path) -> None:
     """The only server breaks in the middle: its episodes are aborted, without a reward, and nothing hangs."""
     with serving(facts_of(tmp_path)) as server:

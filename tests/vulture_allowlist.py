@@ -90,6 +90,7 @@ _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_in_flight  # /collective_rpc of a vLLM server
 _.agentgym_sums  # /collective_rpc of a vLLM server
 _.num_hidden_parameters  # metrics: engine/num_hidden_parameters
+_.num_updated  # metrics: engine/num_updated
 _.agentgym_forget
 _.agentgym_received
 _.agentgym_load  # its /collective_rpc calls these

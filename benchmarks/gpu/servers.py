@@ -19,8 +19,9 @@ import statistics
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -79,9 +80,10 @@ def servers(device: torch.device, shape: str) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name_of_folder:
         folder = Path(name_of_folder)
         runs = {way: Run(config_of(way, shape, free_port()), folder / way) for way in ways}
-        short = short_run(is_gpu, free_port())
+        short = short_run(is_gpu, [free_port() for _ in range(2 if is_gpu else 1)])
+        of_short = {f"run-{n}": Run(with_urls(short, url), folder / "run") for n, url in enumerate(short.engine.urls)}
         started = time.perf_counter()
-        with serving(install, {**runs, "run": Run(short, folder / "run")}, folder):
+        with serving(install, {**runs, **of_short}, folder):
             print(f"servers start: {time.perf_counter() - started:.0f} s")
             for way, run in runs.items():
                 yield from of_way(way, run, is_gpu)
@@ -271,29 +273,37 @@ def gap_of_both(before: Any, after: Any, prompt: list[int], done: Completion, nu
     return (chosen - torch.tensor(done.logprobs)).abs().mean().item()
 
 
-def short_run(is_gpu: bool, port: int) -> TrainConfig:
-    """Return the settings of a run with a server."""
-    way = "ipc" if is_gpu else "folder"
-    served = ("engine.kind=vllm", f'engine.urls=["http://127.0.0.1:{port}"]', f"engine.weight_sync={way}")
+def short_run(is_gpu: bool, ports: Sequence[int]) -> TrainConfig:
+    """Return the settings of a run with servers."""
+    way, urls = "ipc" if is_gpu else "folder", json.dumps([f"http://127.0.0.1:{port}" for port in ports])
+    served = ("engine.kind=vllm", f"engine.urls={urls}", f"engine.weight_sync={way}")
     return apply_overrides(load_recipe("tiny"), [*ranked.SETTINGS, *served])
 
 
-def of_runs(config: TrainConfig, folder: Path, is_gpu: bool) -> Iterator[Row]:
-    """Train in async mode with one rank, and with two that share the server.
+def with_urls(config: TrainConfig, *urls: str) -> TrainConfig:
+    """Return the settings with other servers."""
+    return replace(config, engine=replace(config.engine, urls=urls))
 
-    On a CPU with two alone, since the tests of a real server train with one.
+
+def of_runs(config: TrainConfig, folder: Path, is_gpu: bool) -> Iterator[Row]:
+    """Train in async mode with one rank, and with two: on a GPU each of these gives one server its weights.
+
+    On a CPU with two that share one server, since the tests of a real server train with one.
     """
-    way = config.engine.weight_sync
-    served = ("engine.kind=vllm", f"engine.urls={json.dumps(config.engine.urls)}", f"engine.weight_sync={way}")
+    way, all_urls = config.engine.weight_sync, config.engine.urls
     for num_ranks in (1, 2) if is_gpu else (2,):
-        run_dir = folder / f"async-{num_ranks}"
+        run_dir, urls = folder / f"async-{num_ranks}", all_urls[:num_ranks]
+        served = ("engine.kind=vllm", f"engine.urls={json.dumps(urls)}", f"engine.weight_sync={way}")
         started = time.perf_counter()
         ranked.train(num_ranks, run_dir, *served, "pipeline.mode=async")
         taken = time.perf_counter() - started
         rows = ranked.rl_rows(run_dir)
-        has_trained = all(row["trained_tokens"] and row["grad_norm"] for row in rows)
+        has_trained = all(
+            row["trained_tokens"] and row["grad_norm"] and row["engine/num_updated"] == len(urls) for row in rows
+        )
         # of the first step: the next is sampled from older weights
         gap = rows[0]["logprob_gap_mean"] if has_trained else float("nan")
         note = f"a server's proof {max(row['engine/probe_gap'] for row in rows):.2g}; {taken:.0f} s"
-        name = f"run with vLLM, {way}, async, {num_ranks} rank{'s' * (num_ranks > 1)}: log-probability gap"
+        counted = f"{num_ranks} rank{'s' * (num_ranks > 1)}, {len(urls)} server{'s' * (len(urls) > 1)}"
+        name = f"run with vLLM, {way}, async, {counted}: log-probability gap"
         yield Row(name, gap, BFLOAT16_GAP if is_gpu else FLOAT32_GAP, note)

@@ -118,12 +118,30 @@ def test_a_lost_server_holds_up_no_rank_and_gets_its_weights_from_its_own_rank_a
             await gone.kill()
             await w.train(1, 32)
             assert w.senders() == [[("GPU-0", 32)], []]
+            assert [one.engine.server_stats.num_updated for one in w.ranks] == [1, 1]
             assert await w.ranks[0].asked() == await rank.asked() == {32}
             await gone.start()
             while [one.engine.health().ready for one in w.ranks] != [2, 2]:
                 await asyncio.sleep(0.01)
             assert (w.senders()[1], gone.number) == ([("GPU-1", 32)], 32)
             assert [one.engine.server_stats.num_readmitted for one in w.ranks] == [1, 1]
+
+    run(scenario())
+
+
+def test_a_server_that_is_not_there_at_the_start_is_named_by_its_rank() -> None:
+    async def scenario() -> None:
+        async with world(num_servers=3) as w:
+            await w.servers[2].kill()
+            await asyncio.gather(*(rank.connect() for rank in w.ranks))
+            (said,) = w.ranks[0].said
+            assert said.startswith(f"vLLM server {w.servers[2].url} does not serve yet: ")
+            assert w.ranks[1].said == []
+            await w.train(0, 31)
+            assert [rank.engine.server_stats.num_updated for rank in w.ranks] == [2, 2]
+            await w.servers[2].start()
+            while f"vLLM server {w.servers[2].url} serves, version 0" not in w.ranks[0].said:
+                await asyncio.sleep(0.01)
 
     run(scenario())
 

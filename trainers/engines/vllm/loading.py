@@ -65,6 +65,9 @@ class LoadingPool(GuestPool):
 
         if not await self._changes.until(found, timeout_s):
             raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
+        for server in self._own:
+            if server.state is State.OUT and not server.model_name:
+                self.say(f"vLLM server {server.client.url} does not serve yet: {server.reason}")
 
     @property
     def _own(self) -> list[Server]:

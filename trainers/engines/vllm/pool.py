@@ -42,6 +42,8 @@ _NUM_FAILED_CHECKS = 2
 class PoolStats:
     """Counters since the pool was created."""
 
+    num_updated: int = 0
+    """Number of servers that took the last weights in time."""
     num_left_out: int = 0
     num_readmitted: int = 0
     num_moved: int = 0

@@ -99,6 +99,7 @@ class ServersEngine(ABC):
             version = handover.published.version
             raise EngineError(f"no vLLM server took the weights of version {version}: {self._pool.reasons()}")
         self.policy_version = handover.published.version
+        self.server_stats.num_updated = len(handover.servers)
         self._pool.adopt(handover)
 
     @property
@@ -265,7 +266,9 @@ class VllmEngine(ServersEngine):
             EngineError: the weights could not be written, or no server loaded them in time.
             ClosedError: the engine was closed before.
         """
-        if not await self._send(self.publish(version, self.dtypes), is_patient=True):
+        served = await self._send(self.publish(version, self.dtypes), is_patient=True)
+        self.server_stats.num_updated = len(served)
+        if not served:
             limit = self._config.update_timeout_s
             raise EngineError(
                 f"no vLLM server took the weights of version {version} within {limit:g} s: {self._pool.reasons()}"

@@ -27,9 +27,10 @@ _MIX = (-7046029254386353131, -4658895280553007687)
 
 
 class AgentGymWeights:
-    """Mixin of vLLM's worker; ``self.model_runner`` is the worker's attribute."""
+    """Mixin of vLLM's worker; ``self.model_runner`` and ``self.device`` are the worker's attributes."""
 
     model_runner: Any
+    device: Any
     _agentgym_held: tuple[int, str]
 
     def agentgym_load(self, folder: str, version: int, checksum: str) -> dict[str, object]:
@@ -78,8 +79,8 @@ class AgentGymWeights:
         """Return the id of the worker's GPU; empty on a CPU."""
         import torch
 
-        is_gpu = torch.cuda.is_available()
-        return {"gpu": str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid) if is_gpu else ""}
+        is_gpu = torch.device(self.device).type == "cuda"
+        return {"gpu": str(torch.cuda.get_device_properties(self.device).uuid) if is_gpu else ""}
 
     def agentgym_checksum(self, folder: str) -> dict[str, object]:
         """Return the checksum of the ``*.safetensors`` files of ``folder``, as seen from this machine."""

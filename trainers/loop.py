@@ -43,6 +43,7 @@ from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, chec
 from agentgym.trainers.reporting.outcome import outcome
 from agentgym.trainers.run import Run
 from agentgym.trainers.run_folder import TrainResult, check_run_dir, extend_run, forget_failed_start
+from agentgym.trainers.run_tokenizer import keep_tokenizer
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.sft.sources import Given, collect_rows, read_given
@@ -115,7 +116,8 @@ def _train(
     if not resume and ranks.is_main:  # only now, so that a refused configuration leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
-        loop.run.keep_tokenizer()
+        if not config.model.path:
+            keep_tokenizer(loop.run.tokenizer, run_dir)
     try:
         return run(loop.train())
     except Exception as error:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
-from agentgym.progress import progress_bars
+from agentgym.errors import ConfigError, UsageError, require_extra
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
 from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
@@ -26,7 +22,6 @@ from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.rank_limits import do_all_play, do_all_send, do_lend, do_share_servers
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.copies import copy_whole, move_whole, round_to
 from agentgym.trainers.distributed.devices import gpu_bytes
@@ -52,16 +47,14 @@ from agentgym.trainers.models.precision import (
 from agentgym.trainers.models.quantized import is_quantized
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
+from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
 from agentgym.trainers.planning.servers import server_share
 from agentgym.trainers.run_env import RunEnv, named
-from agentgym.trainers.run_folder import TOKENIZER_NAME
+from agentgym.trainers.run_tokenizer import own_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
     from agentgym.endpoint.gateway import Gateway
     from agentgym.trainers.ray.cluster import Cluster
 
@@ -405,7 +398,7 @@ class Run:
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)
         else:
-            tokenizer = self._own_tokenizer()
+            tokenizer = own_tokenizer(self.config, self.envs, self.run_dir, self.ranks, self.announce)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         check_experts(model, self.config, self.ranks.count, device)
@@ -423,53 +416,6 @@ class Run:
         if self.config.loss.layout == "packed" and not can_be_packed(model):
             raise ConfigError(f"loss.layout=packed does not suit {config.path}: use loss.layout=prefix")
         return model, tokenizer
-
-    def _own_tokenizer(self) -> PreTrainedTokenizerFast:
-        """Return the tokenizer that the run began with, or train a new one, which is equal on all ranks."""
-        folder = self.run_dir / TOKENIZER_NAME
-        tokenizer = read_tokenizer(folder) if folder.is_dir() else self._train_tokenizer()
-        seen = self.ranks.gathered(tokenizer.backend_tokenizer.to_str())
-        if len(set(seen)) > 1:
-            raise RunStoppedError(
-                "the environment failed at some ranks only, so that their tokenizers differ; try again"
-            )
-        return tokenizer
-
-    def keep_tokenizer(self) -> None:
-        """Save a tokenizer that was trained for this run.
-
-        A resumed run must not train it again: if an episode failed the first time and succeeds now, the texts differ.
-        """
-        folder = self.run_dir / TOKENIZER_NAME
-        if not self.config.model.path and not folder.is_dir():
-            partial = folder.with_name(f"{TOKENIZER_NAME}.partial")
-            self.tokenizer.save_pretrained(partial)
-            os.replace(partial, folder)
-
-    def _train_tokenizer(self) -> PreTrainedTokenizerFast:
-        """Train a tokenizer on texts of the environments. That takes some seconds per megabyte of text."""
-        config = self.config.model
-        texts: list[str] = []
-        words: list[str] = []
-        with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
-            say = partial(bars.console.print, highlight=False, markup=False, soft_wrap=True)
-            self.announce(say)
-            for env in self.envs:
-                tasks = list(env.train_tasks[: config.num_text_episodes])
-                played = bars.track(tasks, description=" ".join(filter(None, ["texts of episodes", env.name])))
-                said, named = collect_texts(
-                    env.make_env,
-                    played,
-                    seed=self.config.seed,
-                    limits=env.config.group.limits,
-                    reference=env.config.env.id,
-                    say=say,
-                )
-                texts += [*said, *(env.config.context.phrases * config.num_text_episodes)]
-                words += named
-            megabytes = sum(map(len, texts)) / 1e6
-            bars.add_task(f"tokenizer of {megabytes:.1f} MB", total=None)  # the library reports nothing on the way
-            return train_tokenizer(texts, config.vocab_size, sorted({*words}), config.splits)
 
 
 def open_cluster(config: TrainConfig) -> Cluster:

@@ -18,6 +18,7 @@ from agentgym.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
+    from agentgym.trainers.run_folder import TrainResult
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
 _KEPT = (
@@ -81,25 +82,30 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
             if not is_first:
                 return
             report = write_report(folder)
-        out.result(asdict(result))
-        measured = {"base model": result.success_base, "before RL": result.success_before}
-        shown = [f"{when} {success:.1%}" for when, success in measured.items() if success is not None]
-        after = f"{result.success_after:.1%}" if result.success_after is not None else "not measured"
-        is_all = result.steps_trained == result.steps
-        trained = f"{result.steps}" if is_all else f"trained in {result.steps_trained} of {result.steps}"
-        out.console.print(
-            f"success: {', '.join([*shown, f'after [bold]{after}[/]'])}; "
-            f"{trained} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
-            f"report: {report}",
-            soft_wrap=True,
-        )
-        if (folder / "model").is_dir():
-            out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
-        if result.success_after is not None:
-            line = f"beside actions at random: agentgym eval {folder} --policy random"
-            out.console.print(line, soft_wrap=True, markup=False)
+        _conclude(result, folder, report, out)
         if episodes:
             print_episodes(folder, episodes, out)
+
+
+def _conclude(result: TrainResult, folder: Path, report: Path, out: Output) -> None:
+    """Print what a run brought, and where its results are."""
+    out.result(asdict(result))
+    measured = {"base model": result.success_base, "before RL": result.success_before}
+    shown = [f"{when} {success:.1%}" for when, success in measured.items() if success is not None]
+    after = f"{result.success_after:.1%}" if result.success_after is not None else "not measured"
+    is_all = result.steps_trained == result.steps
+    trained = f"{result.steps}" if is_all else f"trained in {result.steps_trained} of {result.steps}"
+    out.console.print(
+        f"success: {', '.join([*shown, f'after [bold]{after}[/]'])}; "
+        f"{trained} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
+        f"report: {report}",
+        soft_wrap=True,
+    )
+    if (folder / "model").is_dir():
+        out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
+    if result.success_after is not None:
+        line = f"beside actions at random: agentgym eval {folder} --policy random"
+        out.console.print(line, soft_wrap=True, markup=False)
 
 
 def _refuse_options(words: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from testkit.counting_runs import config, weights
 
 from agentgym.errors import ConfigError, RunStoppedError, UsageError
-from agentgym.trainers import run
+from agentgym.trainers import run_tokenizer
 from agentgym.trainers.config.overrides import load_config
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.distributed import checkpoint, tensor_folder
@@ -31,7 +31,7 @@ def test_a_run_is_extended_as_if_it_had_been_begun_so(
 ) -> None:
     longer = replace(SHORT, num_steps=3)
     train(longer, tmp_path / "whole")
-    monkeypatch.delattr(run, "collect_texts")  # the tokenizer is that of the run, whatever the environment says now
+    monkeypatch.delattr(run_tokenizer, "collect_texts")  # the run keeps its tokenizer, whatever the environment says
     result = train(longer, short_run, resume=True)
     assert result.steps == 3 and load_config(short_run / "config.json").num_steps == 3
     assert weights(short_run) == weights(tmp_path / "whole")

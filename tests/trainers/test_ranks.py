@@ -442,6 +442,18 @@ def test_ranks_agree_on_the_order_of_a_mixtures_environments(tmp_path: Path, war
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
+def test_each_rank_may_have_an_engine_that_a_user_made(tmp_path: Path, warm_python: str) -> None:
+    made = (f"engine.kind={TESTKIT / 'user_parts.py'}:noted", "num_steps=2", "ranks.rollouts=all")
+    for count, name in ((1, "one"), (2, "two")):
+        train(warm_python, count, "tiny", *EVEN, *made, "--run-dir", str(tmp_path / name))
+    rows = [row for row in read_json_lines(tmp_path / "two" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(row["trained_tokens"] > 0 for row in rows)
+    one, two = (read_records(record_path(tmp_path / name, 0)) for name in ("one", "two"))
+    assert [record.group.ordinal for record in one] == [record.group.ordinal for record in two]
+    assert max(row["logprob_gap_max"] for row in rows) < 1e-4, "each samples from the weights that are trained"
+
+
 def evaluated(folder: Path) -> list[tuple[Any, ...]]:
     """Return what an evaluation found of each task."""
     rows = read_json_lines(folder / "episodes.jsonl")
@@ -461,6 +473,9 @@ def test_all_ranks_play_where_they_can() -> None:
     assert not do_all_play(config, 1)
     assert do_all_play(config, 2) and do_all_play(config, 8) and do_all_play(config, 3)
     assert not do_all_play(apply_overrides(config, ["ranks.rollouts=first"]), 2)
+    own = [f"engine.kind={TESTKIT / 'user_parts.py'}:noted"]
+    assert not do_all_play(apply_overrides(config, own), 2)
+    assert do_all_play(apply_overrides(config, [*own, "ranks.rollouts=all"]), 2)
     for override, said in (
         (["cluster.address=local"], r"cluster\.address"),
         (["pipeline.mode=async", "groups_per_step=3"], "pipeline.mode=async and groups_per_step=3, which 2 ranks do"),

@@ -77,8 +77,10 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
 
 
 def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
+    # whether several of a user's engine may run at a time, only the user knows
+    is_open = config.engine.kind not in ("torch", "vllm") and config.ranks.rollouts != "all"
     return [
-        *([f"engine.kind={config.engine.kind}"] if config.engine.kind not in ("torch", "vllm") else []),
+        *([f"engine.kind={config.engine.kind}"] if is_open else []),
         *(["cluster.address"] if config.cluster.address else []),
         *(
             [f"pipeline.mode=async and groups_per_step={config.groups_per_step}, which {num_ranks} ranks do not divide"]

@@ -13,10 +13,10 @@ class RanksConfig:
     """Settings of the ranks that torchrun or Ray starts. They have no effect in a run of one process."""
 
     rollouts: Literal["auto", "all", "first"] = "auto"
-    """Ranks that sample episodes for training. ``all``: each samples its share of the groups, with the embedded engine
+    """Ranks that sample episodes for training. ``all``: each samples its share of the groups, with an engine of its own
     or from vLLM servers that all share. It does not go with a Ray cluster. In async mode the number of ranks must
-    divide ``groups_per_step``. ``first``: only the first rank samples. ``auto``: ``all`` if possible, else
-    ``first``."""
+    divide ``groups_per_step``. ``first``: only the first rank samples. ``auto``: ``all`` if possible, else ``first``;
+    with an engine that a user made, ``first``."""
 
     shard_size: Natural = 0
     """Number of ranks that share one copy of the model; it must divide the number of ranks. 0: all ranks share one.

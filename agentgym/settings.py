@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 
 T = TypeVar("T")
 
@@ -109,19 +109,25 @@ def read_pair(text: str) -> tuple[str, object]:
         return key, value
 
 
-def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = "") -> T:
+def checked(
+    kind: Callable[..., T], values: Mapping[str, object], prefix: str = "", *, ignores_unknown: bool = False
+) -> T:
     """Build a configuration from plain nested dicts.
 
     Args:
         kind: the dataclass to build.
         values: its fields; nested dataclasses as nested mappings.
         prefix: name of the configuration in messages, placed before its keys.
+        ignores_unknown: leave out keys that do not exist, as those in files of other versions.
 
     Raises:
+        UnknownNameError: a key does not exist; the message suggests similar keys.
         ConfigError: a key or value is wrong; the message names the first one, what was expected and what was given.
     """
     from pydantic import ValidationError
 
+    if not ignores_unknown:
+        _refuse_unknown(kind, values, prefix)
     try:
         made: T = _adapter(kind).validate_python(values)
     except ValidationError as error:
@@ -140,6 +146,27 @@ def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = 
         given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
         raise ConfigError(f"{where}: {message}{given}") from None
     return made
+
+
+def _refuse_unknown(kind: Any, values: object, where: str) -> None:
+    if get_origin(kind) in (Union, UnionType):
+        groups = [one for one in get_args(kind) if is_dataclass(one)]
+        kind = groups[0] if len(groups) == 1 else None  # of several, the value says which
+    if get_origin(kind) in (tuple, list) and isinstance(values, list | tuple):
+        for index, value in enumerate(values):
+            _refuse_unknown(get_args(kind)[0], value, f"{where}.{index}")
+    if not is_dataclass(kind) or not isinstance(values, Mapping):
+        return
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # annotations that name types imported under TYPE_CHECKING only
+        return
+    known = [part.name for part in fields(kind)]
+    paths = {name: ".".join(filter(None, [where, str(name)])) for name in (*known, *values)}
+    for name, value in values.items():
+        if name not in known:
+            raise unknown_name("key", paths[name], [paths[one] for one in known])
+        _refuse_unknown(hints[name], value, paths[name])
 
 
 def _at(values: object, loc: Sequence[str | int]) -> object:

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agentgym.canonical import read_json, strict_json
@@ -36,7 +36,6 @@ _MILLION = 1e6
 class Price:
     """Prices in money per million tokens."""
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
     input: NonNegative
     output: NonNegative
     cached_input: NonNegative | None = None

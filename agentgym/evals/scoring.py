@@ -57,9 +57,9 @@ class Scoring:
         if "kind" in given:
             others = {name: given.pop(name) for name in [*given] if name != "success_at"}
             given["scorers"] = [others]
-        scoring = checked(cls, given, "scorer")
-        if given and not scoring.scorers:
+        if given and not given.get("scorers"):
             raise ConfigError("scorer: name one by scorer.kind=NAME (agentgym list --scorers)")
+        scoring = checked(cls, given, "scorer")
         for one in scoring.scorers:
             _Scorer.read(one)
         return scoring

@@ -25,7 +25,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from agentgym.canonical import digest, read_json
 from agentgym.env.env import Env
@@ -43,7 +43,6 @@ SUFFIXES = (".toml", ".json")
 class DataPath:
     """A folder of data that is not part of the package. It does not affect the content hash."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     variable: str
     """Environment variable that holds the folder."""
     below: str = ""
@@ -71,7 +70,6 @@ class DataPath:
 class SuitePart:
     """Tasks of one environment."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     env: str
     split: str = "test"
     num_tasks: int = 0
@@ -143,7 +141,6 @@ class SuitePart:
 class Suite:
     """The content of a suite's file."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     name: str
     version: int
     """Version, which increases with every change of the content."""

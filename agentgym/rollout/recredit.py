@@ -220,7 +220,7 @@ def _own_config(settings: Mapping[str, object] | None, notes: list[str], held: C
     if settings is None:
         return None
     try:
-        own = checked(CreditConfig, settings, "credit")
+        own = checked(CreditConfig, settings, "credit", ignores_unknown=True)
     except ConfigError as error:
         raise CorruptDataError(f"the run's credit settings cannot be read: {error}") from error
     if missing := missing_columns(own, held):

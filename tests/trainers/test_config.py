@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides, from_dict, load_config, save_config, to_dict
+from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.phases.optimizer_step import learning_rate
 from agentgym.trainers.recipes import RECIPES, load_recipe, recipe_names
 
@@ -32,6 +34,21 @@ def test_overrides_reach_every_level() -> None:
     assert config.optimizer.lr == 1e-3
 
 
+def test_keys_of_a_group_that_was_replaced_can_be_set() -> None:
+    group = ('model={"hidden_size": 32, "lora": {"rank": 2}}', "model.num_layers=3", "model.lora.alpha=7")
+    model = apply_overrides(load_recipe("tiny"), group).model
+    assert (model.hidden_size, model.num_layers, model.lora.rank, model.lora.alpha) == (32, 3, 2, 7)
+    assert model.vocab_size == ModelConfig().vocab_size, "what the group leaves out has its default"
+
+
+def test_a_saved_configuration_may_have_keys_of_another_version(tmp_path: Path) -> None:
+    config = load_recipe("tiny")
+    tree = to_dict(config)
+    tree["group"]["a_key_of_another_version"] = 1
+    (tmp_path / "config.json").write_text(json.dumps(tree))
+    assert load_config(tmp_path / "config.json") == config
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -49,6 +66,9 @@ def test_overrides_reach_every_level() -> None:
         ("group=4", "group is a group of keys"),
         ("seed.x=4", "seed is a value"),
         ("seed", "expected key=value"),
+        ('group={"group_size": 4, "num_env": 2}', r"unknown key 'group\.num_env'; did you mean 'group\.num_envs'"),
+        ('model={"lora": {"rnk": 2}}', r"unknown key 'model\.lora\.rnk'; did you mean 'model\.lora\.rank'"),
+        ('envs=[{"id": "agentgym/Maze-v0", "wight": 2}]', r"'envs\.0\.wight'; did you mean 'envs\.0\.weight'"),
     ],
 )
 def test_wrong_overrides_say_what_is_wrong(override: str, message: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
@@ -83,8 +83,33 @@ def apply_changes(config: TrainConfig, changes: Mapping[str, object]) -> TrainCo
 def _changed(config: TrainConfig, changes: Iterable[tuple[str, object]]) -> TrainConfig:
     tree = to_dict(config)
     for path, value in changes:
-        _set(tree, path.split("."), value, path)
+        keys = path.split(".")
+        _set(tree, keys, _filled(TrainConfig, keys, value), path)
     return from_dict(tree)
+
+
+def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
+    """Return a group of keys with the defaults of those that it leaves out, so that later changes can set them.
+
+    Args:
+        kind: the type in which ``keys`` lead to the value.
+    """
+    if not dataclasses.is_dataclass(kind):  # free keys, or one of several types
+        return value
+    hints = get_type_hints(kind)
+    if keys:
+        return _filled(hints.get(keys[0]), keys[1:], value)
+    if not isinstance(value, Mapping):
+        return value
+    filled: dict[str, object] = {}
+    for field in dataclasses.fields(kind):
+        if field.default_factory is not dataclasses.MISSING:
+            made = field.default_factory()
+            is_group = dataclasses.is_dataclass(made) and not isinstance(made, type)
+            filled[field.name] = dataclasses.asdict(made) if is_group else made
+        elif field.default is not dataclasses.MISSING:
+            filled[field.name] = field.default
+    return filled | {name: _filled(hints.get(name), [], each) for name, each in value.items()}
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
@@ -92,13 +117,17 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_dict(tree: Mapping[str, object]) -> TrainConfig:
+def from_dict(tree: Mapping[str, object], *, ignores_unknown: bool = False) -> TrainConfig:
     """Build a configuration from plain nested dicts, and check it.
 
+    Args:
+        ignores_unknown: leave out keys that do not exist, as those of runs by other versions.
+
     Raises:
+        UnknownNameError: a key does not exist; the message suggests similar keys.
         ConfigError: a value is wrong; the message names the first wrong key and what was expected.
     """
-    return checked(TrainConfig, tree)
+    return checked(TrainConfig, tree, ignores_unknown=ignores_unknown)
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
@@ -118,7 +147,7 @@ def load_config(path: Path) -> TrainConfig:
     if not path.is_file():
         raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
     try:
-        return from_dict(read_json(path.read_text(encoding="utf-8")))
+        return from_dict(read_json(path.read_text(encoding="utf-8")), ignores_unknown=True)
     except ValueError as error:
         raise CorruptDataError(f"{path} is not a training configuration: {error}") from error
 

@@ -337,6 +337,8 @@ def import_module(source: str) -> None:
     Raises:
         UsageError: there is no such module.
     """
+    if "/" in source or Path(source).is_file():
+        raise UsageError(f"{source} is not a Python file; write FILE.py:NAME, or MODULE:NAME")
     try:
         importlib.import_module(source)
     except ModuleNotFoundError as error:

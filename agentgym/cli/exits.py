@@ -102,7 +102,8 @@ def ending(error: BaseException) -> tuple[str, int]:
 def describe(error: BaseException) -> str:
     """Return an error as one line."""
     if isinstance(error, AgentGymError):
-        text = str(error) + (_place(error.__cause__) if error.__cause__ is not None else "")
+        is_fault = not isinstance(error, UsageError)  # else a line of agentgym's says nothing
+        text = str(error) + (_place(error.__cause__, or_ours=is_fault) if error.__cause__ is not None else "")
     elif _is_full_disk(error):
         text = f"{_full_disk(error)}; free some space and run the command again"
     elif isinstance(error, OSError) and error.strerror:
@@ -121,23 +122,31 @@ def _full_disk(error: BaseException) -> str:
     return f"the disk is full while writing {filename}" if filename else "the disk is full"
 
 
-def _place(error: BaseException) -> str:
+def _place(error: BaseException, *, or_ours: bool = True) -> str:
     """Return the place of an unexpected error in the user's code or in agentgym.
 
     Lines of the standard library and of installed packages are skipped, since the user cannot change them.
+
+    Args:
+        or_ours: the place may be in agentgym.
     """
     if isinstance(error, OSError | AgentGymError):
         return ""
     if isinstance(error, SyntaxError):
         return ""  # the message names the place already
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    if not frames or (_is_ours(frames[-1].filename) and not or_ours):
+        return ""
+    return f" ({frames[-1].filename}:{frames[-1].lineno})"
 
 
 def _is_of_a_library(filename: str) -> bool:
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    is_ours = filename.startswith(str(Path(__file__).parent.parent))
-    return not is_ours and filename.startswith(("<", *libraries))
+    return not _is_ours(filename) and filename.startswith(("<", *libraries))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(str(Path(__file__).parent.parent))
 
 
 def _is_from_the_command_line_parser(error: Exception) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import agentgym
+
 Command = Callable[..., Any]
 
 
@@ -82,6 +84,7 @@ def test_check_of_an_unsound_environment_fails(run: Command, guess_file: Path) -
         (["describe", "GUESS", "max_turns=0"], "max_turns must be at least 1, got 0"),
         (["describe", "nowhere.py:X-v0"], "no file 'nowhere.py'"),
         (["describe", "nowhere_at_all:X-v0"], "no module 'nowhere_at_all'"),
+        (["train", "folder/mine.toml:mine"], "folder/mine.toml is not a Python file; write FILE.py:NAME, or MODULE:NA"),
     ],
 )
 def test_bad_input_is_one_line(run: Command, guess: str, arguments: list[str], said: str) -> None:
@@ -89,6 +92,7 @@ def test_bad_input_is_one_line(run: Command, guess: str, arguments: list[str], s
     assert said in done.assert_one_line_error()
     with_json = run(*(guess if argument == "GUESS" else argument for argument in arguments), "--json")
     assert said in with_json.assert_one_line_error()
+    assert str(Path(agentgym.__file__).parent) not in done.err, "where it was found out says nothing"
 
 
 def test_missing_extra_says_what_to_install(run: Command) -> None:

@@ -36,7 +36,7 @@ from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.experts import check_experts
-from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
+from agentgym.trainers.models.model import add_lora, end_ids, frozen_copy, load_model, load_tokenizer, never_trained
 from agentgym.trainers.models.precision import (
     allow_tf32,
     dtype_for,
@@ -84,7 +84,8 @@ class Run:
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
         loaded, self.tokenizer = self._model()
-        self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
+        path = config.model.path
+        self.renderer = ChatRenderer(self.tokenizer, config.model.chat, end_ids(path) if path else ())
         for env in self.envs:
             env.check_prompts(self.renderer)
         self.teacher = self._teacher()

@@ -34,18 +34,25 @@ class ChatRenderer:
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
         config: tool-call format, variables of the template, and the style of tool descriptions.
+        end_ids: further tokens that end an assistant's message, beside those of the template and the tokenizer.
 
     Raises:
         UsageError: the tokenizer has no chat template, or its family is unknown and ``config.codec`` is ``auto``.
     """
 
-    def __init__(self, tokenizer: Tokenizer, config: ChatConfig = ChatConfig()) -> None:  # noqa: B008  (frozen)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        config: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
+        end_ids: Sequence[int] = (),
+    ) -> None:
         if not tokenizer.chat_template:
             raise UsageError(
                 "the model has no chat template, so its conversations cannot be rendered; "
                 "use an instruction-tuned model, or add chat_template.jinja to its folder"
             )
         self._tokenizer = tokenizer
+        self._further_ends = tuple(end_ids)
         self.config = config
         self.family = known_family(str(tokenizer.chat_template), config.codec)
         self.format = FORMATS[self.family.format]
@@ -60,7 +67,8 @@ class ChatRenderer:
         self.turn_end_ids = tuple(self._ends)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ChatRenderer, (self._tokenizer, self.config)  # bound methods with a cache cannot be pickled
+        # bound methods with a cache cannot be pickled
+        return ChatRenderer, (self._tokenizer, self.config, self._further_ends)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -69,7 +77,7 @@ class ChatRenderer:
 
     def in_style(self, config: ChatConfig) -> ChatRenderer:
         """Return a renderer of the same tokenizer with other settings."""
-        return ChatRenderer(self._tokenizer, config)
+        return ChatRenderer(self._tokenizer, config, self._further_ends)
 
     # ------------------------------------------------------------------------------------- messages to token ids
 
@@ -382,6 +390,7 @@ class ChatRenderer:
             ids += encoded if len(encoded) == 1 else ()
         if self._tokenizer.eos_token_id is not None:
             ids.append(int(self._tokenizer.eos_token_id))
+        ids += self._further_ends
         return {one: self.text_of([one]) for one in ids}
 
 

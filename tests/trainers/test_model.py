@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentgym import make
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import CorruptDataError, EnvError, RunStoppedError, UsageError
+from agentgym.errors import ConfigError, CorruptDataError, EnvError, RunStoppedError, UsageError
+from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -22,6 +26,10 @@ from agentgym.trainers.models.policy import open_policy
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.types import Task
 
+LLAMA: dict[str, Any] = {
+    **{"vocab_size": 600, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1},
+    **{"num_attention_heads": 2, "num_key_value_heads": 1},
+}
 SHAPE = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=600, max_context_tokens=128)
 
 
@@ -160,6 +168,47 @@ def test_a_saved_model_samples_what_the_trained_one_did(tokenizer: Any, tmp_path
 def test_lora_trains_adapters_alone(tokenizer: Any) -> None:
     model = add_lora(build_model(tokenizer, SHAPE, 1), LoraSettings(rank=2), seed=0)
     assert all("lora_" in name for name, p in model.named_parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("name", ["lm_head", "embed_tokens"])
+def test_adapters_of_a_matrix_that_two_layers_share_are_refused(name: str) -> None:
+    """When they are merged, they would be added to both."""
+    tied, apart = (LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=are_tied)) for are_tied in (True, False))
+    settings = LoraSettings(rank=2, target_modules=("q_proj", name))
+    with pytest.raises(ConfigError, match=f"one matrix for embed_tokens and lm_head.*leave out {name}"):
+        add_lora(cast(Any, tied), settings, seed=0)
+    add_lora(cast(Any, apart), settings, seed=0)
+
+
+def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp_path: Path) -> None:
+    model: Any = LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=False))
+    save_model(model, tokenizer, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    del weights["lm_head.weight"], weights["model.layers.0.mlp.down_proj.weight"]
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CorruptDataError, match=r"lacks 2 of its tensors: lm_head.weight, model.layers.0.mlp.down_proj"):
+        load_model(tmp_path / "model")
+
+
+def test_all_end_tokens_of_a_model_end_its_turns(tokenizer: Any, tmp_path: Path) -> None:
+    """Many models name more than their tokenizer does."""
+    model = build_model(tokenizer, SHAPE, 0)
+    further = int(tokenizer.encode("a", add_special_tokens=False)[0])
+    own = renderer_of(model, tokenizer, tmp_path / "plain")
+    model.generation_config.eos_token_id = [own.turn_end_ids[0], further]
+    renderer = renderer_of(model, tokenizer, tmp_path / "more")
+    assert renderer.turn_end_ids == (*own.turn_end_ids, further)
+    for made in (renderer, pickle.loads(pickle.dumps(renderer)), renderer.in_style(renderer.config)):
+        ids = [*tokenizer.encode("hello", add_special_tokens=False), further]
+        assert made.turn_end_ids == renderer.turn_end_ids and made.read(ids, ()).text == "hello"
+
+
+def renderer_of(model: Any, tokenizer: Any, folder: Path) -> ChatRenderer:
+    """Return the renderer of a model that was saved."""
+    save_model(model, tokenizer, folder)
+    policy = open_policy(str(folder), num_slots=1)
+    asyncio.run(policy.engine.close())
+    return policy.renderer
 
 
 def test_no_folder(tmp_path: Path) -> None:

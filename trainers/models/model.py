@@ -16,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
@@ -27,6 +28,8 @@ from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantiz
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.types import CausalLM, Tokenizer, unwrapped
 
+_NUM_NAMED = 3
+"""Number of missing tensors that a message names."""
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
@@ -46,11 +49,17 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     bits = quantization_config(quantize)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=bits)
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, quantization_config=bits, output_loading_info=True
+        )
+        model, loaded = found
     except Exception as error:
         first_line = str(error).strip().partition("\n")[0]
         kind = CorruptDataError if Path(source).is_dir() else UsageError
         raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
+    if missing := sorted(loaded["missing_keys"]):  # transformers would fill them at random
+        named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
+        raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
     return keep_exact(model), tokenizer
 
 
@@ -66,6 +75,36 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         first_line = str(error).strip().partition("\n")[0]
         raise UsageError(f"the tokenizer at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
     return tokenizer
+
+
+def end_ids(path: str | Path) -> tuple[int, ...]:
+    """Return the tokens at which a model's own generation ends, by the folder's ``generation_config.json``.
+
+    Many models name more than their tokenizer's end token, as Qwen2.5 does ``<|im_end|>`` and ``<|endoftext|>``.
+
+    Raises:
+        CorruptDataError: the file cannot be read.
+    """
+    file = Path(local_model(path)) / "generation_config.json"
+    if not file.is_file():
+        return ()
+    try:
+        found = read_json(file.read_text(encoding="utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError) as error:
+        raise CorruptDataError(f"{file} cannot be read ({error})") from error
+    return as_ids(found)
+
+
+def as_ids(eos_token_id: object) -> tuple[int, ...]:
+    """Return the end tokens of a generation configuration, which holds one, several or none.
+
+    Example:
+        >>> as_ids([151645, 151643]), as_ids(2), as_ids(None)
+        ((151645, 151643), (2,), ())
+    """
+    if isinstance(eos_token_id, list):
+        return tuple(eos_token_id)
+    return (eos_token_id,) if isinstance(eos_token_id, int) else ()
 
 
 def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
@@ -100,7 +139,8 @@ def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
     """Check that the model has all layers in ``target_modules``; peft would silently ignore missing ones.
 
     Raises:
-        ConfigError: a layer is missing; the message lists the layers that exist.
+        ConfigError: a layer is missing; the message lists the layers that exist. Or it shares its matrix with another
+            layer, so that merged adapters would change both.
     """
     modules = dict(model.named_modules())
     missing = [name for name in names if not any(at == name or at.endswith(f".{name}") for at in modules)]
@@ -110,6 +150,16 @@ def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
         raise ConfigError(
             f"model.lora.target_modules: {model.config.model_type} has no {', '.join(missing)}; its linear layers are "
             f"{', '.join(sorted(linear))}"
+        )
+
+    shared = model.get_output_embeddings(), model.get_input_embeddings()
+    if None in shared or shared[0].weight is not shared[1].weight:
+        return
+    ends = {at.rpartition(".")[2] for at, module in modules.items() if module in shared}
+    if tied := sorted(ends & {name.rpartition(".")[2] for name in names}):
+        raise ConfigError(
+            f"model.lora.target_modules: {model.config.model_type} has one matrix for {' and '.join(sorted(ends))}, "
+            f"and adapters of one would change both: leave out {', '.join(tied)}"
         )
 
 

@@ -17,7 +17,7 @@ from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.models.model import CHAT_FILE, load_model
+from agentgym.trainers.models.model import CHAT_FILE, end_ids, load_model
 from agentgym.trainers.models.sources import local_model
 
 
@@ -74,7 +74,7 @@ def open_policy(
     model, tokenizer = load_model(str(folder))
     longest = max_context_tokens or context_limit(model.config)
     engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
-    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}))
+    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
     return Policy(engine, renderer, load_context(folder).changed(context or {}))
 
 

@@ -15,7 +15,7 @@ from agentgym.trainers.engines.build import facts_of, witness
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
-from agentgym.trainers.models.model import load_model, save_weights
+from agentgym.trainers.models.model import end_ids, load_model, save_weights
 from agentgym.trainers.models.policy import Policy, context_limit, load_chat, load_context
 from agentgym.trainers.models.sources import local_model
 
@@ -90,5 +90,5 @@ async def open_served(
     except BaseException:
         await engine.close()
         raise
-    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}))
+    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
     return Policy(engine, renderer, load_context(folder).changed(context or {}))

@@ -22,6 +22,7 @@ from agentgym.rollout.context import FULL
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.models.model import as_ids
 from agentgym.trainers.trl.environments import env_maker, task_dataset
 from agentgym.trainers.trl.episode import EventLoopThread
 from agentgym.types import Segment, Task, Trajectory
@@ -104,7 +105,8 @@ class EnvRollouts:
             raise UsageError(f"TRL's batch has no {size} neighbouring prompts of one task (num_generations)")
         engine = self._engine_of(trainer)
         await engine.update_weights(trainer.state.global_step)
-        renderer = ChatRenderer(trainer.processing_class, self._chat)
+        generation = trainer.accelerator.unwrap_model(trainer.model).generation_config
+        renderer = ChatRenderer(trainer.processing_class, self._chat, as_ids(generation.eos_token_id))
         sampling = SamplingParams(
             max_new_tokens=trainer.args.max_completion_length, temperature=trainer.args.temperature
         )

@@ -36,6 +36,7 @@ from agentgym.trainers.config.columns import check_columns
 from agentgym.trainers.config.train import EnvConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.models.model import as_ids
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.trainers.trl.batch import engine_ratio, to_trl
 from agentgym.trainers.trl.environments import env_maker
@@ -112,7 +113,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self.rollouts = CreditedRollouts(
             pool,
             self._embedded_engine(settings) if engine is None else engine,
-            ChatRenderer(self._tokenizer, settings.chat),
+            ChatRenderer(self._tokenizer, settings.chat, as_ids(self.model.generation_config.eos_token_id)),
             settings,
             sampling,
             seed=args.seed,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from testkit.tiny_models import tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import StableLmConfig, StableLmForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, StableLmConfig, StableLmForCausalLM
 
 from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
@@ -368,3 +368,28 @@ def test_pieces_of_the_vocabulary_change_nothing(rows_at_once: int, num_tokens: 
         loss_config.MAX_LOGITS = before
     for one, other in zip(whole, pieces, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("granite", {"num_key_value_heads": 2, "intermediate_size": 48, "attention_dropout": 0.5}),
+        ("opt", {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.5}),  # which calls a function in its layers
+    ],
+)
+def test_layers_that_are_recomputed_drop_out_nothing(kind: str, changes: dict[str, Any]) -> None:
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model: Any = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**sizes, **changes))  # type: ignore[no-untyped-call]
+    model.eval()
+    ids = torch.arange(1, 13).reshape(2, 6)
+    modes = {name: (module.training, vars(module).get("dropout")) for name, module in model.named_modules()}
+    grads = []
+    for context in (nullcontext(), recomputed(model), recomputed(model)):
+        with context:
+            model(input_ids=ids, use_cache=False).logits.square().sum().backward()
+        grads.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+        model.zero_grad()
+    torch.testing.assert_close(grads[1], grads[0])
+    torch.testing.assert_close(grads[2], grads[0])
+    found = {name: (module.training, vars(module).get("dropout")) for name, module in model.named_modules()}
+    assert found == modes

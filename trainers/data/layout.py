@@ -147,14 +147,25 @@ def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
 @contextmanager
 def recomputed(model: CausalLM) -> Iterator[None]:
     """Enable gradient checkpointing in this context: layers recompute their activations in the backward pass."""
-    was_training = model.training
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.train()  # transformers recomputes in this mode alone
+    layers = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
+    kept = [(layer, name, value) for layer in layers for name, value in vars(layer).items() if _sets_mode(name, value)]
+    for layer, name, _ in kept:
+        setattr(layer, name, True if name == "training" else 0.0)
     try:
         yield
     finally:
+        for layer, name, value in kept:
+            setattr(layer, name, value)
         model.gradient_checkpointing_disable()
-        model.train(was_training)
+
+
+def _sets_mode(name: str, value: object) -> bool:
+    """Return True for a layer's mode, since transformers recomputes in training mode alone, and for its own dropout.
+
+    Modules inside of the layer stay in their mode, in which they drop out nothing.
+    """
+    return name == "training" or ("dropout" in name and isinstance(value, float))
 
 
 def _forest_states(trunk: Trunk, forest: Forest) -> Tensor:

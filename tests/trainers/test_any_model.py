@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from testkit.architectures import BATCHED, ROW_BY_ROW, model_of
+from testkit.architectures import BATCHED, BY_NAME, ROW_BY_ROW, model_of
 from testkit.counting_runs import config
 from testkit.engine_plays import TOLERANCE, full_logprobs, generate, play_all, prompt, run
 from testkit.run_records import told
@@ -27,6 +27,7 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.experts import check_experts, num_experts
 from agentgym.trainers.models.model import add_lora, save_model
+from agentgym.trainers.models.precision import ATTENTION, use_fused_attention
 from agentgym.trainers.models.tiny import train_tokenizer
 
 KINDS = {**dict.fromkeys(BATCHED, "batched"), **dict.fromkeys(ROW_BY_ROW, "row by row")}
@@ -226,3 +227,15 @@ def test_adapters_on_layers_that_a_model_lacks_are_refused_with_those_it_has() -
         add_lora(model_of("phi3"), LoraSettings(rank=4), seed=0)
     adapted = add_lora(model_of("phi3"), LoraSettings(rank=4, target_modules=("qkv_proj", "o_proj")), seed=0)
     assert sum(".lora_A." in name for name, _ in adapted.named_parameters()) == 2 * 4
+
+
+@pytest.mark.parametrize("kind", [*BY_NAME, "granite"])
+def test_our_attention_kernels_change_no_model(kind: str) -> None:
+    """Some compute something else where torch's attention has another name."""
+    model = model_of(kind)
+    ids = torch.randint(3, 90, (1, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = model(ids, use_cache=False).logits
+        use_fused_attention(cast(Any, model))
+        torch.testing.assert_close(model(ids, use_cache=False).logits, before)
+    assert (model.config._attn_implementation == ATTENTION) == (kind not in BY_NAME)

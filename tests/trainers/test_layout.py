@@ -378,7 +378,7 @@ def test_pieces_of_the_vocabulary_change_nothing(rows_at_once: int, num_tokens: 
     ],
 )
 def test_layers_that_are_recomputed_drop_out_nothing(kind: str, changes: dict[str, Any]) -> None:
-    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     model: Any = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**sizes, **changes))  # type: ignore[no-untyped-call]
     model.eval()
     ids = torch.arange(1, 13).reshape(2, 6)

@@ -6,6 +6,8 @@ TF32 with ``loss.precision=float32``.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Collection
 from types import SimpleNamespace
 
@@ -22,6 +24,7 @@ from agentgym.trainers.types import CausalLM
 
 ATTENTION = "agentgym_sdpa"
 """Name under which :func:`attend` is registered as an attention implementation of transformers."""
+_BY_NAME = re.compile(r"""_attn_implementation\b[^\n]*["']sdpa["']""")
 FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
 """GPU kernels that never store a matrix of tokens times tokens."""
 
@@ -84,9 +87,21 @@ def allow_tf32(precision: Precision) -> None:
 
 
 def use_fused_attention(model: CausalLM) -> None:
-    """Make a model use :func:`attend`, if it uses torch's attention kernels."""
-    if model.config._attn_implementation == "sdpa":
+    """Make a model use :func:`attend`, if it uses torch's attention kernels and does not ask for them by name."""
+    is_torchs = model.config._attn_implementation == "sdpa"
+    if is_torchs and not any(_asks_by_name(kind) for kind in {type(module) for module in model.modules()}):
         model.config._attn_implementation = ATTENTION
+
+
+def _asks_by_name(kind: type) -> bool:
+    """Return True if a module computes something else under another name of the attention.
+
+    Falcon is causal under ``sdpa`` alone, and DeepSeek-V3.2 then drops the mask of its index.
+    """
+    try:
+        return bool(_BY_NAME.search(inspect.getsource(kind)))
+    except (OSError, TypeError):  # made at run time, or not by Python
+        return False
 
 
 def skip_adapter_casts(model: CausalLM, precision: Precision) -> None:

@@ -30,7 +30,7 @@ _GDN = {
     "linear_value_head_dim": 8,
 }
 _MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
-_OWN_HEADS = ("deepseek_v3", "falcon")
+_OWN_HEADS = ("deepseek_v3", "deepseek_v32", "falcon")
 """Architectures that compute the head size themselves and take no ``head_dim``."""
 
 BATCHED: dict[str, dict[str, Any]] = {
@@ -81,11 +81,16 @@ ROW_BY_ROW: dict[str, dict[str, Any]] = {
     "bloom": {},
 }
 """Sizes of architectures with other layers, or with positions that an attention mask does not determine."""
+BY_NAME: dict[str, dict[str, Any]] = {
+    "falcon": {"alibi": False},
+    "deepseek_v32": {**BATCHED["deepseek_v3"], "index_topk": 8, "index_n_heads": 2, "index_head_dim": 16},
+}
+"""Sizes of architectures that compute something else where torch's attention has another name."""
 
 
 def model_of(kind: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """Return a float32 model of a model type with random matrices, large enough that mistakes change the output."""
-    sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW}[kind], **changes}
+    sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW, **BY_NAME}[kind], **changes}
     if kind in _OWN_HEADS:
         del sizes["head_dim"]
     config = CONFIG_MAPPING[kind](**sizes)

@@ -239,3 +239,10 @@ def test_our_attention_kernels_change_no_model(kind: str) -> None:
         use_fused_attention(cast(Any, model))
         torch.testing.assert_close(model(ids, use_cache=False).logits, before)
     assert (model.config._attn_implementation == ATTENTION) == (kind not in BY_NAME)
+
+
+def test_a_window_that_no_mask_shows_is_known() -> None:
+    """GPT-Neo has it inside of its attention, where the short rows by which layouts are tried do not reach it."""
+    model: Any = model_of("gpt_neo", window_size=200)
+    assert not can_be_packed(model) and not can_share_prefixes(model)
+    assert TorchEngine(model, num_slots=2, max_context_tokens=64).forward_kind == "row by row"

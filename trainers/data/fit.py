@@ -10,7 +10,7 @@ import torch
 from agentgym.trainers.data.layout import hidden_states, lay_out
 from agentgym.trainers.engines.torch.weights import SUPPORTED_MODEL_TYPES
 from agentgym.trainers.losses.config import LayoutKind
-from agentgym.trainers.models.check import max_gap, relative_gap, token_ids
+from agentgym.trainers.models.check import layer_kinds, max_gap, relative_gap, token_ids
 from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.scoring.hidden import frozen, trunk_of
 from agentgym.trainers.types import CausalLM
@@ -56,8 +56,8 @@ def _is_same_in(model: CausalLM, kind: LayoutKind) -> bool:
     All layers must use full causal attention. For an architecture that agentgym does not know, two rows are compared.
     """
     sizes = model.config.get_text_config()
-    layers = getattr(sizes, "layer_types", None)
-    is_full = getattr(sizes, "sliding_window", None) is None if layers is None else set(layers) == {"full_attention"}
+    kinds = layer_kinds(sizes)
+    is_full = kinds == {"full_attention"} if kinds else getattr(sizes, "sliding_window", None) is None
     if not is_full or sizes.model_type in SUPPORTED_MODEL_TYPES:
         return is_full
     known = _measured.setdefault(model, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -55,3 +57,14 @@ def relative_gap(made: Tensor, expected: Tensor) -> float:
 
 def _named(model: CausalLM) -> str:
     return f"model type {model.config.model_type!r}"
+
+
+def layer_kinds(sizes: Any) -> set[str]:
+    """Return the kinds of a model's layers by its configuration; none if it does not name them.
+
+    GPT-Neo names them otherwise, and its attention has a window that no mask shows.
+
+    Args:
+        sizes: the model's transformers configuration.
+    """
+    return set(getattr(sizes, "layer_types", None) or getattr(sizes, "attention_layers", None) or ())

@@ -79,6 +79,7 @@ ROW_BY_ROW: dict[str, dict[str, Any]] = {
     "qwen3_5_text": _GDN,
     "nemotron_h": {},
     "bloom": {},
+    "gpt_neo": {"window_size": 8, "attention_types": [[["global", "local"], 2]]},
 }
 """Sizes of architectures with other layers, or with positions that an attention mask does not determine."""
 BY_NAME: dict[str, dict[str, Any]] = {

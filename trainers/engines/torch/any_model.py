@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache
 from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.weights import check_rotation, count_edits
-from agentgym.trainers.models.check import max_gap
+from agentgym.trainers.models.check import layer_kinds, max_gap
 from agentgym.trainers.models.kv_cache import cache_argument
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM
@@ -197,7 +197,7 @@ def _windows(sizes: Any) -> dict[str, int | None]:
     Raises:
         ConfigError: a layer stores a state other than the keys and values of all tokens.
     """
-    kinds = set(getattr(sizes, "layer_types", None) or ())
+    kinds = layer_kinds(sizes)
     window = getattr(sizes, "sliding_window", None)
     if not kinds:
         return {"full_attention": window}

@@ -150,11 +150,16 @@ class ChatRenderer:
         """Decode token ids to text, special tokens included."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
+    @property
+    def thinks_first(self) -> bool:
+        """False for harmony, which may think between calls."""
+        return not isinstance(self.format, Harmony)
+
     def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:
         """Return the number of thinking tokens at the start of a completion, including the thinking marks."""
         whole = self._thought(self.text_of(token_ids), is_open)
-        if not whole.thinking or isinstance(self.format, Harmony):
-            return 0  # harmony may think between calls, so thinking is not only at the start
+        if not whole.thinking or not self.thinks_first:
+            return 0
         if not whole.is_closed:
             return len(token_ids)
 

@@ -41,11 +41,15 @@ async def generate_in_budget(
             session_id=session_id,
         )
         thought = joined(begun, rest)
-    if not budget or thought.finish_reason is not FinishReason.LENGTH or len(thought.token_ids) < budget:
+    num_tokens = len(thought.token_ids)
+    is_spent = thought.finish_reason is FinishReason.LENGTH and num_tokens >= budget
+    if not budget or not (is_spent or num_tokens > sampling.max_new_tokens):
         return thought
     num_thinking = renderer.num_thinking_tokens(thought.token_ids, is_open=renderer.opens_after(prompt_ids))
-    num_left = sampling.max_new_tokens - (len(thought.token_ids) - num_thinking)
-    if num_thinking == len(thought.token_ids) or num_left < 1:
+    num_left = sampling.max_new_tokens - (num_tokens - num_thinking)
+    if num_left < 0 and renderer.thinks_first:  # the engine did not know where the thinking would end
+        return _cut(thought, num_tokens + num_left)
+    if not is_spent or num_thinking == num_tokens or num_left < 1:
         return thought
     rest = await engine.generate(
         (*prompt_ids, *thought.token_ids),
@@ -53,6 +57,17 @@ async def generate_in_budget(
         session_id=session_id,
     )
     return joined(thought, rest)
+
+
+def _cut(completion: Completion, num_tokens: int) -> Completion:
+    """Return the first tokens of a completion, as if it had met the token limit there."""
+    return replace(
+        completion,
+        token_ids=completion.token_ids[:num_tokens],
+        logprobs=completion.logprobs[:num_tokens],
+        policy_versions=completion.policy_versions[:num_tokens],
+        finish_reason=FinishReason.LENGTH,
+    )
 
 
 def joined(first: Completion, rest: Completion) -> Completion:

@@ -78,6 +78,16 @@ def test_answers_without_thinking_have_the_answers_budget() -> None:
     assert sampled("go", max_new_tokens=6, max_thinking_tokens=40)[1] == 1
 
 
+@pytest.mark.parametrize("thinking", ["<think>left?</think>", ""])
+def test_a_thinking_budget_that_is_left_over_is_not_the_answers(thinking: str) -> None:
+    text = "go left and open it, then go right and open it too"
+    num_thinking, most = len(ids_of(thinking)), 5
+    assert len(ids_of(text)) > most
+    completion, _ = sampled(thinking + text, max_new_tokens=most, max_thinking_tokens=200)
+    assert completion.token_ids == ids_of(thinking + text)[: num_thinking + most]
+    assert completion.finish_reason is FinishReason.LENGTH
+
+
 def test_a_negative_budget_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_thinking_tokens must be at least 0, got -1"):
         SamplingParams(max_thinking_tokens=-1)

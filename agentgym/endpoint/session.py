@@ -263,7 +263,8 @@ class EpisodeSession:
             completion = end.completion
             action = renderer.read_text(end.text, call.tools, is_open=is_open)
         else:
-            action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
+            is_cut = completion.finish_reason is FinishReason.LENGTH
+            action = renderer.read(completion.token_ids, call.tools, is_open=is_open, is_cut=is_cut)
         number = len(self.graph.sampled)
         well_formed = [one for one in action.calls if isinstance(one, ToolCall)]
         # deterministic, since some agents show the ids to the model

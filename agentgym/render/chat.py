@@ -15,6 +15,7 @@ from typing import Any
 from agentgym.errors import UsageError
 from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
+from agentgym.render.formats.cut import open_call
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import ContentGuard, control_texts
@@ -130,19 +131,31 @@ class ChatRenderer:
         num_last = len(self._encode(think[0])) + 1
         return self._opens(self.text_of(prompt_ids[-num_last:]))
 
-    def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
+    def read(
+        self,
+        token_ids: Sequence[int],
+        tools: Sequence[ToolSpec],
+        *,
+        is_open: bool | None = None,
+        is_cut: bool = False,
+    ) -> Message:
         """Parse a completion into an assistant message with thinking, text and calls.
 
         Args:
             is_open: True if the prompt opened the thinking (:meth:`opens_after`); None for a first prompt.
+            is_cut: the completion met the token limit. A call that may lack a part is then malformed.
         """
         ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
-        return self.read_text(self.text_of(ids), tools, is_open=is_open)
+        return self.read_text(self.text_of(ids), tools, is_open=is_open, is_cut=is_cut)
 
-    def read_text(self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
+    def read_text(
+        self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None, is_cut: bool = False
+    ) -> Message:
         """Parse the text of a completion into a message. Text inside thinking is never a call."""
         thought = self._thought(text, is_open)
         reading = self._parsed(thought.rest, tools) if tools else Reading(thought.rest.strip())
+        if is_cut:
+            reading = self._without_cut_call(reading, thought.rest, tools)
         calls = reading.calls_after(len(text) - len(thought.rest))
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
@@ -300,6 +313,14 @@ class ChatRenderer:
         except Exception as error:  # a bug in a format becomes a malformed call and does not end the run
             reason = f"the call cannot be read ({type(error).__name__})"
             return Reading("", (MalformedCall((0, len(text)), reason, text[:SHOWN]),))
+
+    def _without_cut_call(self, reading: Reading, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Return a parsed text in which a call that the token limit may have cut is malformed."""
+        start = open_call(self.format.name, text)
+        if start is None or not reading.calls or not self._parsed(text[start:], tools).calls:
+            return reading
+        cut = MalformedCall((start, len(text)), "the token limit cut the call", text[start : start + SHOWN])
+        return replace(reading, calls=(*reading.calls[:-1], cut))
 
     def _plain_text(self, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
         """Return the text of a completion without thinking."""

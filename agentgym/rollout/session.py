@@ -81,7 +81,8 @@ class Session:
         is_open = self.opens_thinking
         self._tokens += completion.token_ids
         self._num_committed = len(self._tokens)
-        message = self._renderer.read(completion.token_ids, self._tools, is_open=is_open)
+        is_cut = completion.finish_reason is FinishReason.LENGTH
+        message = self._renderer.read(completion.token_ids, self._tools, is_open=is_open, is_cut=is_cut)
         self._messages.append(message)
         ends = completion.finish_reason is FinishReason.STOP and completion.token_ids[-1] in self._renderer.turn_end_ids
         self._end = completion.token_ids[-1] if ends else None

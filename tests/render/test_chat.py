@@ -13,7 +13,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.session import Session
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
-from agentgym.types import Completion, FinishReason, Message, ToolCall, ToolResult, ToolSpec
+from agentgym.types import Completion, FinishReason, MalformedCall, Message, ToolCall, ToolResult, ToolSpec
 
 LOOK = ToolSpec("look", "Look around.", {"type": "object", "properties": {}})
 
@@ -166,3 +166,29 @@ def test_long_replies_are_not_kept() -> None:
             replies = (Message("user", text),)
             assert renderer.suffix_ids((Message("user", "Go."), Message("assistant", "ok")), replies, (), None)
     assert renderer._kept_suffix.cache_info().currsize <= 20
+
+
+@pytest.mark.parametrize(
+    ("codec", "text", "rest"),
+    [
+        ("qwen_xml", "<tool_call>\n<function=remove>\n<parameter=path>\n/tmp", "</parameter></function></tool_call>"),
+        ("qwen_xml", "<tool_call><function=remove><parameter=path>\n/tmp\n</parameter>", "</function></tool_call>"),
+        ("qwen_xml", "<function=remove>\n<parameter=path>\n/tmp", "</parameter></function>"),
+        ("glm", "<tool_call>remove\n<arg_key>path</arg_key>\n<arg_value>/tmp", "</arg_value></tool_call>"),
+        ("glm", "<tool_call>remove", "</tool_call>"),
+        ("mistral", "[TOOL_CALLS]remove", "[ARGS]{}"),
+        ("mistral", "[TOOL_CALLS]remove[ARGS]", "{}"),
+        ("react", "Action: remove\nAction Input:", " {}"),
+        ("harmony", " to=functions.remove<|channel|>commentary json<|message|>", "{}<|call|>"),
+        ("compact", "remove: /a\nremove: /tmp", "\n"),
+    ],
+)
+def test_a_call_that_the_token_limit_cut_is_not_carried_out(codec: str, text: str, rest: str) -> None:
+    """It can be read as another call, although more was to come. Calls before it stand."""
+    tools = [ToolSpec("remove", "Remove.", {"type": "object", "properties": {"path": {"type": "string"}}})]
+    renderer = ChatRenderer(trained(), ChatConfig(codec=codec))
+    *before, cut = renderer.read_text(text, tools, is_cut=True).calls
+    assert isinstance(cut, MalformedCall) and cut.reason == "the token limit cut the call"
+    assert cut.span[1] == len(text) and all(isinstance(call, ToolCall) for call in before)
+    assert isinstance(renderer.read_text(text, tools).calls[-1], ToolCall), "the model ended it so"
+    assert isinstance(renderer.read_text(text + rest, tools, is_cut=True).calls[-1], ToolCall)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentgym.errors import MissingExtraError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
 from agentgym.plugins import import_module, run_file
+from agentgym.settings import checked_turns
 
 if TYPE_CHECKING:
     from agentgym.env.env import Env
@@ -225,9 +226,12 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
 def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:
     """Return the turn limit of an environment's episodes without making the environment; None if neither arguments nor
     registry give one.
+
+    Raises:
+        UsageError: the argument is not a whole number.
     """
     if "max_turns" in kwargs:
-        return cast("int | None", kwargs["max_turns"])
+        return None if kwargs["max_turns"] is None else checked_turns(kwargs["max_turns"])
     entry = find(reference)
     if not entry.is_available:
         return None

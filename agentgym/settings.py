@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from numbers import Integral
 from types import UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError, unknown_name
+from agentgym.errors import ConfigError, UsageError, unknown_name
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class Range:
     below: float = math.inf
 
     def __contains__(self, number: float) -> bool:
-        return self.at_least <= number <= self.at_most and self.above < number < self.below
+        return self.at_least <= number <= self.at_most and self.above < number < self.below and math.isfinite(number)
 
     def __str__(self) -> str:
         if math.isfinite(self.at_least) and math.isfinite(self.at_most):
@@ -71,7 +72,24 @@ def check_number(name: str, value: float, allowed: Range) -> None:
         ConfigError: the number is out of range; the message gives name, range and number.
     """
     if value not in allowed:
-        raise ConfigError(f"{name} must be {allowed}, got {value}")
+        raise ConfigError(f"{name} must be {allowed if math.isfinite(value) else 'finite'}, got {value}")
+
+
+def checked_turns(max_turns: object) -> int:
+    """Return a limit of turns that a user gave.
+
+    Raises:
+        UsageError: it is not a whole number of at least 1.
+
+    Example:
+        >>> checked_turns(3)
+        3
+    """
+    if type(max_turns) is bool or not isinstance(max_turns, Integral):
+        raise UsageError(f"max_turns must be a whole number, got {max_turns!r}")
+    if max_turns < 1:
+        raise UsageError(f"max_turns must be at least 1, got {max_turns}")
+    return int(max_turns)
 
 
 @cache

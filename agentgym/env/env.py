@@ -37,6 +37,7 @@ from agentgym.errors import (
     UsageError,
     unknown_name,
 )
+from agentgym.settings import checked_turns
 from agentgym.types import (
     Message,
     Observation,
@@ -106,9 +107,7 @@ class Env(gymnasium.Env[Observation, Action]):
 
     def __init__(self, *, max_turns: int | None = None, render_mode: str | None = None) -> None:
         if max_turns is not None:
-            if max_turns < 1:
-                raise UsageError(f"max_turns must be at least 1, got {max_turns}")
-            self.max_turns = max_turns
+            self.max_turns = checked_turns(max_turns)
         self.render_mode = render_mode
         self.observation_space = MessageSpace()
         self.action_space = ActionSpace(self.tools)

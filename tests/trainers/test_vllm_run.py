@@ -124,11 +124,12 @@ def test_the_run_says_how_to_start_its_server(tmp_path: Path) -> None:
         f"vLLM server {NO_SERVER}, start it by: agentgym serve-model {folder} --port 9 --max-context-tokens {CONTEXT}"
     ]
     assert (folder / "tokenizer.json").is_file()
-    settings = config("http://a:80", weight_sync="lora")
-    lora = replace(settings, model=replace(settings.model, lora=LoraSettings(rank=4)))
-    assert serve_command("m", "http://a:80", lora).endswith("--port 80 --max-context-tokens 160 --lora-rank 4")
+    settings = config("http://a:80")
+    model = replace(settings.model, lora=LoraSettings(rank=4))
+    lora = replace(settings, model=model, engine=replace(settings.engine, weight_sync="lora"))
+    assert serve_command("m", "http://a:80", lora).endswith("--port 80 --host a --max-context-tokens 160 --lora-rank 4")
 
 
-def test_adapters_cannot_be_sent_where_there_are_none(tmp_path: Path) -> None:
+def test_adapters_cannot_be_sent_where_there_are_none() -> None:
     with pytest.raises(ConfigError, match="there are none"):
-        Run(config(NO_SERVER, weight_sync="lora"), tmp_path)
+        config(NO_SERVER, weight_sync="lora")

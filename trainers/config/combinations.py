@@ -28,6 +28,8 @@ def check_combinations(config: TrainConfig) -> None:
     rules.refuse_errors(config.findings())
     if config.engine.sleep and config.pipeline.mode != "sync":
         raise ConfigError(f"engine.sleep needs pipeline.mode=sync: in mode {config.pipeline.mode} servers always play")
+    if config.engine.weight_sync == "lora" and not config.model.lora.rank:
+        raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
     _check_harness(config)
     _check_cluster(config)
     _check_updates(config)

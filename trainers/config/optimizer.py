@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.settings import Positive, check_ranges
+from agentgym.errors import ConfigError
+from agentgym.settings import Natural, NonNegative, Positive, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,16 +18,18 @@ class OptimizerConfig:
     from scratch needs fewer demonstrations with it, at learning rates of 2e-3 to 5e-3. It works on one rank only."""
     lr: Positive = 2e-4
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = 0
-    final_lr_share: float = 0.1
+    warmup_steps: Natural = 0
+    final_lr_share: NonNegative = 0.1
     """Learning rate at the end of a linear or cosine schedule, as a share of ``lr``."""
     betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-5
+    eps: NonNegative = 1e-5
     """Adam's epsilon. With 1e-8, Adam scales the tiny gradients of tokens that the policy never samples to full steps,
     and a policy that negative advantages push away from its mistakes drifts towards those tokens. PPO implementations
     use 1e-5."""
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
+    weight_decay: NonNegative = 0.0
+    max_grad_norm: NonNegative = 1.0
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"betas must be at least 0 and below 1, got {list(self.betas)}")

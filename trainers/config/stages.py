@@ -31,13 +31,14 @@ class EnvConfig:
 class LoraSettings:
     """Low-rank adapters (peft); rank 0 trains all weights."""
 
-    rank: int = 0
-    alpha: int = 16
+    rank: Natural = 0
+    alpha: Count = 16
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     quantize: Quantization = "none"
     """``nf4`` stores the frozen weights in 4 bits (QLoRA; extra ``qlora``)."""
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if self.quantize != "none" and self.rank == 0:
             raise ConfigError(
                 f"model.lora.quantize={self.quantize}: weights of 4 bits are not trained, adapters over them are; set "

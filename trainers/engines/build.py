@@ -14,6 +14,7 @@ import torch
 from agentgym.engine import Engine
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -24,7 +25,7 @@ from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclCha
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
-from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_commands
+from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
@@ -86,8 +87,6 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
             lambda: plain_tensors(model), channel, witness(model), facts.vocab_size, are_kept=not is_trained
         )
     elif config.engine.weight_sync == "lora":
-        if not config.model.lora.rank:
-            raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
         save = lambda folder, dtypes: model.save_pretrained(folder)  # noqa: E731
         sync = LoraSync(root, save, witness(model, has_adapters=True), facts.vocab_size)
     else:
@@ -215,8 +214,8 @@ async def connect_engine(
         source = str(folder)
     if note := files_note(config, model):
         say(note)
-    if share is not None and share < SMALLEST_SHARE:
-        say(no_room_note(config))
+    if note := servers_note(config, share, gpu_bytes()):
+        say(note)
     num_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
     commands = serve_commands(source, config, share, num_ranks, num_gpus)
     for url, command in zip(config.engine.urls, commands, strict=True):

@@ -26,7 +26,7 @@ from agentgym.trainers.planning.footprint import (
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import plan_model
-from agentgym.trainers.planning.servers import MODEL_FOLDER, SMALLEST_SHARE, no_room_note, serve_commands, server_share
+from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
 GIB = 1 << 30
@@ -152,7 +152,7 @@ def _servers(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> dict[str, A
     source = config.model.path or saved
     return {
         "servers": tuple(serve_commands(source, config, share, num_ranks, min(num_ranks, _GPUS_OF_A_MACHINE))),
-        "servers_note": no_room_note(config) if share is not None and share < SMALLEST_SHARE else "",
+        "servers_note": servers_note(config, share, gpu_bytes),
     }
 
 

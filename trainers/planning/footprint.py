@@ -15,6 +15,7 @@ from typing import Final
 
 from agentgym.trainers.config.rank_limits import do_lend
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.losses.config import max_logits, uses_bfloat16
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.model_shapes import plan_model
@@ -108,8 +109,11 @@ def activation_bytes(
     return num_tokens * (per_token + last_norm)
 
 
-def _copied(config: TrainConfig, weights: Weights, num_ranks: int, *, on_gpu: bool) -> int:
-    """Return the bytes of a whole copy of the weights; several ranks keep one for servers in these servers' dtype."""
+def _copied(config: TrainConfig, weights: Weights, num_ranks: int, *, is_copied: bool, on_gpu: bool) -> int:
+    """Return the bytes of a whole copy of the weights, in the servers' dtype if it is for them alone."""
+    is_sent = on_gpu and config.engine.kind == "vllm" and config.engine.weight_sync in TRANSFERS
+    if not is_copied:  # weights that change before the next update are copied to be sent
+        return BFLOAT16 * weights.own if is_sent else 0
     is_rounded = num_ranks > 1 and on_gpu and config.engine.kind == "vllm" and not config.model.lora.rank
     return BFLOAT16 * weights.own if is_rounded else weight_bytes(config, weights)
 
@@ -135,7 +139,7 @@ def footprint(
         gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
         reference=-(-_reference_bytes(config, weights) // num_shards),
-        served_copy=_copied(config, weights, num_ranks, on_gpu=on_gpu) if is_copied else 0,
+        served_copy=_copied(config, weights, num_ranks, is_copied=is_copied, on_gpu=on_gpu),
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(

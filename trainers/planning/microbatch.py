@@ -15,6 +15,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.footprint import footprint, longest_row
 from agentgym.trainers.planning.model_shapes import plan_model
+from agentgym.trainers.planning.servers import awake_bytes
 
 SMALLEST: Final = 1024
 LARGEST_ON_CPU: Final = 8192
@@ -71,5 +72,5 @@ def tokens_note(config: TrainConfig, tokens: int, gpu_bytes: int) -> str:
 def _fits(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, gpu_bytes: int) -> bool:
     found = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
     of_tokens = found.activations + found.logits
-    left = gpu_bytes - (found.total - of_tokens)
+    left = gpu_bytes - (found.total - of_tokens) - awake_bytes(config, sizes, weights, num_ranks)
     return of_tokens <= (SHARE_OF_GPU * left if gpu_bytes else BYTES_ON_CPU)

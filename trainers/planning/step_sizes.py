@@ -35,7 +35,10 @@ def step_sizes(config: TrainConfig) -> StepSizes:
         num_rollouts = config.groups_per_step * own.group.group_size
         num_rows, num_turns = _rows_and_turns(own)
         tokens = None if num_rows is None else num_rollouts * num_rows * longest_row(own)
-        sampled = None if num_turns is None else num_rollouts * num_turns * own.sampling.max_completion_tokens
+        longest = min(own.sampling.max_completion_tokens, own.model.max_context_tokens)
+        sampled = None if num_turns is None else num_rollouts * num_turns * longest
+        if sampled is not None and tokens is not None:
+            sampled = min(sampled, tokens)
         found.append((num_rollouts, tokens, sampled))
     rollouts, tokens_of, sampled_of = zip(*found, strict=True)
     return StepSizes(rollouts=max(rollouts), tokens=_greatest(tokens_of), sampled=_greatest(sampled_of))

@@ -266,11 +266,11 @@ class TrainingLoop:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
                     with self.last_step_kept():
                         await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
-                metrics = await self.step(rollouts)
+                clock = Clock()
+                metrics = await self.step(rollouts, clock)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan
-                for line in state.activity.watch(state.step, metrics):
-                    self.log.say(line)
-                self.log.log("rl", state.step, metrics | state.activity.metrics())
+                with self.last_step_kept(), self.logged(metrics, rollouts, clock):
+                    await run.update_engine(state.step)
                 self.checkpoints.check()
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
                     self.save()
@@ -292,7 +292,9 @@ class TrainingLoop:
 
     @contextmanager
     def last_step_kept(self, *, is_on_all_ranks: bool = False) -> Iterator[None]:
-        """Save the last complete step if the body of this context manager fails, so that a resumed run loses no step.
+        """Save the last complete step if the body of this context manager fails or is interrupted.
+
+        A resumed run then loses no step.
 
         The body must not change any state that a checkpoint contains.
 
@@ -301,7 +303,7 @@ class TrainingLoop:
         """
         try:
             yield
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             if self.state.step > self.saved_step and (is_on_all_ranks or self.run.ranks.count == 1):
                 try:
                     self.save()
@@ -319,10 +321,22 @@ class TrainingLoop:
         except OSError as unwritten:  # a full disk, say
             error.add_note(f"this error could not be written into the run's journal: {unwritten}")
 
-    async def step(self, rollouts: Rollouts) -> Metrics:
-        """Wait for the groups of the next step, train on them, hand the new weights to the engine; return metrics."""
+    @contextmanager
+    def logged(self, metrics: Metrics, rollouts: Rollouts, clock: Clock) -> Iterator[None]:
+        """Log the last step after the body of this context manager, which hands the new weights to the engine."""
+        state = self.state
+        try:
+            yield
+        finally:
+            clock.lap("sync")
+            metrics |= rollouts.metrics(metrics["sampled_tokens"], clock) | clock.seconds | self.run.engine_metrics()
+            for line in state.activity.watch(state.step, metrics):
+                self.log.say(line)
+            self.log.log("rl", state.step, metrics | state.activity.metrics())
+
+    async def step(self, rollouts: Rollouts, clock: Clock) -> Metrics:
+        """Wait for the groups of the next step, and train on them; return metrics."""
         config, run, state = self.config, self.run, self.state
-        clock = Clock()
         self.restart()
         period = begin_period(run, state)
         with self.last_step_kept():
@@ -343,13 +357,8 @@ class TrainingLoop:
         else:
             await run.rest_engine()
             metrics = train()
-
-        await run.update_engine(state.step + 1)
-        clock.lap("sync")
-
         state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
-        speed = rollouts.metrics(metrics["sampled_tokens"], clock)
-        return metrics | speed | clock.seconds | run.engine_metrics()
+        return metrics
 
 
 def writes_in_background(config: TrainConfig, device: torch.device) -> bool:

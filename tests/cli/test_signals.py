@@ -86,3 +86,32 @@ def test_nohup_in_a_script_keeps_a_command_running(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 130 and (tmp_path / "freed").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("said", "saved", "more"),
+    [("rl 2/9", "rl-00000", ()), ("demonstrations by the oracle", "sft-00000", ("sft.num_epochs=40",))],
+)
+def test_an_interrupted_training_run_keeps_its_last_step(
+    said: str, saved: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Also if no checkpoint is due, and while it trains, when nothing waits."""
+    listening = "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    small = ("num_steps=9", "checkpoint_every=100", "eval.num_episodes=2", "sft.num_demos=64", "groups_per_step=2")
+    words = ["-m", "agentgym", "train", "tiny", *small, *more, "--run-dir", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{listening}os.execv(sys.argv[1], sys.argv[1:])", sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if said in line:
+            process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130 and "interrupted; to go on: agentgym train --resume" in lines[-1]
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept[-1].startswith(saved) and kept[-1] != "rl-000000"

@@ -18,6 +18,7 @@ from agentgym.remote import channel as channel_module
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop, train
 from agentgym.trainers.phases.rollouts import Rollouts
+from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.types import Metrics
 
 KILLED_IN_STEP = 1
@@ -50,11 +51,11 @@ def test_it_ends_with_the_same_tokens_rewards_and_weights(tmp_path: Path, monkey
     env_id = f"{ENV_FILE}:Counting-v0"
     with env_server(env_id) as first, env_server(env_id) as second:
 
-        async def killing(loop: TrainingLoop, rollouts: Rollouts) -> Metrics:
+        async def killing(loop: TrainingLoop, rollouts: Rollouts, clock: Clock) -> Metrics:
             if loop.state.step == KILLED_IN_STEP:
                 killers.append(threading.Thread(target=kill_in_an_episode, args=(first,)))
                 killers[-1].start()
-            return await plain(loop, rollouts)
+            return await plain(loop, rollouts, clock)
 
         monkeypatch.setattr(TrainingLoop, "step", killing)
         train(settings(url=f"{first.url},{second.url}"), tmp_path / "served")

@@ -19,6 +19,7 @@ from agentgym.rollout.in_flight import InFlight, Sampled
 from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.loop import TrainingLoop, train
 from agentgym.trainers.phases.rollouts import Rollouts
+from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.types import Metrics
 
 ray = pytest.importorskip("ray")
@@ -45,10 +46,10 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Path]]:
     files: dict[int, Path] = {}
     plain = TrainingLoop.step
 
-    async def ordering(loop: TrainingLoop, rollouts: Rollouts) -> Metrics:
+    async def ordering(loop: TrainingLoop, rollouts: Rollouts, clock: Clock) -> Metrics:
         if loop.state.step in files:
             files[loop.state.step].touch()
-        return await plain(loop, rollouts)
+        return await plain(loop, rollouts, clock)
 
     monkeypatch.setattr(TrainingLoop, "step", ordering)
     yield files
@@ -97,11 +98,11 @@ def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resum
     plain = TrainingLoop.step
     alive: list[int] = []
 
-    async def losing_a_machine(loop: TrainingLoop, rollouts: Rollouts) -> Metrics:
+    async def losing_a_machine(loop: TrainingLoop, rollouts: Rollouts, clock: Clock) -> Metrics:
         if loop.state.step == 1 and node in cluster.worker_nodes:
             alive.append(len([row for row in ray.nodes() if row["Alive"]]))
             cluster.remove_node(node, allow_graceful=False)
-        return await plain(loop, rollouts)
+        return await plain(loop, rollouts, clock)
 
     monkeypatch.setattr(TrainingLoop, "step", losing_a_machine)
     settings = config(tmp_path, replace(CLUSTER, address=cluster.address, num_engines=2))

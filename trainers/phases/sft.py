@@ -6,6 +6,7 @@ too, because a model from scratch learns to copy names from observations by pred
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -220,6 +221,15 @@ def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[l
 # ------------------------------------------------------------------------- the warm start: fine-tuning before RL
 
 
+def is_interrupted() -> bool:
+    """Return True if the running task was cancelled, as Ctrl-C does, and has not noticed yet."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # not in an event loop
+        return False
+    return task is not None and task.cancelling() > 0
+
+
 def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints: CheckpointWriter, log: Log) -> None:
     """Fine-tune on demonstrations from ``state.step`` on, with a checkpoint every ``sft.checkpoint_every`` steps."""
     config = run.config
@@ -233,8 +243,11 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints:
         state.step += 1
         log.log("sft", state.step, metrics)
         checkpoints.check()
-        if state.step % every == 0 and state.step < num_steps:
+        is_stopped = is_interrupted() and run.ranks.count == 1
+        if (state.step % every == 0 or is_stopped) and state.step < num_steps:
             checkpoints.save(state)
+        if is_stopped:  # no await comes before the end of this phase
+            raise asyncio.CancelledError
 
     if config.sft.trainer == "trl":
         from agentgym.trainers.trl.sft import trl_sft

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 from agentgym.errors import AgentGymError
@@ -33,7 +34,10 @@ class CallRefusedError(AgentGymError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCall:
-    """A request for one completion. Tool results hold the call ids that the endpoint has issued."""
+    """A request for one completion.
+
+    Tool results hold the call ids that the endpoint has issued, and neighbouring results have the order of their calls.
+    """
 
     messages: Observation
     tools: tuple[ToolSpec, ...] = ()
@@ -129,11 +133,45 @@ def as_stops(value: object, what: str) -> tuple[str, ...]:
 def check_conversation(messages: list[Message]) -> Observation:
     """Return the messages of a request after checking that a completion can follow them.
 
+    Neighbouring tool results are put in the order of their calls, by which most templates match them. Results without
+    an id answer malformed calls and keep their place.
+
     Raises:
-        CallRefusedError: there are no messages, or the last one is the assistant's (a prefilled answer).
+        CallRefusedError: there are no messages, the last one is the assistant's (a prefilled answer), or a tool result
+            answers no call of the last assistant message before it.
     """
     if not messages:
         raise CallRefusedError("invalid", "messages must hold at least one message.", "messages")
     if messages[-1].role == "assistant":
         raise CallRefusedError("unsupported", "Unsupported: the last message is the assistant's.", "messages")
-    return tuple(messages)
+    found: list[Message] = []
+    call_ids: list[str] = []
+    for role, group in groupby(messages, key=lambda message: message.role):
+        run = list(group)
+        if role == "assistant":
+            call_ids = [call.id for call in run[-1].calls if isinstance(call, ToolCall)]
+        elif role == "tool":
+            run = _in_order_of(call_ids, run)
+        found += run
+    return tuple(found)
+
+
+def _in_order_of(call_ids: list[str], results: list[Message]) -> list[Message]:
+    """Return results in the order of their calls, and blank the ids that they answer."""
+    ids = [message.result.call_id if message.result else "" for message in results]
+    places = [place for place, id in enumerate(ids) if id]
+    numbers = []
+    for place in places:
+        if ids[place] not in call_ids:
+            raise CallRefusedError(
+                "invalid",
+                f"The tool result with the id {ids[place]!r} must follow an assistant message that holds its call, and "
+                "a call has one result.",
+                "messages",
+            )
+        numbers.append(call_ids.index(ids[place]))
+        call_ids[numbers[-1]] = ""
+    ordered = list(results)
+    for place, (_, source) in zip(places, sorted(zip(numbers, places, strict=True)), strict=True):
+        ordered[place] = results[source]
+    return ordered

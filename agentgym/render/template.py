@@ -137,12 +137,13 @@ class ChatTemplate:
 
     def as_chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Chat:
         """Convert messages to the dicts that this template accepts."""
-        can, rows, open_ids = self.abilities, list[dict[str, Any]](), list[str]()
+        can, rows, open_ids = self.abilities, list[dict[str, Any]](), list[tuple[str, str]]()
         num_calls = 0
         for message in messages:
             if message.role == "assistant":
                 row = self._assistant(message, num_calls)
-                open_ids = [call["id"] for call in row.get("tool_calls", ())]
+                own = [call.id for call in message.calls if isinstance(call, ToolCall)]
+                open_ids = list(zip(own, [call["id"] for call in row.get("tool_calls", ())], strict=False))
                 num_calls += len(open_ids)
             elif message.role == "tool":
                 row = self._result(message, open_ids)
@@ -202,12 +203,20 @@ class ChatTemplate:
         arguments = self._guard.hidden_call(dict(call.arguments))  # templates may quote a page or escape its text
         return json.dumps(arguments, ensure_ascii=False) if self.abilities.arguments == "text" else arguments
 
-    def _result(self, message: Message, open_ids: list[str]) -> dict[str, object]:
+    def _result(self, message: Message, open_ids: list[tuple[str, str]]) -> dict[str, object]:
+        """Return the row of a tool result.
+
+        Args:
+            open_ids: the policy's and the row's id of each call without a result; the answered one is removed. Results
+                whose id is unknown answer the first call.
+        """
         can, text = self.abilities, self._guard.hidden(message.text)
         if not can.results or (not open_ids and not can.results_alone):
             return {"role": "user", "content": result_text(text)}
         name = self._guard.hidden(message.result.name) if message.result else ""
-        found = open_ids.pop(0) if open_ids else call_id(0)
+        own = message.result.call_id if message.result else ""
+        place = next((at for at, (id, _) in enumerate(open_ids) if id == own), 0)
+        found = open_ids.pop(place)[1] if open_ids else call_id(0)
         return {"role": "tool", "content": text, "name": name, "tool_call_id": found}
 
     # ---------------------------------------------------------------------------------------------------- private

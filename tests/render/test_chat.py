@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from testkit.family_episodes import OPEN, tokenizer_of
+from testkit.own_tokenizers import needs, own_tokenizer
 from testkit.tokenizers_for_tests import HERMES, THINKING, trained
 
 from agentgym.errors import UnknownNameError, UsageError
@@ -192,3 +193,13 @@ def test_a_call_that_the_token_limit_cut_is_not_carried_out(codec: str, text: st
     assert cut.span[1] == len(text) and all(isinstance(call, ToolCall) for call in before)
     assert isinstance(renderer.read_text(text, tools).calls[-1], ToolCall), "the model ended it so"
     assert isinstance(renderer.read_text(text + rest, tools, is_cut=True).calls[-1], ToolCall)
+
+
+@needs("mistral_nemo")
+def test_a_result_has_the_id_of_its_call() -> None:
+    renderer = ChatRenderer(own_tokenizer("mistral_nemo"))
+    calls = tuple(ToolCall("look", {"at": place}, id) for id, place in (("0", "fridge"), ("1", "table")))
+    messages = (Message("user", "Look."), Message("assistant", calls=calls))
+    reply = Message("tool", "a mug", result=ToolResult("a mug", "look", "1"))
+    said = renderer.text_of(renderer.prompt_ids((*messages, reply), [LOOK]))
+    assert said.endswith('{"content": a mug, "call_id": "call00001"}[/TOOL_RESULTS]')

@@ -155,3 +155,24 @@ def encodable(text: str) -> str:
         'na?'
     """
     return text.encode(errors="replace").decode()
+
+
+def encodable_json(value: Any, max_depth: int) -> Any:
+    """Return a decoded JSON value whose texts are :func:`encodable`.
+
+    Raises:
+        ValueError: the value is nested deeper than ``max_depth``.
+
+    Example:
+        >>> encodable_json({"text": ["na" + chr(0xD800)]}, 1)
+        {'text': ['na?']}
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else encodable(value)
+    if not isinstance(value, dict | list):
+        return value
+    if max_depth < 0:
+        raise ValueError("nested too deeply")
+    if isinstance(value, list):
+        return [encodable_json(item, max_depth - 1) for item in value]
+    return {encodable(key): encodable_json(item, max_depth - 1) for key, item in value.items()}

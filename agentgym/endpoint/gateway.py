@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
 from agentgym.endpoint.calls import CallRefusedError
 from agentgym.endpoint.session import EpisodeSession
 from agentgym.endpoint.wire import anthropic, openai_chat, openai_responses
@@ -30,6 +30,8 @@ MODEL: Final = "policy"
 """Name of the model; agents may also send any other name."""
 KEY_PREFIX: Final = "sk-agentgym-"
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+MAX_BODY_DEPTH: Final = 2 * MAX_DEPTH
+"""Deepest nesting of a request: that of a policy's arguments, and of the objects around them."""
 WIRES: Final[Mapping[str, ModuleType]] = {
     "chat/completions": openai_chat,
     "responses": openai_responses,
@@ -189,9 +191,9 @@ async def _body(request: Request) -> Mapping[str, Any]:
         if len(held) > MAX_BODY_BYTES:
             raise CallRefusedError("invalid", f"The request is larger than {MAX_BODY_BYTES} bytes.")
     try:
-        body = json.loads(held)
-    except (ValueError, RecursionError) as error:
-        raise CallRefusedError("invalid", f"The request is no JSON: {error}.") from error
+        body = encodable_json(read_json(bytes(held)), MAX_BODY_DEPTH)
+    except ValueError as error:
+        raise CallRefusedError("invalid", f"The request cannot be read as JSON: {error}.") from error
     if not isinstance(body, dict):
         raise CallRefusedError("invalid", "The request must be a JSON object.")
     return body

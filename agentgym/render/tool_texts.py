@@ -47,16 +47,20 @@ def example_call(tool: ToolSpec) -> ToolCall:
     return ToolCall(tool.name, {key: _example(properties.get(key, {})) for key in required})
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _kind(schema: Mapping[str, Any] | bool) -> str:
+    if isinstance(schema, bool):
+        return "any"
     if "enum" in schema:
         return "|".join(map(str, schema["enum"]))
     kind = schema.get("type", "any")
     return "|".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def _example(schema: Mapping[str, Any]) -> object:
+def _example(schema: Mapping[str, Any] | bool) -> object:
+    if isinstance(schema, bool):
+        return "..."
     if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list) else kind
+    kind = kind[0] if isinstance(kind, list) and kind else kind
     return {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}.get(str(kind), "...")

@@ -9,10 +9,11 @@ from testkit.family_episodes import BEGIN, DIFFERS, END, NAMES, OPEN, TEMPLATES,
 
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.render.config import ChatConfig
+from agentgym.render.config import ChatConfig, ToolsStyle
 from agentgym.render.families import FAMILIES, FORMATS, family_of
+from agentgym.render.tool_texts import tools_text
 from agentgym.rollout.session import Session
-from agentgym.types import Completion, FinishReason, Message, ToolCall
+from agentgym.types import Completion, FinishReason, Message, ToolCall, ToolSpec
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -97,6 +98,14 @@ def test_what_a_template_leaves_out_is_said() -> None:
     assert ChatRenderer(tokenizer_of("qwen3")).notes == ()
     (tools, system, results) = ChatRenderer(tokenizer_of("gemma")).notes
     assert "no tools" in tools and "no system message" in system and "no tool results" in results
+
+
+@pytest.mark.parametrize("style", ["schema", "compact"])
+def test_arguments_of_any_type_are_described(style: ToolsStyle) -> None:
+    tool = ToolSpec("note", "Note.", {"properties": {"text": True, "why": {"type": []}}, "required": ["text", "why"]})
+    told = tools_text(FORMATS["hermes"], [tool], style)
+    assert '"arguments": {"text": "...", "why": "..."}' in told
+    assert style == "schema" or "note(text: any, why: ): Note." in told
 
 
 @pytest.mark.parametrize("codec", ["react", "json", "compact", "qwen_xml"])

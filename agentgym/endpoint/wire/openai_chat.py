@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
 from agentgym.endpoint.calls import (
     Answer,
     CallRefusedError,
@@ -58,10 +59,11 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         raise CallRefusedError("unsupported", "Unsupported: response_format other than text.", "response_format")
     forced = check_tool_choice(body.get("tool_choice"))
     options = body.get("stream_options") or {}
+    limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     return ChatCall(
         messages=check_conversation([_message(one) for one in as_list(body.get("messages"), "messages")]),
         tools=tuple(_tool(one) for one in as_list(body.get("tools") or [], "tools")),
-        max_tokens=as_limit(body.get("max_completion_tokens") or body.get("max_tokens"), "max_tokens"),
+        max_tokens=as_limit(body.get(limit), limit),
         wants_logprobs=bool(body.get("logprobs")),
         is_stream=bool(body.get("stream")),
         stops=as_stops(body.get("stop"), "stop"),
@@ -158,9 +160,12 @@ def read_content(content: object, what: str) -> str:
 def read_arguments(text: object) -> Mapping[str, Any]:
     """Return the arguments of a tool call, which requests hold as JSON text."""
     try:
-        return as_object(json.loads(as_text(text, "arguments") or "{}"), "arguments")
-    except json.JSONDecodeError as error:
-        raise CallRefusedError("invalid", f"arguments of a tool call are no JSON: {error}.", "arguments") from error
+        read = encodable_json(read_json(as_text(text, "arguments") or "{}"), MAX_DEPTH)
+    except ValueError as error:
+        raise CallRefusedError(
+            "invalid", f"arguments of a tool call cannot be read as JSON: {error}.", "arguments"
+        ) from error
+    return as_object(read, "arguments")
 
 
 def _message(given: object) -> Message:
@@ -197,8 +202,22 @@ def _tool(given: object) -> ToolSpec:
 def read_function(function: Mapping[str, Any], schema: str = "parameters") -> ToolSpec:
     """Return a tool made of its name, description and schema."""
     name = as_text(function.get("name"), "tools[].name")
-    parameters = function.get(schema) or {"type": "object", "properties": {}}
-    return ToolSpec(name, str(function.get("description") or ""), as_object(parameters, f"tools[].{schema}"))
+    parameters = as_object(function.get(schema) or {"type": "object", "properties": {}}, f"tools[].{schema}")
+    _check_schema(parameters, f"tools[].{schema}")
+    return ToolSpec(name, str(function.get("description") or ""), parameters)
+
+
+def _check_schema(schema: Mapping[str, Any], what: str) -> None:
+    """Raise an error if a field of a JSON schema that describes the tool to the model has a wrong type."""
+    for key in as_list(schema.get("required", []), f"{what}.required"):
+        as_text(key, f"{what}.required[]")
+    for key, value in as_object(schema.get("properties", {}), f"{what}.properties").items():
+        where = f"{what}.properties.{key}"
+        argument = as_object({} if isinstance(value, bool) else value, where)
+        as_list(argument.get("enum", []), f"{where}.enum")
+        kind = argument.get("type", "any")
+        for one in as_list([kind] if isinstance(kind, str) else kind, f"{where}.type"):
+            as_text(one, f"{where}.type[]")
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:

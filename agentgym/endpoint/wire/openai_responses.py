@@ -110,7 +110,8 @@ def _conversation(given: object) -> list[Message]:
         item = as_object(entry, "input[]")
         kind = item.get("type") or "message"
         if kind == "reasoning":
-            thinking = "".join(str(part.get("text", "")) for part in item.get("content") or [])
+            parts = as_list(item.get("content") or [], "input[].content")
+            thinking = "".join(str(as_object(part, "input[].content[]").get("text", "")) for part in parts)
             continue
         message = _item(kind, item)
         if message.role == "assistant":

@@ -1,0 +1,112 @@
+"""Invalid requests get status 400 and one line in the form of their API, never 500."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from testkit.endpoint_clients import served
+
+from agentgym.canonical import MAX_DEPTH
+from agentgym.endpoint.session import EpisodeSession
+from agentgym.endpoint.wire import openai_chat
+
+ASKED: Any = {"role": "user", "content": "Where is the milk?"}
+CHAT: Any = {"messages": [ASKED]}
+
+
+def post(path: str, body: Any) -> tuple[int, str]:
+    """Return status and text of the answer to one request, written with ASCII characters as JSON."""
+
+    async def use(url: str, session: EpisodeSession) -> tuple[int, str]:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.post(f"{url}/s/abc/v1/{path}", content=json.dumps(body))
+            return answer.status_code, answer.text
+
+    found: tuple[int, str] = served(use, "Hello.")[0]
+    return found
+
+
+def with_schema(**schema: Any) -> Any:
+    return {**CHAT, "tools": [{"type": "function", "function": {"name": "look", "parameters": schema}}]}
+
+
+def with_arguments(text: str) -> Any:
+    call = {"id": "A", "type": "function", "function": {"name": "look", "arguments": text}}
+    reply = {"role": "tool", "tool_call_id": "A", "content": "Milk."}
+    return {"messages": [ASKED, {"role": "assistant", "tool_calls": [call]}, reply]}
+
+
+def nested(depth: int) -> str:
+    return '{"at": ' * depth + "1" + "}" * depth
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (with_schema(properties=None), "tools[].parameters.properties must be an object, got NoneType."),
+        (with_schema(properties={"at": None}), "tools[].parameters.properties.at must be an object, got NoneType."),
+        (with_schema(properties={"at": {"enum": 3}}), "tools[].parameters.properties.at.enum must be a list, got int."),
+        (
+            with_schema(properties={"at": {"type": [1]}}),
+            "tools[].parameters.properties.at.type[] must be a string, got int.",
+        ),
+        (with_schema(required=None), "tools[].parameters.required must be a list, got NoneType."),
+        (with_schema(required="at"), "tools[].parameters.required must be a list, got str."),
+        (with_schema(required=[{}]), "tools[].parameters.required[] must be a string, got dict."),
+        (with_arguments(nested(3000)), "arguments of a tool call cannot be read as JSON: nested too deeply."),
+        ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens must be a whole number above 0, got 0."),
+        ({**CHAT, "metadata": json.loads(nested(900))}, "The request cannot be read as JSON: nested too deeply."),
+    ],
+)
+def test_a_chat_completion_is_refused_with_one_line(body: Any, line: str) -> None:
+    status, text = post("chat/completions", body)
+    assert status == 400
+    error = json.loads(text)["error"]
+    assert (error["message"], error["type"]) == (line, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "line"),
+    [
+        (
+            "responses",
+            {"input": "?", "tools": [{"type": "function", "name": "look", "parameters": {"required": "at"}}]},
+            "tools[].parameters.required must be a list, got str.",
+        ),
+        (
+            "responses",
+            {"input": [{"type": "reasoning", "content": "Hm."}, ASKED]},
+            "input[].content must be a list, got str.",
+        ),
+        (
+            "messages",
+            {**CHAT, "tools": [{"name": "look", "input_schema": {"properties": None}}]},
+            "tools[].input_schema.properties must be an object, got NoneType.",
+        ),
+    ],
+)
+def test_other_apis_refuse_with_one_line(path: str, body: Any, line: str) -> None:
+    status, text = post(path, body)
+    assert (status, json.loads(text)["error"]["message"]) == (400, line)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": "a \ud83e cut emoji"}]}),
+        ("chat/completions", with_schema(properties={"at": {"type": "string", "description": "\udfff"}})),
+        ("chat/completions", with_arguments('{"at": "\\ud800"}')),
+        ("responses", {"input": "\ud800"}),
+        ("messages", {"messages": [{"role": "user", "content": "\ud800"}]}),
+    ],
+)
+def test_halves_of_surrogate_pairs_become_question_marks_as_in_environments(path: str, body: Any) -> None:
+    assert post(path, body)[0] == 200
+
+
+def test_replaced_characters_and_the_deepest_arguments_of_a_policy_are_read() -> None:
+    assert openai_chat.read_arguments('{"\\ud800": "\\udfff"}') == {"?": "?"}
+    assert openai_chat.read_arguments(nested(MAX_DEPTH)) == json.loads(nested(MAX_DEPTH))

@@ -53,6 +53,16 @@ class ChatCall:
     """Fields of the request that the run overrides, such as the temperature."""
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerToken:
+    """A sampled token as the agent sees it."""
+
+    text: str
+    logprob: float
+    raw: bytes | None
+    """Its own bytes, which may be a part of a character; None if they are unknown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A completion as the agent sees it."""
@@ -70,8 +80,8 @@ class Answer:
     """Stop text that ended the completion; empty if none did."""
     num_prompt_tokens: int
     num_completion_tokens: int
-    tokens: tuple[tuple[str, float], ...] = ()
-    """Text and log-probability of each sampled token, if the agent requested them."""
+    tokens: tuple[AnswerToken, ...] = ()
+    """The sampled tokens, if the agent requested their log-probabilities."""
 
 
 def refuse_unknown(body: Mapping[str, Any], known: frozenset[str], where: str = "") -> None:

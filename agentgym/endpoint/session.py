@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.canonical import digest
-from agentgym.endpoint.calls import Answer, CallRefusedError, ChatCall
+from agentgym.endpoint.calls import Answer, AnswerToken, CallRefusedError, ChatCall
 from agentgym.endpoint.graph import CallGraph, Prompt, Sampled, shown_text
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import EngineError, InfrastructureError, UsageError, boundary
@@ -285,10 +285,11 @@ class EpisodeSession:
             tokens=self._tokens(completion, end.text if end is not None else None) if call.wants_logprobs else (),
         )
 
-    def _tokens(self, completion: Completion, before_stop: str | None) -> tuple[tuple[str, float], ...]:
-        """Return text and log-probability of each token, except tokens that belong to the stop text only."""
+    def _tokens(self, completion: Completion, before_stop: str | None) -> tuple[AnswerToken, ...]:
+        """Return the tokens of a completion, except those that belong to the stop text only."""
         renderer, ids = self._policy.renderer, completion.token_ids
-        texts = [renderer.text_of((one,)) for one in ids]
-        if before_stop is not None:
-            texts = [text for at, text in enumerate(texts) if len(renderer.text_of(ids[:at])) < len(before_stop)]
-        return tuple(zip(texts, completion.logprobs, strict=False))
+        return tuple(
+            AnswerToken(renderer.text_of((one,)), logprob, renderer.token_bytes.of(one))
+            for at, (one, logprob) in enumerate(zip(ids, completion.logprobs, strict=False))
+            if before_stop is None or len(renderer.text_of(ids[:at])) < len(before_stop)
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from agentgym.errors import UsageError
@@ -21,6 +21,7 @@ from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import ContentGuard, control_texts
 from agentgym.render.template import ActionKey, ChatTemplate, ReplyKey, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
+from agentgym.render.token_bytes import TokenBytes
 from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _SENTINEL = "agentgym-assistant-text"
@@ -167,6 +168,11 @@ class ChatRenderer:
     def thinks_first(self) -> bool:
         """False for harmony, which may think between calls."""
         return not isinstance(self.format, Harmony)
+
+    @cached_property
+    def token_bytes(self) -> TokenBytes:
+        """Bytes of single tokens."""
+        return TokenBytes(self._tokenizer)
 
     def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:
         """Return the number of thinking tokens at the start of a completion, including the thinking marks."""

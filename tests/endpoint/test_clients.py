@@ -112,6 +112,23 @@ def test_each_api_says_text(is_stream: bool) -> None:
     assert [len(row) for row in session.graph.segments()] == [1, 1, 1]
 
 
+def test_bytes_of_tokens_are_the_text_also_where_tokens_end_within_characters() -> None:
+    text = "a🧑‍🚀𝒳\n"
+
+    async def use(url: str, session: EpisodeSession) -> tuple[list[Any], list[Any]]:
+        client = openai_client(url)
+        chat: Any = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Hello?"}], logprobs=True
+        )
+        answer: Any = await client.responses.create(model="m", input="Hello?", include=["message.output_text.logprobs"])
+        return chat.choices[0].logprobs.content, answer.output[0].content[0].logprobs
+
+    found, _ = served(use, text)
+    for rows in found:
+        assert any("\ufffd" in row.token for row in rows)
+        assert bytes(byte for row in rows for byte in row.bytes).decode() == f"{text}<|im_end|>"
+
+
 def test_refusals_have_each_api_s_own_form() -> None:
     async def use(url: str, session: EpisodeSession) -> None:
         client, other = openai_client(url), anthropic_client(url)

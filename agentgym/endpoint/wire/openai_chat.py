@@ -10,6 +10,7 @@ from typing import Any, Final
 from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
 from agentgym.endpoint.calls import (
     Answer,
+    AnswerToken,
     CallRefusedError,
     ChatCall,
     as_limit,
@@ -235,11 +236,16 @@ def _logprobs(answer: Answer) -> dict[str, Any] | None:
     return {"content": logprob_rows(answer.tokens), "refusal": None}
 
 
-def logprob_rows(tokens: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+def logprob_rows(tokens: Sequence[AnswerToken]) -> list[dict[str, Any]]:
     """Return the log-probabilities of sampled tokens in the format of both OpenAI APIs."""
     return [
-        {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace")), "top_logprobs": []}
-        for text, logprob in tokens
+        {
+            "token": one.text,
+            "logprob": one.logprob,
+            "bytes": None if one.raw is None else list(one.raw),
+            "top_logprobs": [],
+        }
+        for one in tokens
     ]
 
 

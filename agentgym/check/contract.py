@@ -76,9 +76,15 @@ def control_verbs(subject: Subject) -> str:
 
 
 def episodes(subject: Subject) -> str:
-    """Check that episodes of a random policy raise no exception."""
-    num_turns = sum(len(episode.steps) for episode in random_episodes(subject))
-    return f"{num_turns} turns of {subject.num_episodes} episodes"
+    """Check that episodes of a random policy raise no exception; warn if they have no end."""
+    played = list(random_episodes(subject))
+    found = f"{sum(len(episode.steps) for episode in played)} turns of {subject.num_episodes} episodes"
+    if any(episode.is_over for episode in played):
+        return found
+    with contextlib.closing(subject.factory()) as env:
+        if env.max_turns is not None:
+            return found
+    return f"warning: {found}, of which none ended, and the environment has no limit: set max_turns in its class"
 
 
 def order_of_calls(subject: Subject) -> str:

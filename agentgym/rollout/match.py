@@ -38,7 +38,7 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
         EnvError: a game could not start.
         UsageError: the request names an opponent, and the environment has one player.
     """
-    with _limited_turns(env, request.max_turns):
+    with _limited_turns(env, request.max_turns, request.limits.max_turns):
         player = request.make_agent
         if isinstance(env, MatchEnv) and env.num_players > 1:
             if isinstance(player, EpisodePlayer):
@@ -51,11 +51,10 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
 
 
 @contextmanager
-def _limited_turns(env: Env, max_turns: int | None) -> Iterator[None]:
-    """Lower the environment's turn limit during the ``with`` block."""
+def _limited_turns(env: Env, max_turns: int | None, default: int) -> Iterator[None]:
+    """Lower the environment's turn limit during the ``with`` block; ``default`` holds if there is none."""
     own = env.max_turns
-    if max_turns is not None:
-        env.max_turns = max_turns if own is None else min(own, max_turns)
+    env.max_turns = min([limit for limit in (own, max_turns) if limit is not None], default=default)
     try:
         yield
     finally:

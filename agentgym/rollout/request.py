@@ -22,6 +22,7 @@ from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import Branch
+from agentgym.settings import Count, check_ranges
 from agentgym.types import Observation, Task, ToolSpec, Turn
 
 WriteHint = Callable[[Sequence[ToolSpec], Observation, Sequence[Turn]], Awaitable[str]]
@@ -30,12 +31,15 @@ WriteHint = Callable[[Sequence[ToolSpec], Observation, Sequence[Turn]], Awaitabl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """Time limits, after which an environment counts as hung."""
+    """Time limits, after which an environment counts as hung, and a limit for environments that have none."""
 
     reset_timeout_s: float = 120.0
     step_timeout_s: float = 60.0
+    max_turns: Count = 1000
+    """Turns after which an episode is truncated if its environment has no limit of turns."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "limits.")
         if self.reset_timeout_s <= 0 or self.step_timeout_s <= 0:
             raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
 

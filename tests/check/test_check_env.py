@@ -17,10 +17,13 @@ from testkit.corridors import (
     OracleGoesLeft,
 )
 
+import agentgym
 from agentgym import Env, Message, Task, ToolEnv, tool
 from agentgym.check import Chaos, CheckReport, check_env
 from agentgym.check.conformance import CHECKS
 from agentgym.errors import EnvError, UnknownNameError, UsageError
+from agentgym.rollout.request import EpisodeLimits
+from agentgym.trainers.data.demos import collect_texts
 
 NUM_EPISODES = 3
 
@@ -45,6 +48,32 @@ def test_sound_environments_pass(factory: Callable[[], Env]) -> None:
     assert failed(report) == {}
     assert report.passed
     assert [check.name for check in report.checks] == ["construction", *(check.name for check in CHECKS)]
+
+
+class Endless(ToolEnv):
+    """A world in which nothing ends."""
+
+    def start(self, task: Task) -> str:
+        return "Wait."
+
+    @tool
+    def wait(self) -> str:
+        """Wait."""
+        return "Nothing happens."
+
+
+def test_episodes_without_an_end_are_noticed() -> None:
+    details = {check.name: check.detail for check in check_env(Endless, num_episodes=2).checks}
+    assert re.match(r"warning: 200 turns of 2 episodes, of which none ended, .* set max_turns", details["episodes"])
+    limited = {check.name: check.detail for check in check_env(lambda: Endless(max_turns=200), num_episodes=2).checks}
+    assert limited["episodes"] == "200 turns of 2 episodes"
+
+
+def test_episodes_without_a_limit_have_that_of_the_rollouts() -> None:
+    groups = agentgym.collect_rollouts(Endless, "random", tasks=1, group_size=2)
+    assert [len(one.turns) for group in groups for one in group.trajectories] == [EpisodeLimits().max_turns] * 2
+    texts, _ = collect_texts(Endless, [Task(id="t", split="train", seed=0)], seed=0, limits=EpisodeLimits(max_turns=5))
+    assert texts.count("Nothing happens.") == 4, "the last observation is not read"
 
 
 def test_details_say_what_does_not_apply() -> None:

@@ -180,8 +180,9 @@ def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[l
     with time_limit(limits.reset_timeout_s, f"{env.env_id} reset"):
         observation, _ = env.reset(options={"task": task})
     choose = Demonstrator(env, 0.3 if has_oracle(env) else 1.0, seed)
-    is_over = False
-    while not is_over:
+    is_over, num_turns = False, 0
+    while not is_over and num_turns < limits.max_turns:
+        num_turns += 1
         texts += [message.text for message in observation]
         action = choose(observation)
         calls = [call for call in action.calls if isinstance(call, ToolCall)]

@@ -34,6 +34,7 @@ from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover, Published
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
+from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.experts import check_experts
 from agentgym.trainers.models.model import add_lora, end_ids, frozen_copy, load_model, load_tokenizer, never_trained
@@ -72,6 +73,7 @@ class Run:
         torch.set_num_threads(config.num_threads)
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
+        try_out(config.loss)
         self.do_all_play = do_all_play(config, ranks.count)
         self._shares_servers = do_share_servers(config, ranks.count)
         self.is_spread = ranks.count > 1

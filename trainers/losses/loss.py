@@ -16,6 +16,7 @@ from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
+from agentgym.trainers.losses.trial import checked_pair
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.scoring.hidden import trunk_of
@@ -118,8 +119,8 @@ def gated_loss(
         "ratio_bounds": facts.ratio_bounds,
         "regression": facts.regression_of(batch),
     }
-    loss, was_gated = component.call(**component.arguments(values, config.loss_options))
-    return loss, was_gated
+    returned = component.call(**component.arguments(values, config.loss_options))
+    return checked_pair(component.name, returned, len(scores.logprob))
 
 
 def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:

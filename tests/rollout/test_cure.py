@@ -110,8 +110,8 @@ def test_copied_tokens_count_towards_the_limit(num_begun: int, limits: list[int]
 
 def test_copied_tokens_count_towards_the_budget_of_thinking() -> None:
     made, asked = completed(3, max_new_tokens=4, max_thinking_tokens=5)
-    assert asked == [2], "no thinking, so that five tokens of an answer of four at most are the end"
-    assert len(made.token_ids) == 5
+    assert asked == [2], "five tokens without thinking are an answer, of which four count"
+    assert len(made.token_ids) == 4
 
 
 # ------------------------------------------------------------------------------------------------ which token is drawn

@@ -245,17 +245,18 @@ class ChatRenderer:
         """Render the whole conversation and return the text after the assistant's last message."""
         said = messages[-1]
         before = self.template.render(messages[:-1], tools)
-        if said.thinking and not self._thought(str(said.content), self._opens(before)).is_closed:
-            return None  # the template would close the truncated message
         whole = self.template.render([*messages, *replies], tools)
         marked = self.template.render([*messages[:-1], self._marked(said), *replies], tools)
         suffix = self._after_mark(marked)
         if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
             return None
         is_open = self._opens(before)
-        written = self.read_text(whole[len(before) : len(whole) - len(suffix)], tools, is_open=is_open)
+        text = whole[len(before) : len(whole) - len(suffix)]
+        written = self.read_text(text, tools, is_open=is_open)
         if (written.thinking, written.text, _facts(written)) != (said.thinking, said.text, _facts(said)):
             return None
+        if self._thought(text, is_open).is_closed != self._thought(str(said.content), is_open).is_closed:
+            return None  # the template closes thinking that the token limit cut
         return suffix if self._has_thinking(written) == self._has_thinking(said) else None
 
     def _short_suffix(self, names: tuple[str, ...], replies: tuple[ReplyKey, ...]) -> str | None:

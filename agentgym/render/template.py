@@ -195,7 +195,8 @@ class ChatTemplate:
         if not self._family.takes_raw or not isinstance(message.content, str) or not message.content:
             return message.text
         if is_apart and self._family.think:
-            return message.content.rpartition(self._family.think[1].strip())[2].strip()
+            _, closing, rest = message.content.rpartition(self._family.think[1].strip())
+            return (rest if closing else message.text).strip()  # without a closing mark, the token limit cut thinking
         # templates that take parts write a space before them
         return message.content.strip() if self.abilities.parts else message.content
 

@@ -92,6 +92,27 @@ def test_without_thinking_the_same_template_keeps_its_segment() -> None:
     assert not session.add_replies((Message("user", "on"),))
 
 
+@pytest.mark.parametrize(
+    ("reply", "written"),
+    [(tool_reply("no"), "<think>\nlong\n</think>\n\n<|im_end|>"), (Message("user", "on"), "<|im_end|>")],
+    ids=["tool", "user"],
+)
+def test_thinking_cut_by_length_is_thinking_in_later_prompts(reply: Message, written: str) -> None:
+    tokenizer = tokenizer_of("qwen3")
+    session = Session(ChatRenderer(tokenizer), [LOOK], (Message("user", "Hi."),))
+    session.add_completion(completion(tokenizer.encode("<think>\nlong", add_special_tokens=False), FinishReason.LENGTH))
+    assert session.add_replies((reply,))
+    assert f"Hi.<|im_end|>\n<|im_start|>assistant\n{written}\n" in tokenizer.decode(list(session.prompt_ids))
+
+
+def test_thinking_cut_by_length_keeps_the_segment_of_a_template_that_writes_it_as_sampled() -> None:
+    tokenizer = trained()
+    session = Session(ChatRenderer(tokenizer), [], (Message("user", "Hi."),))
+    session.add_completion(completion(tokenizer.encode("<think>\nlong", add_special_tokens=False), FinishReason.LENGTH))
+    assert not session.add_replies((Message("user", "on"),))
+    assert "<think>\nlong<|im_end|>\n<|im_start|>user\non" in tokenizer.decode(list(session.prompt_ids))
+
+
 def test_reading_gives_text_and_calls() -> None:
     tokenizer = trained()
     renderer = ChatRenderer(tokenizer)

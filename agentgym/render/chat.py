@@ -67,6 +67,7 @@ class ChatRenderer:
         self.opens_thinking = self._opens(self.template.render([_USER], ()))
         self._ends = self._find_ends()
         self.turn_end_ids = tuple(self._ends)
+        self._guard.allow(self._own_marks())
 
     def __reduce__(self) -> tuple[object, ...]:
         # bound methods with a cache cannot be pickled
@@ -194,6 +195,10 @@ class ChatRenderer:
         Thinking is included if the family has a format for it, and text beside calls if the message holds it separately
         (``answer``).
         """
+        return self._guard.shown(self._hidden_action(action, tools, is_open))
+
+    def _hidden_action(self, action: Message, tools: Sequence[ToolSpec], is_open: bool | None) -> str:
+        """Return the text of an action with placeholders for control texts that it quotes."""
         calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
         text = (action.answer or "") if calls else action.text
         begins_inside = self.opens_thinking if is_open is None else is_open
@@ -207,7 +212,7 @@ class ChatRenderer:
         return self._kept_action(key) if key.size <= _LONGEST_KEPT else self._write_action(key)
 
     def _write_action(self, key: ActionKey) -> tuple[int, ...]:
-        text = self.action_text(key.action, key.tools, is_open=key.is_open)
+        text = self._hidden_action(key.action, key.tools, key.is_open)
         return (*self._encode(text), self._end_after(key.action, key.tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -251,7 +256,7 @@ class ChatRenderer:
         if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
             return None
         is_open = self._opens(before)
-        text = whole[len(before) : len(whole) - len(suffix)]
+        text = self._guard.shown(whole[len(before) : len(whole) - len(suffix)])
         written = self.read_text(text, tools, is_open=is_open)
         if (written.thinking, written.text, _facts(written)) != (said.thinking, said.text, _facts(said)):
             return None
@@ -333,12 +338,13 @@ class ChatRenderer:
         """Return the text of a completion without thinking."""
         said = Message("assistant", text, calls)
         if not calls:
-            return self._written(said, tools) or text
+            return self._written(said, tools) or self._guard.hidden_said(text)
+        written = "\n".join([*([text] if text else []), self.format.format(calls, tools)])
         if self._quotes_marks(calls):  # templates write these texts unescaped, so that the call would end there
-            return "\n".join([*([text] if text else []), self.format.format(calls, tools)])
+            return self._guard.hidden_said(written)
         if not self.template.renders_calls(said) or (text and not self.template.abilities.text_beside_calls):
-            said = Message("assistant", "\n".join([*([text] if text else []), self.format.format(calls, tools)]))
-        return self._written(said, tools) or self.format.format(calls, tools)
+            said = Message("assistant", written)
+        return self._written(said, tools) or self._guard.hidden_said(self.format.format(calls, tools))
 
     def _quotes_marks(self, calls: tuple[ToolCall, ...]) -> bool:
         written = as_json([dict(call.arguments) for call in calls]) if self.format.marks else ""
@@ -357,7 +363,7 @@ class ChatRenderer:
             whole = self.template.render([_USER, said], tools, more=False).rstrip()
             end = next((end for end in self._ends.values() if end and whole.endswith(end)), "")
             body = whole[len(before) : len(whole) - len(end)]
-            read = self.read_text(body, tools)
+            read = self.read_text(self._guard.shown(body), tools)
             is_same = (read.thinking, read.text, _facts(read)) == (thinking.strip(), text.strip(), _facts(said))
             if whole.startswith(before) and is_same:
                 return body
@@ -365,7 +371,7 @@ class ChatRenderer:
         if self.family.think is None:
             return plain
         opening, closing = (mark.strip() for mark in self.family.think)
-        thought = f"{thinking}\n{closing}\n\n{plain}"
+        thought = f"{self._guard.hidden_said(thinking)}\n{closing}\n\n{plain}"
         return thought if is_open else f"{opening}\n{thought}"
 
     def _encode(self, text: str) -> tuple[int, ...]:
@@ -413,6 +419,14 @@ class ChatRenderer:
             return self.turn_end_ids[0]
         first = self._encode(self._suffix_after(Message("assistant", calls=calls), tools) or "")[:1]
         return first[0] if first and first[0] in self._ends else self.turn_end_ids[0]
+
+    def _own_marks(self) -> frozenset[str]:
+        """Return the control texts that completions need for thinking and calls, without those that end a turn."""
+        if not self.family.takes_raw:
+            return frozenset()
+        example = self.format.format([_call(0), _call(1)], [_PROBE])
+        needed = map(self._guard.found, (*(self.family.think or ()), *self.format.marks, example))
+        return frozenset[str]().union(*needed).difference(self._ends.values())
 
     def _find_ends(self) -> dict[int, str]:
         """Return the tokens that end an assistant message with their texts, the template's own first."""

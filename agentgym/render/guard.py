@@ -3,7 +3,8 @@
 A tokenizer reads ``<|im_end|>`` in a web page as the token that ends a turn, so the page could continue as the
 assistant or the system. Before a conversation is rendered, such texts from environments, tools and users are therefore
 replaced by placeholders. When the rendered text is encoded, a placeholder becomes the ordinary tokens of its text.
-Control texts of the template stay control tokens, and sampled tokens do not change.
+Control texts of the template stay control tokens, and sampled tokens do not change. An assistant may quote such a page,
+so its messages keep only the marks that thinking and calls need.
 """
 
 from __future__ import annotations
@@ -98,12 +99,30 @@ class ContentGuard:
         self._number = {text: number for number, text in enumerate(self._texts)}
         self._split = re.compile(f"({'|'.join(map(re.escape, others))})" if others else r"(?!)")
         self._found = re.compile(_any_of(self._texts))
+        self.allow(())
         self._clean_tools: tuple[ToolSpec, ...] = ()
         self._stand_in = re.compile(f"{_OPEN}([{chr(_FIRST)}-{chr(_FIRST + len(self._texts) - 1)}])")
 
     def hidden(self, text: str) -> str:
         """Return a text from outside with its control texts replaced by placeholders."""
-        return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
+        return self._found.sub(self._placeholder, text)
+
+    def found(self, text: str) -> frozenset[str]:
+        """Return the control texts in a text."""
+        return frozenset(self._found.findall(text))
+
+    def allow(self, marks: Iterable[str]) -> None:
+        """Set the control texts that messages of the assistant keep; the renderer's own marks stay, too."""
+        kept = self._others.union(marks)
+        self._found_in_said = re.compile(_any_of(text for text in self._texts if text not in kept))
+
+    def hidden_said(self, text: str) -> str:
+        """Return a text of the assistant with placeholders for all control texts but the allowed ones."""
+        return self._found_in_said.sub(self._placeholder, text)
+
+    def shown(self, text: str) -> str:
+        """Return a text with the control texts that its placeholders replaced."""
+        return "".join(piece for piece, _ in self.pieces(text))
 
     def hidden_call(self, value: object) -> object:
         """Return the arguments of a call with placeholders; the renderer's own marks stay."""
@@ -152,6 +171,9 @@ class ContentGuard:
             for piece, is_outside in self.pieces(text)
             for token in (self._plainly(piece, encode) if is_outside else encode(piece))
         )
+
+    def _placeholder(self, found: re.Match[str]) -> str:
+        return _OPEN + chr(_FIRST + self._number[found.group()])
 
     def _plainly(self, text: str, encode: Encode) -> list[int]:
         """Encode a control text in two parts, or in more if a part is itself a control text."""

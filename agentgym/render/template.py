@@ -172,12 +172,15 @@ class ChatTemplate:
 
     def _assistant(self, message: Message, first: int) -> dict[str, Any]:
         is_apart = bool(message.thinking) and self.abilities.thinking
-        thinking: dict[str, Any] = {self._family.thinking_key: message.thinking} if is_apart else {}
+        thinking: dict[str, Any] = {}
+        if is_apart:
+            thinking[self._family.thinking_key] = self._guard.hidden_said(message.thinking)
         if not self.renders_calls(message):
-            return {"role": "assistant", "content": self._said(message, is_apart), **thinking}
+            said = self._guard.hidden_said(self._said(message, is_apart))
+            return {"role": "assistant", "content": said, **thinking}
         return {
             "role": "assistant",
-            "content": message.text if self.abilities.text_beside_calls else "",
+            "content": self._guard.hidden_said(message.text) if self.abilities.text_beside_calls else "",
             **thinking,
             "tool_calls": [
                 {

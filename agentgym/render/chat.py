@@ -431,7 +431,8 @@ class ChatRenderer:
     def _find_ends(self) -> dict[int, str]:
         """Return the tokens that end an assistant message with their texts, the template's own first."""
         _, _, tail = self.template.render([_USER, Message("assistant", _SENTINEL), _USER], ()).rpartition(_SENTINEL)
-        ids = list(self._encode(tail)[:1])
+        # some templates write white space before the token that ends a turn
+        ids = list(self._encode(self._guard.first(tail) or tail)[:1])
         for text in self.family.ends:
             encoded = self._encode(text)
             ids += encoded if len(encoded) == 1 else ()

@@ -111,6 +111,11 @@ class ContentGuard:
         """Return the control texts in a text."""
         return frozenset(self._found.findall(text))
 
+    def first(self, text: str) -> str:
+        """Return the control text that a text begins with after white space, or an empty text."""
+        found = self._found.match(text.lstrip())
+        return found.group() if found else ""
+
     def allow(self, marks: Iterable[str]) -> None:
         """Set the control texts that messages of the assistant keep; the renderer's own marks stay, too."""
         kept = self._others.union(marks)

@@ -113,6 +113,25 @@ def test_thinking_cut_by_length_keeps_the_segment_of_a_template_that_writes_it_a
     assert "<think>\nlong<|im_end|>\n<|im_start|>user\non" in tokenizer.decode(list(session.prompt_ids))
 
 
+LLAMA2 = """{%- for message in messages %}
+{%- if message.role == "user" %}<|im_start|>[INST] {{ message.content }} [/INST]
+{%- else %} {{ message.content }} <|im_end|>{% endif %}
+{%- endfor %}"""
+"""Writes a space before the token that ends a turn."""
+
+
+def test_white_space_before_the_end_of_a_turn_is_no_end() -> None:
+    tokenizer = trained(LLAMA2)
+    renderer = ChatRenderer(tokenizer)
+    end = tokenizer.encode("<|im_end|>")[0]
+    assert renderer.turn_end_ids == (end,)
+    assert renderer.text_of(renderer.action_ids(Message("assistant", "Go."), ())) == " Go. <|im_end|>"
+    session = Session(renderer, [], (Message("user", "Hi."),))
+    session.add_completion(completion([*tokenizer.encode(" go", add_special_tokens=False), end]))
+    assert not session.add_replies((Message("user", "on"),))
+    assert renderer.text_of(session.prompt_ids).endswith("[/INST] go<|im_end|><|im_start|>[INST] on [/INST]")
+
+
 def test_reading_gives_text_and_calls() -> None:
     tokenizer = trained()
     renderer = ChatRenderer(tokenizer)

@@ -232,11 +232,19 @@ class Context:
         return with_turns_left(observation, limit - len(self.past))
 
     def _as_text(self, action: Message) -> str:
-        """Return an action as later prompts show it: its calls, or its text after thinking."""
+        """Return an action as later prompts show it: its calls, malformed ones as sampled, or its text after thinking.
+
+        Every call is shown, since each has a result.
+        """
         calls = [call for call in action.calls if not isinstance(call, MalformedCall)]
-        if calls and len(calls) == len(action.calls):
+        if not action.calls:
+            return _said(action)
+        if len(calls) == len(action.calls):
             return self._renderer.format.format(calls, self._tools)
-        return _said(action)
+        return "\n".join(
+            call.text if isinstance(call, MalformedCall) else self._renderer.format.format([call], self._tools)
+            for call in action.calls
+        )
 
 
 class WindowContext(Context):

@@ -125,6 +125,14 @@ def test_state_keys_do_not_depend_on_the_context() -> None:
     assert keys[0] == keys[1] == keys[2] == [f"{n}/24" for n in range(24)]
 
 
+def test_a_window_shows_malformed_calls_and_the_valid_ones_beside_them() -> None:
+    valid = '<tool_call>\n{"name": "add", "arguments": {"number": 1}}\n</tool_call>'
+    player = Player(HERMES, said=f"<tool_call>oops</tool_call>{valid}")
+    player.play(LongCounter(), windowed(1), max_new=80)
+    shown = player.prompt_of(1).partition("The last of them:\n")[2]
+    assert shown.startswith(f"> oops\n{valid}\nNow:\n")
+
+
 # ---------------------------------------------------------------------------------------------------------- summary
 
 

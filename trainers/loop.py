@@ -343,6 +343,7 @@ class TrainingLoop:
             groups = await rollouts.take(state.step, clock, period)
         with self.last_step_kept(is_on_all_ranks=True):
             check_rollouts(groups, config.group)
+        self.log.watch(trajectory for group in groups for trajectory in group.trajectories)
         if why := failures_of(groups):
             for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):
                 self.log.say(line)

@@ -19,6 +19,7 @@ from agentgym.cli.eval_env import repeat_lines
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.errors import UsageError
+from agentgym.evals.budget import both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import write_json
 from agentgym.evals.prices import cost_text
@@ -28,6 +29,7 @@ from agentgym.evals.suite_runner import Play, SuiteResult, run_suite
 from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, suite_names
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
+from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.trust import sign
 
 ALL = "all"
@@ -118,6 +120,7 @@ async def evaluate_suites(
 ) -> list[SuiteResult]:
     """Evaluate every policy on every suite, one after the other. ``results.json`` holds the results so far."""
     results: list[SuiteResult] = []
+    unseen = UnseenImages(lambda text: out.status.print(text, markup=False, soft_wrap=True))
     budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
         policies = {policy: policy_facts(policy) for policy in plan.policies}
@@ -135,7 +138,7 @@ async def evaluate_suites(
                         out_dir=folder / suite.name / name,
                         num_envs=effort.num_envs,
                         resume=resume,
-                        on_episode=budget.at(prices.of(policy)),
+                        on_episode=both(budget.at(prices.of(policy)), unseen.watch),
                         price=prices.of(policy),
                     )
                     results.append(await run_suite(suite, play))

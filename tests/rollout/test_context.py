@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import cache
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from testkit.tokenizers_for_tests import HERMES, THINKING, trained
 from testkit.worlds import LongCounter
 
@@ -19,15 +22,17 @@ from agentgym.env.env import Env
 from agentgym.env.observations import as_observation
 from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.agent import DemonstrationAgent, ModelAgent
+from agentgym.rollout.agent import DemonstrationAgent, ModelAgent, ScriptedAgent
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.memory import Exchange, remembered, summarised
 from agentgym.rollout.record import GroupRecord, read_records, write_records
 from agentgym.rollout.request import RolloutRequest
+from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.tool import tool
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE, train_tokenizer
-from agentgym.types import ImagePart, Message, Status, Task, Trajectory, TrajectoryGroup
+from agentgym.trainers.reporting.metrics import MetricsLog
+from agentgym.types import ImagePart, Message, Status, Task, TextPart, Trajectory, TrajectoryGroup
 
 TASK = Task(id="t", split="train", seed=0)
 WINDOW = 80
@@ -362,6 +367,41 @@ def test_images_stay_in_the_present() -> None:
     (message,) = remembered((Message("user", "Click."),), [Exchange((), "click")], 1, now)
     assert message.content[-1] == ImagePart("AAAA")
     assert message.text == "Click.\n\nTurns taken: 1. The last of them:\n> click\nNow:\n"
+
+
+class Screen(LongCounter):
+    """Shows an image beside the text of every reply."""
+
+    async def arespond(self, action: Message) -> Any:
+        (said,) = as_observation(await super().arespond(action))
+        return (Message("user", (TextPart(said.text), ImagePart("AAAA"))),)
+
+
+def test_images_that_a_model_does_not_get_are_noted_once() -> None:
+    notes = list[str]()
+    unseen = UnseenImages(notes.append)
+    unseen.watch(Player().play(LongCounter()))
+    assert notes == []
+    for _ in range(2):
+        unseen.watch(Player().play(Screen()))
+    (note,) = notes
+    assert "shows images, which the model does not get" in note
+
+
+def test_a_run_notes_images_that_a_model_does_not_get(tmp_path: Path) -> None:
+    console = Console(file=StringIO(), width=200)
+    log = MetricsLog(tmp_path, console=console)
+    log.watch([Player().play(Screen()), Player().play(Screen())])
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("shows images, which the model does not get") == 1
+
+
+def test_images_that_no_local_model_was_to_see_are_not_noted() -> None:
+    notes = list[str]()
+    env = Screen()
+    request = RolloutRequest(task=TASK, make_agent=lambda *_: ScriptedAgent(lambda _: env.oracle()))
+    UnseenImages(notes.append).watch(asyncio.run(run_episode(env, request)))
+    assert notes == []
 
 
 def test_a_task_that_is_no_user_message_stays_as_it_is() -> None:

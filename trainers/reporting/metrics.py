@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +15,7 @@ from agentgym.errors import require_extra
 from agentgym.progress import SuccessCount, progress_bars
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
+from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.trainers.types import Metrics
 from agentgym.types import Trajectory
 
@@ -48,6 +50,7 @@ class MetricsLog:
         """Facts of the last row."""
         self._failed: set[str] = set()
         """Phases whose first failed episode has been reported."""
+        self._unseen_images = UnseenImages(self.say)
 
     def __enter__(self) -> Self:
         self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
@@ -80,8 +83,14 @@ class MetricsLog:
         if not trajectory.status.is_evidence and phase not in self._failed:
             self._failed.add(phase)
             self.say(f"note: {phase}: an episode failed: {trajectory.error or trajectory.status}")
+        self.watch((trajectory,))
         facts = self._episodes.setdefault(phase, SuccessCount()).add(trajectory)
         self._progress.update(self._bars[phase], advance=1, facts=facts)
+
+    def watch(self, trajectories: Iterable[Trajectory]) -> None:
+        """Say once in a run if the environment shows images, which local models do not get."""
+        for trajectory in trajectories:
+            self._unseen_images.watch(trajectory)
 
     def log(self, phase: str, step: int, values: Metrics) -> None:
         """Store and show one row; ``step`` is the number of finished steps of the phase."""
@@ -144,6 +153,9 @@ class SilentLog:
         """Nothing."""
 
     def add_episode(self, phase: str, trajectory: Trajectory) -> None:
+        """Nothing."""
+
+    def watch(self, trajectories: Iterable[Trajectory]) -> None:
         """Nothing."""
 
     def log(self, phase: str, step: int, values: Metrics) -> None:

@@ -61,6 +61,10 @@ class Abilities:
     """It renders tool results after a message without calls."""
     repeats: bool
     """It accepts two user messages in a row."""
+    user_after_call: bool
+    """It renders a user message in place of a call's result."""
+    user_after_result: bool
+    """It renders a user message after a tool result."""
     thinking: bool
     """It renders the thinking of the last assistant message."""
     parts: bool
@@ -154,7 +158,10 @@ class ChatTemplate:
             rows = _with_system_text(rows, tools_text(FORMATS[self._family.format], tools, self._tools_style))
         if not can.system:
             rows = _without_system(rows)
-        return rows if can.repeats else _merged(rows)
+        if not can.user_after_call:
+            rows = _with_results(rows)
+        takes_user = {"user": can.repeats, "tool": can.user_after_result}
+        return _merged(rows, [role for role, is_taken in takes_user.items() if not is_taken])
 
     def renders_calls(self, message: Message) -> bool:
         """Return True if the template writes the calls of an assistant message; otherwise the message is passed as
@@ -283,6 +290,8 @@ class ChatTemplate:
         spoken = calling(1, "probe-said", as_text)
         alone = [user, {"role": "assistant", "content": "probe-said"}, result(0)]
         thinking: dict[str, Any] = {self._family.thinking_key: "probe-thought"}
+        again = {"role": "user", "content": "probe-again"}
+        results = shows([user, asked, result(0)], "probe-result-0", tools=[_PROBE_TOOL])
         return Abilities(
             tools=shows([user], "probe-user", tools=[_PROBE_TOOL])
             and "probe_tool" in self._apply([user], [_PROBE_TOOL], more=True),
@@ -290,9 +299,12 @@ class ChatTemplate:
             calls=calls,
             text_beside_calls=calls != "none" and shows([user, spoken, result(0)], "probe-said", "probe-value-0"),
             arguments="text" if as_text else "object",
-            results=shows([user, asked, result(0)], "probe-result-0", tools=[_PROBE_TOOL]),
+            results=results,
             results_alone=shows(alone, "probe-result-0", tools=[_PROBE_TOOL]),
-            repeats=shows([user, {"role": "user", "content": "probe-again"}], "probe-user", "probe-again"),
+            repeats=shows([user, again], "probe-user", "probe-again"),
+            user_after_call=not results or shows([user, asked, again], "probe-again", tools=[_PROBE_TOOL]),
+            user_after_result=not results
+            or shows([user, asked, result(0), again], "probe-result-0", "probe-again", tools=[_PROBE_TOOL]),
             thinking=shows([user, {**asked, **thinking}, *([result(0)] if calls != "none" else [])], "probe-thought"),
             parts=self._takes_parts,
         )
@@ -319,12 +331,30 @@ def _without_system(rows: Chat) -> Chat:
     return kept + [{"role": "user", "content": "\n\n".join(waiting)} for _ in waiting[:1]]
 
 
-def _merged(rows: Chat) -> Chat:
-    """Join consecutive user messages."""
+def _with_results(rows: Chat) -> Chat:
+    """Give each call whose results a user message replaces a placeholder as its result."""
+    kept: Chat = []
+    calls: Chat = []
+    for row in rows:
+        if row["role"] == "tool":
+            calls = [call for call in calls if call["id"] != row["tool_call_id"]]
+        else:
+            kept += map(_no_answer, calls if row["role"] == "user" else ())
+            calls = row.get("tool_calls", [])
+        kept.append(row)
+    return kept
+
+
+def _no_answer(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {"role": "tool", "content": "(no answer)", "name": call["function"]["name"], "tool_call_id": call["id"]}
+
+
+def _merged(rows: Chat, roles: Sequence[str]) -> Chat:
+    """Append user messages to the message before if that has one of the roles."""
     kept: Chat = []
     for row in rows:
-        if kept and row["role"] == kept[-1]["role"] == "user":
-            kept[-1] = {**row, "content": f"{kept[-1]['content']}\n{row['content']}"}
+        if kept and row["role"] == "user" and kept[-1]["role"] in roles:
+            kept[-1] = {**kept[-1], "content": f"{kept[-1]['content']}\n{row['content']}"}
         else:
             kept.append(row)
     return kept

@@ -34,7 +34,7 @@ from agentgym.rollout.memory import (
 )
 from agentgym.rollout.session import Session
 from agentgym.settings import Count, Natural, check_ranges, checked
-from agentgym.types import Completion, MalformedCall, Message, Observation, ToolSpec
+from agentgym.types import Completion, MalformedCall, Message, Observation, ToolCall, ToolSpec
 
 if TYPE_CHECKING:
     from agentgym.render.chat import ChatRenderer
@@ -270,9 +270,8 @@ class SummaryContext(Context):
     ) -> None:
         super().__init__(config, renderer, tools, first, room)
         self._question = (Message("user", config.instruction),)
-        asked = (Message("user", "?"), Message("assistant", "?"))
-        self._reserve = len(renderer.suffix_ids(asked, self._question, (), None) or ()) + config.summary_tokens
         self._num_summaries = 0
+        self._most_calls = 1
 
     @property
     def max_new_tokens(self) -> int:
@@ -281,7 +280,9 @@ class SummaryContext(Context):
 
     def add_completion(self, completion: Completion) -> Message:
         if not self.is_summarising:
-            return super().add_completion(completion)
+            message = super().add_completion(completion)
+            self._most_calls = max(self._most_calls, len(message.calls))
+            return message
         summary = replace(self._session.add_completion(completion), calls=())
         self.is_summarising = False
         self._num_summaries += 1
@@ -293,6 +294,20 @@ class SummaryContext(Context):
         needed = self._session.num_tokens_after(noted) + self._room.completion + self._reserve
         self.is_summarising = not is_last and needed > self._room.window
         self._session.add_replies(self._question if self.is_summarising else noted)
+
+    @property
+    def _reserve(self) -> int:
+        """Tokens of the request for a summary and of the summary.
+
+        Some templates need a result for each call, so the request is longest after as many calls as a turn had so far.
+        """
+        name = max((tool.name for tool in self._tools), key=len, default="")
+        calls = (ToolCall(name),) * self._most_calls if name else ()
+        after = (Message("assistant", "?"), Message("assistant", calls=calls))
+        suffixes = (
+            self._renderer.suffix_ids((Message("user", "?"), said), self._question, self._tools, None) for said in after
+        )
+        return max(len(ids or ()) for ids in suffixes) + self._config.summary_tokens
 
 
 _CONTEXTS = {"full": Context, "window": WindowContext, "summarise": SummaryContext}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from testkit.family_episodes import OPEN, tokenizer_of
 from testkit.own_tokenizers import needs, own_tokenizer
-from testkit.tokenizers_for_tests import HERMES, THINKING, trained
+from testkit.tokenizers_for_tests import HERMES, MISTRAL, THINKING, trained
 
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.render.chat import ChatRenderer
@@ -111,6 +111,30 @@ def test_thinking_cut_by_length_keeps_the_segment_of_a_template_that_writes_it_a
     session.add_completion(completion(tokenizer.encode("<think>\nlong", add_special_tokens=False), FinishReason.LENGTH))
     assert not session.add_replies((Message("user", "on"),))
     assert "<think>\nlong<|im_end|>\n<|im_start|>user\non" in tokenizer.decode(list(session.prompt_ids))
+
+
+@pytest.mark.parametrize(
+    ("replies", "shown"),
+    [
+        ((tool_reply("a"), tool_reply("b"), Message("user", "on")), ("a", "b\non")),
+        ((Message("user", "on"),), ("(no answer)", "(no answer)\non")),
+        ((tool_reply("a"), Message("user", "on")), ("a", "(no answer)\non")),
+    ],
+    ids=["after results", "after calls", "after one result of two"],
+)
+def test_a_user_message_goes_into_the_result_where_the_template_refuses_it(
+    replies: tuple[Message, ...], shown: tuple[str, str]
+) -> None:
+    tokenizer = trained(MISTRAL)
+    renderer = ChatRenderer(tokenizer)
+    session = Session(renderer, [LOOK], (Message("user", "Hi."),))
+    call = ToolCall("look")
+    session.add_completion(completion(list(renderer.action_ids(Message("assistant", calls=(call, call)), [LOOK]))))
+    before = session.prompt_ids
+    assert not session.add_replies(replies)
+    assert session.prompt_ids[: len(before)] == before
+    results = "".join(f"[TOOL_RESULTS]{text}[/TOOL_RESULTS]" for text in shown)
+    assert renderer.text_of(session.added_ids) == results
 
 
 LLAMA2 = """{%- for message in messages %}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from testkit.tokenizers_for_tests import HERMES, THINKING, trained
+from testkit.tokenizers_for_tests import HERMES, MISTRAL, THINKING, trained
 from testkit.worlds import LongCounter
 
 from agentgym.check.policies import ScriptedEngine
@@ -239,6 +239,24 @@ def test_other_templates_play_the_same(template: str) -> None:
     again = player.play(LongCounter(), windowed(1), max_new=60)
     assert again.success
     assert "<think>" not in player.prompt_of(5)
+
+
+def test_a_summary_is_asked_for_where_the_template_takes_no_user_message_after_calls() -> None:
+    call = '{"name": "add", "arguments": {"number": 1}}'
+    player = Player(MISTRAL, said=f"[TOOL_CALLS][{call}, {call}]", summary="on")
+    trajectory = player.play(LongCounter(), summarising(window_tokens=600), max_new=100)
+    assert trajectory.success
+    summaries = [turn for turn in trajectory.turns if turn.kind == "summary"]
+    assert summaries and all(len(segment.token_ids) <= 600 for segment in trajectory.segments)
+    asked = player.tokenizer.decode(list(summaries[0].prompt_ids))
+    assert asked == (
+        f"[TOOL_RESULTS](no answer)[/TOOL_RESULTS][TOOL_RESULTS](no answer)\n{FULL.instruction}[/TOOL_RESULTS]"
+    )
+    assert all(
+        request.sampling.max_new_tokens == 16
+        for request, turn in zip(player.engine.requests, trajectory.turns, strict=True)
+        if turn.kind == "summary"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- turns left

@@ -42,6 +42,19 @@ THINKING = """{%- for message in messages %}
 {% endif %}"""
 """Drops the thinking of every earlier assistant message."""
 
+MISTRAL = """{%- for message in messages %}
+{%- if message.role == "user" %}
+{%- if not loop.first and (loop.previtem.role != "assistant" or loop.previtem.tool_calls) %}
+{{- raise_exception("roles must alternate") }}
+{%- endif %}[INST]{{ message.content }}[/INST]
+{%- elif message.role == "tool" %}[TOOL_RESULTS]{{ message.content }}[/TOOL_RESULTS]
+{%- elif message.tool_calls %}[TOOL_CALLS][
+{%- for call in message.tool_calls %}{{ call.function | tojson }}{{ ", " if not loop.last }}{% endfor %}]<|im_end|>
+{%- else %}{{ message.content }}<|im_end|>
+{%- endif %}
+{%- endfor %}"""
+"""Refuses a user message after a call or a tool result, as Mistral's templates."""
+
 
 @cache
 def trained(template: str = HERMES) -> PreTrainedTokenizerFast:

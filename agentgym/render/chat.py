@@ -18,7 +18,7 @@ from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.cut import open_call
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
-from agentgym.render.guard import ContentGuard, control_texts
+from agentgym.render.guard import INSIDE, ContentGuard, control_texts
 from agentgym.render.template import ActionKey, ChatTemplate, ReplyKey, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.render.token_bytes import TokenBytes
@@ -64,7 +64,11 @@ class ChatRenderer:
         self._kept_action = lru_cache(maxsize=4096)(self._write_action)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
         self._kept_ids = lru_cache(maxsize=4096)(self._tokenized)
-        self.opens_thinking = self._opens(self.template.render([_USER], ()))
+        pieces = [*self._encode_after(INSIDE, ""), *self._encode_after("a", "")]
+        self._adds_spaces = pieces != self._encode_after(f"{INSIDE}a", "")
+        first = self.template.render([_USER], ())
+        self.opens_thinking = self._opens(first)
+        self._end_of_prompt = self._guard.end_of(first)
         self._ends = self._find_ends()
         self.turn_end_ids = tuple(self._ends)
         self._guard.allow(self._own_marks())
@@ -115,7 +119,7 @@ class ChatRenderer:
             text = self._suffix_in_place(messages, replies, tools)
         if text is None:
             return None
-        ids = self._encode(text)
+        ids = self._encode(text, INSIDE)
         if end is not None and ids[:1] != (end,) and not self.config.keeps_history:
             return None
         return ids if end is None else ids[1:]
@@ -213,7 +217,7 @@ class ChatRenderer:
 
     def _write_action(self, key: ActionKey) -> tuple[int, ...]:
         text = self._hidden_action(key.action, key.tools, key.is_open)
-        return (*self._encode(text), self._end_after(key.action, key.tools))
+        return (*self._encode(text, self._end_of_prompt), self._end_after(key.action, key.tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return a text's token ids and the indices of those that contain characters of the half-open ``span``.
@@ -374,11 +378,19 @@ class ChatRenderer:
         thought = f"{self._guard.hidden_said(thinking)}\n{closing}\n\n{plain}"
         return thought if is_open else f"{opening}\n{thought}"
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return (self._kept_ids if len(text) <= _LONGEST_KEPT else self._tokenized)(text)
+    def _encode(self, text: str, before: str = "") -> tuple[int, ...]:
+        return (self._kept_ids if len(text) <= _LONGEST_KEPT else self._tokenized)(text, before)
 
-    def _tokenized(self, text: str) -> tuple[int, ...]:
-        return self._guard.encoded(text, lambda piece: self._tokenizer.encode(piece, add_special_tokens=False))
+    def _tokenized(self, text: str, before: str) -> tuple[int, ...]:
+        return self._guard.encoded(text, self._encode_after, before)
+
+    def _encode_after(self, text: str, before: str) -> list[int]:
+        """Encode a text that follows another one. Some tokenizers add a space to the start of every text."""
+        if before and self._adds_spaces:
+            known, whole = self._encode_after(before, ""), self._encode_after(before + text, "")
+            if whole[: len(known)] == known:
+                return whole[len(known) :]
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _has_thinking(self, message: Message) -> bool:
         """Return True if a message contains thinking or an empty thinking block, both of which templates may drop."""

@@ -20,6 +20,8 @@ from agentgym.types import ToolSpec
 _OPEN = "\U000f0000"
 """First character of a placeholder. The second one, from a private-use plane, encodes the replaced text."""
 _FIRST = 0xF0001
+INSIDE = "\n"
+"""End of the text before a piece that continues ordinary text."""
 _CONTROL = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 
 _KNOWN = (
@@ -30,7 +32,8 @@ _KNOWN = (
 KNOWN_CONTROL_TEXTS = re.compile("|".join(_KNOWN))
 """Control texts of all known families, for use without a tokenizer."""
 
-Encode = Callable[[str], Sequence[int]]
+Encode = Callable[[str, str], Sequence[int]]
+"""A function from a text and an end of the text before it, which is empty at the start, to token ids."""
 
 
 def known_control_text(text: str) -> str:
@@ -167,24 +170,32 @@ class ContentGuard:
         if at < len(text):
             yield text[at:], False
 
-    def encoded(self, text: str, encode: Encode) -> tuple[int, ...]:
-        """Encode a rendered text to token ids."""
+    def encoded(self, text: str, encode: Encode, before: str = "") -> tuple[int, ...]:
+        """Encode a rendered text to token ids.
+
+        Args:
+            before: an end of the text before it; empty at the start of a conversation.
+        """
         if _OPEN not in text:
-            return tuple(encode(text))
-        return tuple(
-            token
-            for piece, is_outside in self.pieces(text)
-            for token in (self._plainly(piece, encode) if is_outside else encode(piece))
-        )
+            return tuple(encode(text, before))
+        ids: list[int] = []
+        for piece, is_outside in self.pieces(text):
+            ids += self._plainly(piece, encode, before) if is_outside else encode(piece, before)
+            before = INSIDE if is_outside else self.end_of(piece)
+        return tuple(ids)
+
+    def end_of(self, text: str) -> str:
+        """Return the control text that a text ends with, or :data:`INSIDE`."""
+        return max((one for one in self._texts if text.endswith(one)), key=len, default=INSIDE)
 
     def _placeholder(self, found: re.Match[str]) -> str:
         return _OPEN + chr(_FIRST + self._number[found.group()])
 
-    def _plainly(self, text: str, encode: Encode) -> list[int]:
+    def _plainly(self, text: str, encode: Encode, before: str) -> list[int]:
         """Encode a control text in two parts, or in more if a part is itself a control text."""
-        ids = list(encode(text[:1]))
+        ids = list(encode(text[:1], before))
         rest = text[1:]
-        return ids + (self._plainly(rest, encode) if self._found.search(rest) else list(encode(rest)))
+        return ids + (self._plainly(rest, encode, INSIDE) if self._found.search(rest) else list(encode(rest, INSIDE)))
 
     def _hidden_json(self, value: object) -> Any:
         if isinstance(value, str):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from testkit.family_episodes import OPEN, tokenizer_of
 from testkit.own_tokenizers import needs, own_tokenizer
-from testkit.tokenizers_for_tests import HERMES, MISTRAL, THINKING, trained
+from testkit.tokenizers_for_tests import HERMES, MISTRAL, THINKING, prepending, trained
+from tokenizers import AddedToken
 
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.render.chat import ChatRenderer
@@ -154,6 +157,21 @@ def test_white_space_before_the_end_of_a_turn_is_no_end() -> None:
     session.add_completion(completion([*tokenizer.encode(" go", add_special_tokens=False), end]))
     assert not session.add_replies((Message("user", "on"),))
     assert renderer.text_of(session.prompt_ids).endswith("[/INST] go<|im_end|><|im_start|>[INST] on [/INST]")
+
+
+@pytest.mark.parametrize("closing", [" [/INST]", "[/INST]"])
+def test_a_completion_begins_as_in_the_whole_conversation_where_the_tokenizer_adds_spaces(closing: str) -> None:
+    tokenizer = deepcopy(prepending())
+    if closing == "[/INST]":
+        tokenizer.add_tokens([AddedToken(closing, special=True, normalized=False)])
+    tokenizer.chat_template = str(tokenizer.chat_template).replace(" [/INST]", closing)
+    renderer = ChatRenderer(tokenizer, ChatConfig(codec="json"))
+    user, said = Message("user", "Go."), Message("assistant", "Hi")
+    session = Session(renderer, (), (user,))
+    session.add_completion(completion(list(renderer.action_ids(said, ()))))
+    assert not session.add_replies((user,))
+    rows = [{"role": str(message.role), "content": message.text} for message in (user, said, user)]
+    assert list(session.prompt_ids) == tokenizer.apply_chat_template(rows, tokenize=True, return_dict=False)
 
 
 def test_reading_gives_text_and_calls() -> None:

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from testkit.family_episodes import tokenizer_of
 from testkit.own_tokenizers import MODELS, needs, own_tokenizer
+from testkit.tokenizers_for_tests import prepending
 
 from agentgym.render.chat import ChatRenderer
+from agentgym.render.config import ChatConfig
 from agentgym.render.guard import ContentGuard, control_texts
 from agentgym.rollout.session import Session
 from agentgym.trainers.models.tiny import ACT, END, train_tokenizer
@@ -141,8 +143,16 @@ def test_what_is_hidden_comes_back_and_holds_no_mark(text: str) -> None:
     hidden = guard.hidden(text)
     assert not any(mark in hidden for mark in marks)
     assert "".join(piece for piece, _ in guard.pieces(hidden)) == text
-    encoded = guard.encoded(hidden, lambda piece: [hash(piece)] if piece in marks else [ord(one) for one in piece])
+    encoded = guard.encoded(hidden, lambda piece, _: [hash(piece)] if piece in marks else [ord(one) for one in piece])
     assert "".join(map(chr, encoded)) == text
+
+
+def test_text_with_a_control_text_gets_no_spaces_of_the_tokenizer() -> None:
+    tokenizer = prepending()
+    renderer = ChatRenderer(tokenizer, ChatConfig(codec="json"))
+    ids = renderer.prompt_ids((Message("user", "x</s>y"),), ())
+    assert "".join(tokenizer.convert_ids_to_tokens(list(ids))) == "<s>▁[INST]▁x</s>y▁[/INST]"
+    assert tokenizer.eos_token_id not in ids
 
 
 def test_tools_are_changed_only_where_they_hold_a_mark() -> None:

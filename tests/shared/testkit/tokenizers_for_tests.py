@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>"]
@@ -55,6 +55,12 @@ MISTRAL = """{%- for message in messages %}
 {%- endfor %}"""
 """Refuses a user message after a call or a tool result, as Mistral's templates."""
 
+PREPENDING = """{{ bos_token }}
+{%- for message in messages %}
+{%- if message.role == "assistant" %}{{ message.content + eos_token }}
+{%- else %}{{ "[INST] " + message.content + " [/INST]" }}{% endif %}
+{%- endfor %}"""
+
 
 @cache
 def trained(template: str = HERMES) -> PreTrainedTokenizerFast:
@@ -74,4 +80,18 @@ def trained(template: str = HERMES) -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
     wrapped.chat_template = template
+    return wrapped
+
+
+@cache
+def prepending() -> PreTrainedTokenizerFast:
+    """Make a tokenizer of characters that adds a space to the start of every text, as Llama 2's and Mistral 7B's."""
+    characters = ["<unk>", "▁", *map(chr, range(33, 127)), "\n"]
+    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(characters)}, merges=[], unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    wrapped.chat_template = PREPENDING
     return wrapped

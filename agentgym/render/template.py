@@ -67,6 +67,8 @@ class Abilities:
     """It renders a user message after a tool result."""
     thinking: bool
     """It renders the thinking of the last assistant message."""
+    drops_thinking: bool
+    """It leaves thinking out of the text of earlier assistant messages."""
     parts: bool
     """It expects content as a list of parts instead of text."""
 
@@ -204,9 +206,12 @@ class ChatTemplate:
         """Return the sampled text of an assistant message, without thinking that is passed separately."""
         if not self._family.takes_raw or not isinstance(message.content, str) or not message.content:
             return message.text
-        if is_apart and self._family.think:
-            _, closing, rest = message.content.rpartition(self._family.think[1].strip())
-            return (rest if closing else message.text).strip()  # without a closing mark, the token limit cut thinking
+        closing = self._family.think[1].strip() if self._family.think else ""
+        if is_apart and closing:
+            _, found, rest = message.content.rpartition(closing)
+            return (rest if found else message.text).strip()  # without a closing mark, the token limit cut thinking
+        if message.thinking and not message.text and closing not in message.content and self.abilities.drops_thinking:
+            return message.content + closing  # the template drops closed thinking alone
         # templates that take parts write a space before them
         return message.content.strip() if self.abilities.parts else message.content
 
@@ -292,6 +297,8 @@ class ChatTemplate:
         thinking: dict[str, Any] = {self._family.thinking_key: "probe-thought"}
         again = {"role": "user", "content": "probe-again"}
         results = shows([user, asked, result(0)], "probe-result-0", tools=[_PROBE_TOOL])
+        marks = self._family.think or ("", "")
+        thought = {"role": "assistant", "content": f"{marks[0]}probe-thought{marks[1]}probe-said"}
         return Abilities(
             tools=shows([user], "probe-user", tools=[_PROBE_TOOL])
             and "probe_tool" in self._apply([user], [_PROBE_TOOL], more=True),
@@ -306,6 +313,8 @@ class ChatTemplate:
             user_after_result=not results
             or shows([user, asked, result(0), again], "probe-result-0", "probe-again", tools=[_PROBE_TOOL]),
             thinking=shows([user, {**asked, **thinking}, *([result(0)] if calls != "none" else [])], "probe-thought"),
+            drops_thinking=shows([user, thought, again], "probe-said")
+            and not shows([user, thought, again], "probe-thought"),
             parts=self._takes_parts,
         )
 

@@ -108,6 +108,14 @@ def test_thinking_cut_by_length_is_thinking_in_later_prompts(reply: Message, wri
     assert f"Hi.<|im_end|>\n<|im_start|>assistant\n{written}\n" in tokenizer.decode(list(session.prompt_ids))
 
 
+def test_thinking_cut_by_length_is_dropped_by_a_template_that_drops_closed_thinking() -> None:
+    tokenizer = trained(THINKING)
+    session = Session(ChatRenderer(tokenizer), [], (Message("user", "Hi."),))
+    session.add_completion(completion(tokenizer.encode("<think>long", add_special_tokens=False), FinishReason.LENGTH))
+    assert session.add_replies((Message("user", "on"),))
+    assert "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\non" in tokenizer.decode(list(session.prompt_ids))
+
+
 def test_thinking_cut_by_length_keeps_the_segment_of_a_template_that_writes_it_as_sampled() -> None:
     tokenizer = trained()
     session = Session(ChatRenderer(tokenizer), [], (Message("user", "Hi."),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -156,6 +157,9 @@ def checked(
             loc = loc[:-1]
             either = [one["msg"] for one in others if one["loc"][:-1] == loc and one["input"] is first["input"]]
             message = ", or ".join([message, *(words.removeprefix("Input ") for words in either)])
+        if first["type"] in ("tuple_type", "list_type") and loc:
+            written = json.dumps([first["input"]], default=str)
+            message = f"expected a list, as in '{'.'.join([*([prefix] if prefix else []), *map(str, loc)])}={written}'"
         if isinstance(first["input"], str) and first["input"][:1] in ("[", "{"):
             message = 'lists and objects are written as JSON, as in \'[{"kind": "NAME"}]\''
         if not loc:

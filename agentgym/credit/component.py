@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.plugins import Component, F, Registry, Status, checked_options
 
 Family = Literal["shaper", "estimator", "modulator", "selection"]
@@ -60,6 +60,10 @@ class CreditComponent(Component):
     """Estimators: it distinguishes the turns of sub-agents from those of the main agent."""
     is_after: bool = False
     """Selections: it reads advantages, so it runs after the estimator."""
+
+    def __post_init__(self) -> None:
+        if self.granularity not in get_args(Granularity):
+            raise unknown_name("granularity", self.granularity, get_args(Granularity), f"of {self.family} {self.name}")
 
     def columns(self, options: object) -> tuple[str, ...]:
         """Return the optional columns of the table that the component reads with the given options."""

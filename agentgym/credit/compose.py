@@ -176,7 +176,20 @@ def check_estimator(config: CreditConfig) -> None:
             states=[["a", "b"], ["a"], ["a", "b", "a"], ["a"]],
             group_of_trajectory=[0, 0, 1, 1],
         )
-        credit_turns(table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]])), config)
+        table = table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]]))
+        _check_granularity(config, table, credit_turns(table, config).advantage)
+
+
+def _check_granularity(config: CreditConfig, table: TurnTable, advantage: Floats) -> None:
+    is_alone = not (config.shapers or config.modulators or config.selections)
+    if config.granularity != "trajectory" or not is_alone:
+        return
+    differs = (np.diff(advantage) != 0) & (np.diff(table.trajectory) == 0)
+    if differs.any():
+        raise ConfigError(
+            f"estimator {config.estimator!r} gives turns of one episode different advantages "
+            f"({advantage[:2].tolist()}): declare it with @estimator(..., granularity='turn')"
+        )
 
 
 def _check_result(name: str, credited: object, num_turns: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agentgym.credit.table import PER_TOKEN, Floats, Ints, TurnTable
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, require_known
 
 FLAT = 1e-6
 """Standard deviation below which a group counts as constant. Rounding can leave 1e-8 among equal values, and dividing
@@ -126,11 +126,18 @@ def zscore(value: Floats, group: Ints, *, ddof: int = 1, eps: float = 1e-6) -> F
     return normalised(value, group_statistics(value, group, ddof=ddof), "mean_std_norm", eps)
 
 
+NORMS = ("mean_std_norm", "mean_norm")
+
+
 def normalised(value: Floats, statistics: GroupStatistics, norm: str, eps: float = 1e-6) -> Floats:
     """Return ``x - mean`` (``mean_norm``) or ``(x - mean) / (std + eps)`` (``mean_std_norm``), shape ``[N]``.
 
     Constant groups get 0 with ``mean_std_norm``.
+
+    Raises:
+        UnknownNameError: ``norm`` is something else.
     """
+    require_known("norm", norm, NORMS)
     centred = value - statistics.mean
     if norm == "mean_norm":
         return centred

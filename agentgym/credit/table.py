@@ -9,6 +9,7 @@ Shapes in this package: N turns, I trajectories, M sampled tokens, P reward part
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -161,8 +162,10 @@ class TurnTable:
 
         Raises:
             ConfigError: a list does not have one entry per trajectory and turn; the message names the first such list.
+                Or a reward is not finite.
         """
         _check_ragged(rewards, states=states, is_valid=is_valid)
+        _check_finite(rewards)
         if len(group_of_trajectory) != len(rewards):
             raise ConfigError(
                 f"group_of_trajectory has {len(group_of_trajectory)} entries, expected one for each of the "
@@ -344,6 +347,13 @@ def _check_ragged(rewards: Sequence[Sequence[float]], **others: Sequence[Sequenc
         for number, (row, turns) in enumerate(zip(rows, rewards, strict=True)):
             if len(row) != len(turns):
                 raise ConfigError(f"{name}[{number}] has {len(row)} entries, expected {len(turns)}, one per turn")
+
+
+def _check_finite(rewards: Sequence[Sequence[float]]) -> None:
+    for number, row in enumerate(rewards):
+        for turn, reward in enumerate(row):
+            if not math.isfinite(reward):
+                raise ConfigError(f"rewards[{number}][{turn}] is {reward}, expected a finite number")
 
 
 def _flat(name: str, value: Sequence[Any]) -> list[object]:

@@ -12,8 +12,10 @@ from testkit.recorded_runs import write_run
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, check_estimator, credit_turns
+from agentgym.credit.estimators.gigpo import gigpo
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
+from agentgym.trainers.config.columns import check_columns
 from agentgym.trainers.recipes import describe_recipes, recipe
 
 Command = Callable[..., Any]
@@ -146,3 +148,26 @@ def test_an_estimator_of_ones_own_on_plain_arrays(file: Path) -> None:
     ).with_parts(outcome=("outcome", [[0, 1], [0]]))
     result = credit_turns(table, CreditConfig(estimator=f"{file}:leave_out", gamma=1.0))
     assert result.advantage.tolist() == pytest.approx([1 / 3, 1 / 3, -2 / 3])
+
+
+def test_what_an_estimator_says_of_itself_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._own()))
+    path = tmp_path / "leave_out.py"
+    for told, said in (
+        ('granularity="trajectory"', r"leave_out' gives turns of one episode different .* granularity='turn'"),
+        ('granularity="turns"', "unknown granularity 'turns'; did you mean 'turn'"),
+    ):
+        path.write_text(LEAVE_OUT.replace('granularity="turn"', told).replace("RESULT", GOOD))
+        with pytest.raises(ConfigError, match=said):
+            check_estimator(CreditConfig(estimator=f"{path}:leave_out"))
+    path.write_text(LEAVE_OUT.replace('granularity="turn"', 'columns=("entropie",)').replace("RESULT", GOOD))
+    with pytest.raises(ConfigError, match="unknown column 'entropie'; did you mean 'entropy'"):
+        check_columns(CreditConfig(estimator=f"{path}:leave_out"))
+
+
+def test_plain_arrays_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match=r"rewards\[1\]\[0\] is nan, expected a finite number"):
+        TurnTable.from_lists(rewards=[[0.0], [float("nan")]], group_of_trajectory=[0, 0])
+    table = TurnTable.from_lists(rewards=[[0.0], [1.0]], group_of_trajectory=[0, 0])
+    with pytest.raises(ConfigError, match="unknown norm 'mean'; did you mean 'mean_norm'"):
+        gigpo(table, norm="mean")

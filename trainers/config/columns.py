@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
-from agentgym.errors import ConfigError
+from agentgym.credit.table import TurnTable
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.settings import Count, Natural, check_ranges
 
 OF_CRITIC = ("value", "token_value", "q_value", "progress")
@@ -68,6 +69,9 @@ def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *
         kinds = " and ".join(c.name for c, options in credit.components() if "branch_turn" in c.columns(options))
         raise ConfigError(f"credit by {kinds} changes nothing where episodes do not branch: set strategy.branching")
     missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
+    known = {field.name for field in fields(TurnTable)}
+    if unknown := [name for name in missing if name not in known]:
+        raise unknown_name("column", unknown[0], known, "of agentgym.credit.table.TurnTable")
     if missing:
         raise ConfigError(
             f"credit needs columns that this trainer does not make: {', '.join(missing)}; agentgym train does, and the "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
+from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trust import sign
@@ -152,9 +152,21 @@ def load_config(path: Path) -> TrainConfig:
         raise CorruptDataError(f"{path} is not a training configuration: {error}") from error
 
 
+def _endings(tree: Mapping[str, Any], path: str, above: str = "") -> list[str]:
+    """Return at most three keys whose last parts are ``path``, those of the fewest parts first."""
+    found = []
+    for name, value in tree.items():
+        whole = f"{above}{name}"
+        found += [whole] if whole.endswith(f".{path}") else []
+        found += _endings(value, path, f"{whole}.") if isinstance(value, dict) else []
+    return sorted(found, key=lambda one: (one.count("."), one))[:3]
+
+
 def _set(tree: dict[str, object], keys: list[str], value: object, path: str) -> None:
     *parents, last = keys
     node: Any = tree
+    if keys[0] not in tree and (near := _endings(tree, path)):
+        raise UnknownNameError(f"unknown key {path!r}; did you mean {' or '.join(map(repr, near))}?")
     for depth, key in enumerate(parents):
         if key not in node:
             raise unknown_name("key", path, [".".join([*parents[:depth], name]) for name in node])

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 class AgentGymError(Exception):
@@ -267,3 +270,20 @@ def first_cause(error: BaseException) -> BaseException:
         return error
     causes = [first_cause(inner) for inner in error.exceptions]
     return next((cause for cause in causes if isinstance(cause, AgentGymError)), causes[0])
+
+
+def raising_first_cause(call: Callable[[], Result]) -> Result:
+    """Return the result of a call. If concurrent parts of it fail, raise their :func:`first_cause`, not the group.
+
+    Example:
+        >>> def fails():
+        ...     raise ExceptionGroup("two", [ValueError("x"), UsageError("no such task")])
+        >>> raising_first_cause(fails)
+        Traceback (most recent call last):
+        agentgym.errors.UsageError: no such task
+    """
+    try:
+        return call()
+    except BaseExceptionGroup as group:
+        cause = first_cause(group)
+    raise cause  # outside the handler, so that its traceback does not begin with the group's

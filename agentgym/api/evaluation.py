@@ -19,7 +19,7 @@ from agentgym.api.run_settings import as_the_run, run_settings
 from agentgym.canonical import digest
 from agentgym.env.env import Env
 from agentgym.env.worker_thread import run_coroutine
-from agentgym.errors import UsageError
+from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals import compare as evals_compare
 from agentgym.evals import runner
 from agentgym.evals.budget import both
@@ -178,22 +178,33 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     }  # fmt: skip
     given = plan_of(env, policy, {name: value for name, value in options.items() if value is not None})
     objects = Given(
-        None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(policy.__name__, policy)
+        None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(name_of(policy), policy)
     )
     effort = Effort(num_envs=num_envs, prices=read_prices(prices) if prices else None)
     plan, folder = begin(given, None if run_dir is None else Path(run_dir), objects)
     with removed_if_nothing_was_played(folder):
-        summary = run_coroutine(play(plan, folder, effort, given=objects))
+        summary = raising_first_cause(lambda: run_coroutine(play(plan, folder, effort, given=objects)))
     return Evaluation(summary=summary, run_dir=folder)
 
 
 def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, object]) -> dict[str, Any]:
-    """Return the fields of a plan. If the policy is a training run, its settings fill the fields that are not given."""
+    """Return the fields of a plan. If the policy is a training run, its settings fill the fields that are not given.
+
+    Raises:
+        UsageError: the environment or the policy is an object that cannot be called.
+    """
+    _check_callable("env", env, "an id, file.py:Id, an environment class, or a function that makes an environment")
+    _check_callable("policy", policy, "a name, a model, openai:URL, or a function that returns an action")
     names = env if isinstance(env, str) else name_of(env), policy if isinstance(policy, str) else name_of(policy)
     if isinstance(env, str) and isinstance(policy, str):
         return as_the_run(*names, given, note_on_stderr)
     run = run_settings(policy) if isinstance(policy, str) else None
     return {"env": names[0], "policy": names[1], **({} if run is None else run.sampling), **given}
+
+
+def _check_callable(argument: str, given: object, expected: str) -> None:
+    if not isinstance(given, str) and not callable(given):
+        raise UsageError(f"{argument} is an instance of {type(given).__name__}; expected {expected}")
 
 
 def compare(a: Evaluation | str | Path, b: Evaluation | str | Path) -> Comparison:

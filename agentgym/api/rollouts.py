@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from agentgym.api.evaluation import ChoosesAction, EvalPlan, MakeEnv, plan_of
+from agentgym.api.evaluation import ChoosesAction, EvalPlan, MakeEnv, name_of, plan_of
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents
 from agentgym.env.worker_thread import run_coroutine
-from agentgym.errors import UsageError
+from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals.policies import policy_of
 from agentgym.registry import find, make
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -67,16 +67,20 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
         if isinstance(named, str) and named:
             check_policy(named, sampling)
     config = GroupConfig(group_size=group_size, min_valid=1, num_envs=num_envs)
-    return run_coroutine(_collect(make_env, policy, opponent, chosen, sampling, config, seed))
+    return raising_first_cause(
+        lambda: run_coroutine(_collect(make_env, policy, opponent, chosen, sampling, config, seed))
+    )
 
 
 def _chosen(make_env: MakeEnv, tasks: int | Sequence[Task], split: str) -> Sequence[Task]:
     if not isinstance(tasks, int):
         return tasks
+    if tasks < 1:
+        raise UsageError(f"tasks must be at least 1, got {tasks}")
     env = make_env()
     try:
         found = env.tasks(split)
-        if not 1 <= tasks <= len(found):
+        if tasks > len(found):
             raise UsageError(f"{env.env_id} has {len(found)} tasks in the split {split}, fewer than tasks={tasks}")
         return found[:tasks]
     finally:
@@ -100,7 +104,7 @@ async def _collect(
             opened.append(await open_agents(policy, sampling, num_slots))
             make_agent = opened[-1][0]
         else:
-            make_agent = policy_of(policy.__name__, policy)
+            make_agent = policy_of(name_of(policy), policy)
         if opponent:
             opened.append(await open_agents(opponent, sampling, num_slots))
         return await run_groups(

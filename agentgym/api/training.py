@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.api.run_dirs import need_train_extra, new_run_dir
 from agentgym.api.trust import require_trust
+from agentgym.errors import UsageError, raising_first_cause
 
 if TYPE_CHECKING:
     from agentgym.trainers.run_folder import TrainResult
@@ -30,10 +31,15 @@ def train(
         model (``model/``), metrics, rollouts, checkpoints and ``report.html``.
 
     Raises:
-        UsageError: the recipe, key or model is unknown, or ``run_dir`` is not empty.
+        UsageError: the recipe, key or model is unknown, ``changes`` is no mapping, or ``run_dir`` is not empty.
         ConfigError: a value is wrong, or values do not fit together.
         RunStoppedError: the run stopped itself; :func:`resume` continues it.
     """
+    if changes is not None and not hasattr(changes, "items"):
+        raise UsageError(
+            f"changes must be a dictionary of paths and values, as in {{'env.id': 'Guess-v0'}}, not a "
+            f"{type(changes).__name__}"
+        )
     need_train_extra("training")
     from agentgym.trainers.config.overrides import apply_changes
     from agentgym.trainers.models.sources import check_source
@@ -69,6 +75,6 @@ def _run(config: Any, folder: Path, *, resume: bool) -> TrainResult:
     from agentgym.report import write_report
     from agentgym.trainers import loop
 
-    result = loop.train(config, folder, resume=resume)
+    result = raising_first_cause(lambda: loop.train(config, folder, resume=resume))
     write_report(folder)
     return result

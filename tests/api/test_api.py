@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import agentgym
 from agentgym import Env, Message, Task, ToolCall, ToolEnv, tool
 from agentgym.cli.main import app
-from agentgym.errors import ConfigError, UnknownNameError, UsageError
+from agentgym.errors import ConfigError, RunStoppedError, UnknownNameError, UsageError
 from agentgym.trainers.config.overrides import apply_changes, apply_overrides
 
 
@@ -116,6 +117,35 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(AttributeError, match="no attribute 'evaluat'"):
         agentgym.evaluat  # noqa: B018
     assert not (tmp_path / "x").exists()
+
+
+def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
+    env: Any = Pick()
+    with pytest.raises(UsageError, match=r"^env is an instance of Pick; expected an id, .* an environment class"):
+        agentgym.evaluate(env, follows, run_dir=tmp_path / "x")
+    with pytest.raises(UsageError, match=r"^policy is an instance of int; expected a name"):
+        agentgym.collect_rollouts(Pick, 5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^tasks must be at least 1, got 0$"):
+        agentgym.collect_rollouts(Pick, follows, tasks=0)
+    with pytest.raises(UsageError, match=r"^changes must be a dictionary .* not a list$"):
+        agentgym.train("tiny", ["num_steps=1"])  # type: ignore[arg-type]
+
+
+def test_errors_of_concurrent_episodes_are_raised_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def idles() -> None:
+        return None
+
+    with pytest.raises(UsageError, match="got None"):
+        agentgym.evaluate(Pick, idles, episodes=2, run_dir=tmp_path / "x")
+    with pytest.raises(UsageError, match="got None"):
+        agentgym.collect_rollouts(Pick, idles, group_size=2)
+
+    def fails(*args: object, **kwargs: object) -> None:
+        raise ExceptionGroup("two", [KeyError("x"), RunStoppedError("the loss is not finite")])
+
+    monkeypatch.setattr("agentgym.trainers.loop.train", fails)
+    with pytest.raises(RunStoppedError, match="the loss is not finite"):
+        agentgym.train("tiny", run_dir=tmp_path / "run")
 
 
 def test_changes_equal_overrides() -> None:

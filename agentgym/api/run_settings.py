@@ -16,6 +16,7 @@ from agentgym.evals.attempts import inner_policy
 from agentgym.registry import find
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL
+from agentgym.rollout.run_kind import kind_of_run
 from agentgym.rollout.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
     """
     path = Path(inner_policy(policy))
     for folder in (path, path.parent) if path.name == "model" else (path,):
-        if _is_run(folder / "config.json"):
+        if kind_of_run(folder) == "training":
             from agentgym.trainers.config.overrides import load_config
 
             require(folder)
@@ -158,16 +159,7 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
 
 def is_run(name: str) -> bool:
     """Return True if a name is the folder of a training run."""
-    return _is_run(Path(name) / "config.json")
-
-
-def _is_run(config: Path) -> bool:
-    try:
-        saved = read_json(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    # the config.json of a model has neither key
-    return isinstance(saved, dict) and "recipe" in saved and "env" in saved
+    return kind_of_run(Path(name)) == "training"
 
 
 def _plan(config: TrainConfig, policy: str, folder: Path) -> dict[str, object]:

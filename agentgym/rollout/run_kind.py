@@ -1,0 +1,31 @@
+"""The kind of run that a folder belongs to, by its ``config.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from agentgym.canonical import read_json
+
+RunKind = Literal["training", "evaluation", ""]
+
+
+def kind_of_run(folder: Path) -> RunKind:
+    """Return the kind of run that wrote a folder, or an empty text for any other folder, such as a model's.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "config.json").write_text('{"eval": {"env": "Guess-v0"}}')
+        >>> kind_of_run(folder), kind_of_run(folder / "elsewhere")
+        ('evaluation', '')
+    """
+    try:
+        saved = read_json((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    if not isinstance(saved, dict):
+        return ""
+    if "recipe" in saved and "env" in saved:
+        return "training"
+    return "evaluation" if "eval" in saved or "eval_suites" in saved else ""

@@ -259,6 +259,18 @@ def _likeness(name: str, candidate: str) -> float:
     )
 
 
+def gist(error: BaseException) -> str:
+    """Return the first line of an error's message, or all lines as one if the first ends in a colon.
+
+    Example:
+        >>> gist(ValueError("no shard 2\\nlook at ...")), gist(ValueError("expected one of:\\n(1) a file\\n(2) a name"))
+        ('no shard 2', 'expected one of: (1) a file (2) a name')
+    """
+    text = str(error).strip()
+    first_line = text.partition("\n")[0].rstrip()
+    return " ".join(text.split()) if first_line.endswith(":") else first_line
+
+
 def first_cause(error: BaseException) -> BaseException:
     """Return the error to report: of a group of concurrent failures, the first that agentgym raised on purpose.
 

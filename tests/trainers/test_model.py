@@ -21,7 +21,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.models.model import add_lora, load_model, save_model
+from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, save_model
 from agentgym.trainers.models.policy import open_policy
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.types import Task
@@ -227,6 +227,18 @@ def test_a_damaged_model(tokenizer: Any, tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(CorruptDataError, match="cannot be loaded"):
         load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_model_without_a_tokenizer(is_named: bool, tokenizer: Any, tmp_path: Path) -> None:
+    """Without tokenizer_config.json, transformers makes a tokenizer by the model's family, of one token."""
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    if not is_named:
+        (tmp_path / "model" / "tokenizer_config.json").unlink()
+    for load in (load_model, load_tokenizer):
+        with pytest.raises(CorruptDataError, match=r"model has no tokenizer; copy tokenizer\.json"):
+            load(tmp_path / "model")
 
 
 def test_a_model_without_a_chat_template(tokenizer: Any, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
+from agentgym.errors import ConfigError, CorruptDataError, UsageError, gist, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
@@ -30,6 +30,8 @@ from agentgym.trainers.types import CausalLM, Tokenizer, unwrapped
 
 _NUM_NAMED = 3
 """Number of missing tensors that a message names."""
+_VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
+"""Files with a tokenizer's vocabulary, of which a model's folder has at least one."""
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
@@ -48,15 +50,16 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     source = local_model(path)
     bits = quantization_config(quantize)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = _read_tokenizer(source)
         found: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, quantization_config=bits, output_loading_info=True
         )
         model, loaded = found
+    except UsageError:
+        raise
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
         kind = CorruptDataError if Path(source).is_dir() else UsageError
-        raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
+        raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {gist(error)}") from error
     if missing := sorted(loaded["missing_keys"]):  # transformers would fill them at random
         named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
         raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
@@ -70,10 +73,32 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         UsageError: the folder does not exist, or the tokenizer cannot be read.
     """
     try:
-        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(local_model(path))
+        return _read_tokenizer(local_model(path))
+    except UsageError:
+        raise
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise UsageError(f"the tokenizer at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
+        raise UsageError(f"the tokenizer at {path} cannot be loaded: {type(error).__name__}: {gist(error)}") from error
+
+
+def _read_tokenizer(source: str) -> Tokenizer:
+    """Load a tokenizer.
+
+    Raises:
+        CorruptDataError: the folder has no tokenizer; transformers fails on some, and fills others with special tokens.
+    """
+    folder = Path(source)
+    lacks_files = folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in _VOCABULARIES)
+    tokenizer: Tokenizer | None = None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except Exception:
+        if not lacks_files:
+            raise
+    if tokenizer is None or (lacks_files and tokenizer.vocab_size <= len(tokenizer.all_special_ids)):
+        raise CorruptDataError(
+            f"{source} has no tokenizer; copy tokenizer.json and tokenizer_config.json into it, from the model that it "
+            "was trained from"
+        )
     return tokenizer
 
 

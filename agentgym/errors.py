@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import sysconfig
+import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -282,6 +285,34 @@ def first_cause(error: BaseException) -> BaseException:
         return error
     causes = [first_cause(inner) for inner in error.exceptions]
     return next((cause for cause in causes if isinstance(cause, AgentGymError)), causes[0])
+
+
+def place_of(error: BaseException | None, *, or_ours: bool = True) -> str:
+    """Return the place of an unexpected error as `` (FILE:LINE)``; empty for errors whose message suffices.
+
+    Lines of the standard library and of installed packages are skipped, since the user cannot change them.
+
+    Args:
+        error: the error, or None.
+        or_ours: the place may be in agentgym.
+    """
+    # the message of a SyntaxError names its place
+    if error is None or isinstance(error, OSError | AgentGymError | SyntaxError):
+        return ""
+    steps = traceback.walk_tb(error.__traceback__)
+    places = [(name, line) for frame, line in steps if not _is_of_a_library(name := frame.f_code.co_filename)]
+    if not places or (_is_ours(places[-1][0]) and not or_ours):
+        return ""
+    return f" ({places[-1][0]}:{places[-1][1]})"
+
+
+def _is_of_a_library(filename: str) -> bool:
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return not _is_ours(filename) and filename.startswith(("<", *libraries))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(str(Path(__file__).parent))
 
 
 def raising_first_cause(call: Callable[[], Result]) -> Result:

@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -183,6 +184,19 @@ def find(reference: str) -> EnvEntry:
         _load_plugins()
     require_known("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
     return _entries[name]
+
+
+def reference_to(id: str) -> str:
+    """Return the reference by which a command finds a registered environment; ``ENV`` if it is not registered.
+
+    Example:
+        >>> reference_to("agentgym/Household-v0"), reference_to("Nowhere-v0")
+        ('agentgym/Household-v0', 'ENV')
+    """
+    for path, ids in _ids_of_file.items():
+        if id in ids:
+            return f"{os.path.relpath(path)}:{id}"
+    return id if id in _entries else "ENV"
 
 
 def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:

@@ -342,7 +342,7 @@ class TrainingLoop:
         with self.last_step_kept():
             groups = await rollouts.take(state.step, clock, period)
         with self.last_step_kept(is_on_all_ranks=True):
-            check_rollouts(groups, config.group)
+            check_rollouts(groups, config.group, "group.max_failure_rate")
         self.log.watch(trajectory for group in groups for trajectory in group.trajectories)
         if why := failures_of(groups):
             for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):

@@ -295,7 +295,8 @@ def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: O
     from agentgym.api.evaluation import play
     from agentgym.cli.eval_env import print_summary
 
-    with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
+    command = f"agentgym eval --resume {folder}"
+    with resumable_by(command, folder, after_stop=True), _fresh(folder, resume):
         summary = asyncio.run(play(plan, folder, effort, resume=resume, status=out.status))
     out.result(asdict(summary))
     print_summary(out, summary, folder)

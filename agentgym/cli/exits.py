@@ -9,7 +9,6 @@ import errno
 import os
 import signal
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from pathlib import Path
 import typer
 
 from agentgym.canonical import encodable
-from agentgym.errors import AgentGymError, RunStoppedError, UsageError, first_cause
+from agentgym.errors import AgentGymError, RunStoppedError, UsageError, first_cause, place_of
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -28,8 +27,12 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 
 @contextmanager
-def resumable_by(command: str, folder: Path) -> Iterator[None]:
-    """Name ``command`` in the error if the block is interrupted after it made its folder, or stopped by a full disk."""
+def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Iterator[None]:
+    """Name ``command`` in the error if the block is interrupted after it made its folder, or stopped by a full disk.
+
+    Args:
+        after_stop: name it also if the block stops itself and its error does not name the command.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -38,6 +41,9 @@ def resumable_by(command: str, folder: Path) -> Iterator[None]:
         raise InterruptedCommandError(f"to go on: {command}") from None
     except Exception as error:
         first = first_cause(error)
+        is_kept = after_stop and isinstance(first, RunStoppedError) and (folder / "config.json").is_file()
+        if is_kept and command not in str(first):
+            raise RunStoppedError(f"{first}; to run the failed episodes again: {command}") from None
         if not _is_full_disk(first):
             raise
         raise RunStoppedError(
@@ -103,13 +109,13 @@ def describe(error: BaseException) -> str:
     """Return an error as one line."""
     if isinstance(error, AgentGymError):
         is_fault = not isinstance(error, UsageError)  # else a line of agentgym's says nothing
-        text = str(error) + (_place(error.__cause__, or_ours=is_fault) if error.__cause__ is not None else "")
+        text = str(error) + place_of(error.__cause__, or_ours=is_fault)
     elif _is_full_disk(error):
         text = f"{_full_disk(error)}; free some space and run the command again"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     else:
-        text = f"{type(error).__name__}: {error}{_place(error)}; AGENTGYM_DEBUG=1 shows the traceback"
+        text = f"{type(error).__name__}: {error}{place_of(error)}; AGENTGYM_DEBUG=1 shows the traceback"
     return " ".join(text.split())
 
 
@@ -120,33 +126,6 @@ def _is_full_disk(error: BaseException) -> bool:
 def _full_disk(error: BaseException) -> str:
     filename = getattr(error, "filename", None)
     return f"the disk is full while writing {filename}" if filename else "the disk is full"
-
-
-def _place(error: BaseException, *, or_ours: bool = True) -> str:
-    """Return the place of an unexpected error in the user's code or in agentgym.
-
-    Lines of the standard library and of installed packages are skipped, since the user cannot change them.
-
-    Args:
-        or_ours: the place may be in agentgym.
-    """
-    if isinstance(error, OSError | AgentGymError):
-        return ""
-    if isinstance(error, SyntaxError):
-        return ""  # the message names the place already
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
-    if not frames or (_is_ours(frames[-1].filename) and not or_ours):
-        return ""
-    return f" ({frames[-1].filename}:{frames[-1].lineno})"
-
-
-def _is_of_a_library(filename: str) -> bool:
-    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not _is_ours(filename) and filename.startswith(("<", *libraries))
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith(str(Path(__file__).parent.parent))
 
 
 def _is_from_the_command_line_parser(error: Exception) -> bool:

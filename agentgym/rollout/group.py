@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from agentgym.env.env import Snapshot
-from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
+from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary, place_of
+from agentgym.registry import reference_to
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
@@ -33,6 +35,7 @@ from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, Traje
 if TYPE_CHECKING:
     from agentgym.rollout.reflection import Reflect
 
+_OF_A_SANDBOX = re.compile(r"(?<![/\w])sandbox\b")  # in an error, but not in a path
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
 ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
@@ -277,7 +280,8 @@ class GroupPlayer:
             except InfrastructureError as error:  # the environment could not be made, or a game could not start
                 failed = Trajectory(
                     task=request.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=request.seed,
-                    error=cut_output(str(error)), num_retries=num_retries, voids=("reset",),
+                    error=cut_output(f"{error}{place_of(error.__cause__, or_ours=False)}"), num_retries=num_retries,
+                    voids=("reset",),
                 )  # fmt: skip
                 played = (failed,)
             voids += played[0].voids
@@ -357,8 +361,11 @@ async def run_groups(
     return groups
 
 
-def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:
+def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig, setting: str = "") -> None:
     """Raise an error if the infrastructure fails too often, or if all first prompts are too long.
+
+    Args:
+        setting: name of ``max_failure_rate`` where the user can set it.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes failed, or none had room for a turn. The message
@@ -370,10 +377,10 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> No
     failed = [t for t in trajectories if not t.status.is_evidence]
     if len(failed) <= config.max_failure_rate * len(trajectories):
         return
+    limit = f" ({setting}={config.max_failure_rate:g})" if setting else ""
     raise RunStoppedError(
         f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure, after "
-        f"{config.max_retries} retries each (group.max_failure_rate={config.max_failure_rate:g}); "
-        f"{_most_often(failed)}. {_how_to_find(len(failed) / len(trajectories))}"
+        f"{config.max_retries} retries each{limit}; {_most_often(failed)}. {_how_to_find(failed, len(trajectories))}"
     )
 
 
@@ -385,16 +392,33 @@ def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
         return ""
     return (
         f"{len(failed)} of {len(trajectories)} episodes failed and are left out; {_most_often(failed)}. Metrics "
-        f"status/* count them in every step. {_how_to_find(len(failed) / len(trajectories))}"
+        f"status/* count them in every step. {_how_to_find(failed, len(trajectories))}"
     )
 
 
-def _how_to_find(share: float) -> str:
-    """Return the check command that finds a fault of this rate, with enough episodes to see it a few times."""
-    num_episodes = max(20, math.ceil(5 / share / 10) * 10)
-    return f"agentgym check ENV --episodes {num_episodes} looks for faults of an environment"
+def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
+    """Return advice by the operation that failed most often."""
+    worst = _worst(failed)
+    if worst.status is Status.ABORTED:
+        return "The policy failed, not the environment: look at its code, its engine or its endpoint"
+    if _OF_A_SANDBOX.search(str(worst.error)):
+        return "agentgym doctor shows which sandboxes work on this machine"
+    # enough episodes to see a fault of this rate a few times
+    num_episodes = max(20, math.ceil(5 * num_played / len(failed) / 10) * 10)
+    return f"agentgym check {reference_to(worst.env_id)} --episodes {num_episodes} looks for faults of the environment"
 
 
 def _most_often(failed: Sequence[Trajectory]) -> str:
-    reason, count = Counter(t.error or t.status for t in failed).most_common(1)[0]
-    return f"most often ({count}x): {reason}"
+    worst = _worst(failed)
+    count = sum(_reason(one) == _reason(worst) for one in failed)
+    return f"most often ({count}x): {_reason(worst)}"
+
+
+def _worst(failed: Sequence[Trajectory]) -> Trajectory:
+    """Return one of the trajectories with the most frequent reason."""
+    reason = Counter(map(_reason, failed)).most_common(1)[0][0]
+    return next(one for one in failed if _reason(one) == reason)
+
+
+def _reason(failed: Trajectory) -> str:
+    return failed.error or failed.status

@@ -30,6 +30,7 @@ from agentgym.errors import (
     ToolError,
     UsageError,
     boundary,
+    place_of,
 )
 from agentgym.rollout.agent import Agent, GuidedAgent
 from agentgym.rollout.branch import Branch
@@ -63,7 +64,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     except PolicyFaultError as raised:
         so_far.end(Status.POLICY_ERROR, False, str(raised))
     except InfrastructureError as raised:
-        so_far.end(status_of(raised), None, str(raised))
+        so_far.end(status_of(raised), None, f"{raised}{place_of(raised.__cause__, or_ours=False)}")
         so_far.voids = (so_far.doing,)
     finally:
         await _end(agent)

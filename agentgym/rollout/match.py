@@ -17,7 +17,7 @@ from dataclasses import replace
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.match_env import MatchEnv
-from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary
+from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary, place_of
 from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
@@ -148,7 +148,7 @@ class _Match:
                 async with asyncio.timeout(self._limits.reset_timeout_s):
                     await self.env.aforfeit(player)
         except InfrastructureError as raised:
-            self._failure = str(raised)
+            self._failure = f"{raised}{place_of(raised.__cause__, or_ours=False)}"
             return raised
         self.is_over = self.env.episode.is_over
         return None

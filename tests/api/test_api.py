@@ -131,6 +131,17 @@ def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
         agentgym.train("tiny", ["num_steps=1"])  # type: ignore[arg-type]
 
 
+def test_a_policy_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    def divides() -> float:
+        return 1 / 0
+
+    line = divides.__code__.co_firstlineno + 1
+    with pytest.raises(
+        RunStoppedError, match=rf"ZeroDivisionError: division by zero \(\S*test_api\.py:{line}\)\. The policy"
+    ):
+        agentgym.evaluate(Pick, divides, episodes=2, run_dir=tmp_path / "x")
+
+
 def test_errors_of_concurrent_episodes_are_raised_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def idles() -> None:
         return None

@@ -45,6 +45,17 @@ def test_a_suite(run: Command, server: FakeOpenAI) -> None:
     assert value["results"][0]["summary"]["success"] == 0.0
 
 
+def test_a_failing_endpoint_is_not_blamed_on_the_environment(run: Command, guess: str, server: FakeOpenAI) -> None:
+    server.play = lambda body: 500
+    policy = f"openai:{server.url}?num_tries=1"
+    said = run("eval", guess, "--policy", policy, "--episodes", "2", "--run-dir", "here").assert_one_line_error(1)
+    assert "failed 1 times" in said and "The policy failed, not the environment" in said
+    assert "agentgym check" not in said and "max_failure_rate" not in said
+    assert said.endswith("to run the failed episodes again: agentgym eval --resume here\n")
+    server.play = count_up
+    assert run("eval", "--resume", "here", "--json").json["statuses"] == {"truncated_turns": 2}
+
+
 def test_bad_input(run: Command, guess: str, server: FakeOpenAI) -> None:
     assert (
         "did you mean 'model'?" in run("eval", guess, "--policy", "openai:http://h/v1?mode=a").assert_one_line_error()

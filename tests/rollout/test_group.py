@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter as Tally
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from testkit.tokenizers_for_tests import trained
@@ -15,9 +17,10 @@ from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, EnvError, RunStoppedError, ToolError
+from agentgym.registry import find
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent, DemonstrationAgent, ModelAgent
-from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.group import GroupConfig, check_rollouts, failures_of, run_groups
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
@@ -181,6 +184,25 @@ def test_too_many_failures_stop_the_run_with_the_reason() -> None:
     config = GroupConfig(group_size=2, max_retries=1, max_failure_rate=0.5)
     with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed .* crash by plan"):
         play_groups(lambda: Chaos(Counter(), crash=1.0), config)
+
+
+def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("from agentgym import Env, register\nregister('Mine-v0', Env)\n")
+    find("mine.py")
+    lost = Trajectory(task=task(), env_id="Mine-v0", status=Status.ENV_ERROR, segments=(), seed=0, error="x")
+
+    def advice(trajectory: Trajectory) -> str:
+        return failures_of([TrajectoryGroup(ordinal=0, task=task(), trajectories=(trajectory,))])
+
+    assert advice(lost).endswith("agentgym check mine.py:Mine-v0 --episodes 20 looks for faults of the environment")
+    assert "The policy failed, not the environment" in advice(replace(lost, status=Status.ABORTED))
+    assert "agentgym doctor" in advice(replace(lost, error="sandbox ab cannot be reset"))
+    config = GroupConfig(group_size=1, min_valid=1)
+    with pytest.raises(RunStoppedError, match=r"2 retries each \(group\.max_failure_rate=0\.5\); most often"):
+        check_rollouts(
+            [TrajectoryGroup(ordinal=0, task=task(), trajectories=(lost,))], config, "group.max_failure_rate"
+        )
 
 
 def test_an_environment_that_cannot_be_made_is_the_infrastructures_failure() -> None:

@@ -296,22 +296,26 @@ def place_of(error: BaseException | None, *, or_ours: bool = True) -> str:
         error: the error, or None.
         or_ours: the place may be in agentgym.
     """
+    if isinstance(error, TimeoutError):
+        error = error.__cause__  # of asyncio.timeout: the cancellation of what it waited for
     # the message of a SyntaxError names its place
     if error is None or isinstance(error, OSError | AgentGymError | SyntaxError):
         return ""
     steps = traceback.walk_tb(error.__traceback__)
-    places = [(name, line) for frame, line in steps if not _is_of_a_library(name := frame.f_code.co_filename)]
-    if not places or (_is_ours(places[-1][0]) and not or_ours):
+    places = [(name, line) for frame, line in steps if not is_of_a_library(name := frame.f_code.co_filename)]
+    if not places or (is_ours(places[-1][0]) and not or_ours):
         return ""
     return f" ({places[-1][0]}:{places[-1][1]})"
 
 
-def _is_of_a_library(filename: str) -> bool:
+def is_of_a_library(filename: str) -> bool:
+    """Return True for code of the standard library or of an installed package other than agentgym."""
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not _is_ours(filename) and filename.startswith(("<", *libraries))
+    return not is_ours(filename) and filename.startswith(("<", *libraries))
 
 
-def _is_ours(filename: str) -> bool:
+def is_ours(filename: str) -> bool:
+    """Return True for code of agentgym."""
     return filename.startswith(str(Path(__file__).parent))
 
 

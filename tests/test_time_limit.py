@@ -21,7 +21,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import tool
-from agentgym.types import Status, Task
+from agentgym.types import Status, Task, TrajectoryGroup
 
 FOR_EVER_S = 3600.0
 
@@ -112,10 +112,10 @@ def hanging_env() -> type[Env]:
     return Hangs
 
 
-def test_a_tool_that_hangs_costs_its_episode_and_nothing_else() -> None:
-    env_class = hanging_env()
+def group_of(env_class: type[Env]) -> TrajectoryGroup:
+    """Play a group of four episodes whose steps may take 0.1 s."""
 
-    async def play() -> Any:
+    async def play() -> TrajectoryGroup:
         pool = EnvPool(env_class, 4)
         limits = EpisodeLimits(step_timeout_s=0.1)
         config = GroupConfig(group_size=4, min_valid=1, max_retries=0, max_failure_rate=1.0, limits=limits)
@@ -124,10 +124,38 @@ def test_a_tool_that_hangs_costs_its_episode_and_nothing_else() -> None:
         await pool.close()
         return group
 
-    group = asyncio.run(play())
+    return asyncio.run(play())
+
+
+def test_a_tool_that_hangs_costs_its_episode_and_nothing_else() -> None:
+    env_class = hanging_env()
+    group = group_of(env_class)
     assert [trajectory.status for trajectory in group.trajectories] == [Status.TIMEOUT] * 4
     assert any("Hangs turn 1: not done after 0.1 s, at " in str(t.error) for t in group.trajectories)
     assert env_class.is_blocking  # further hangs leave the loop free
+
+
+def test_a_coroutine_that_hangs_is_named_with_its_line() -> None:
+    class Hangs(ToolEnv):
+        def start(self, task: Task) -> str:
+            return "Press."
+
+        @tool
+        async def press(self) -> str:
+            """Press the button."""
+            await self.wait()
+            return "Pressed."
+
+        async def wait(self) -> None:
+            await asyncio.sleep(FOR_EVER_S)
+
+    env = Hangs()
+    env.reset(seed=0)
+    line = Hangs.wait.__code__.co_firstlineno + 1
+    with pytest.raises(HungError, match=rf"at \S*test_time_limit\.py:{line} in wait$"), time_limit(0.1, "the step"):
+        env.step("press")
+    errors = {str(trajectory.error) for trajectory in group_of(Hangs).trajectories}
+    assert all(error.endswith(f"test_time_limit.py:{line})") for error in errors), errors
 
 
 def test_a_tools_own_limit_holds_in_every_step() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import signal
 import sys
 import threading
 import time
+from asyncio import base_events
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -14,7 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from agentgym.errors import HungError
+from agentgym.errors import HungError, is_of_a_library, is_ours
 
 T = TypeVar("T")
 # In Python 3.11, the signal module tries to convert the old handler to an enum, and formats it for an error that it
@@ -47,8 +49,7 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        at = f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else ""
-        raise HungError(f"{what}: not done after {limit_s:g} s{at}")
+        raise HungError(f"{what}: not done after {limit_s:g} s{_at(frame)}")
 
     began = time.monotonic()
     handlers = {signal.SIGALRM: _raw.signal(signal.SIGALRM, interrupt)}
@@ -64,6 +65,41 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
             _raw.signal(number, handler)
         if outer_s:  # an outer limit continues; if it has passed meanwhile, it fires at once
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer_s - (time.monotonic() - began)), interval_s)
+
+
+def _at(frame: FrameType | None) -> str:
+    """Return the line that hangs: of the user or of agentgym, in the running code or in a coroutine that waits."""
+    if frame is None:
+        return ""
+    found = next(_outward(frame), None) or min(_waiting(), key=_by_owner, default=frame)
+    return f", at {found.f_code.co_filename}:{found.f_lineno} in {found.f_code.co_name}"
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers, without those of libraries; none outside the running event loop."""
+    while frame is not None and frame.f_code.co_filename != base_events.__file__:
+        if not is_of_a_library(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def _waiting() -> Iterator[FrameType]:
+    """Yield the innermost frame of each task of the running event loop, without those of libraries."""
+    for task in asyncio.all_tasks() if asyncio._get_running_loop() else ():
+        frames = [frame for frame in _awaited(task.get_coro()) if not is_of_a_library(frame.f_code.co_filename)]
+        yield from frames[-1:]
+
+
+def _awaited(coroutine: Any) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine and of those that it awaits."""
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        yield frame
+        coroutine = coroutine.cr_await
+
+
+def _by_owner(frame: FrameType) -> tuple[bool, str, int]:
+    """Return a key that orders a user's frames before agentgym's."""
+    return is_ours(frame.f_code.co_filename), frame.f_code.co_filename, frame.f_lineno
 
 
 @contextmanager

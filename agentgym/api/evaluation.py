@@ -370,6 +370,7 @@ def _keep_journal(plan: EvalPlan, folder: Path, name: str, tasks: list[Task], st
         env=name,
         tasks=digest([[task.id, task.content_hash] for task in tasks]),
         policy={"name": plan.policy, **facts},
+        own_files=journal.own_files(asdict(plan)),
     )
     if changes:
         told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"

@@ -40,6 +40,7 @@ def compare(
     from agentgym.evals.compare import (
         as_points,
         config_differences,
+        incomparable_settings,
         journal_differences,
         open_evaluations,
         pair_evaluations,
@@ -54,6 +55,7 @@ def compare(
         found = [compare_pairs(*pair) for pair in pairs]
         only = sorted(set(of_a) ^ set(of_b)) if len(of_a) > 1 and len(of_b) > 1 else []
         settings, made_with = config_differences(a, b), journal_differences(a, b)
+        incomparable = incomparable_settings(a, b)
         below = [] if min_difference is None else [one for one in found if one.difference_low < min_difference]
         result = {
             "a": str(a),
@@ -61,11 +63,15 @@ def compare(
             "suites": [asdict(one) for one in found],
             "in_one_alone": only,
             "settings": settings,
+            "num_incomparable_settings": len(incomparable),
             "made_with": made_with,
         }
         out.result(result | ({} if min_difference is None else {"min_difference": min_difference, "passed": not below}))
         folders = (pairs[0][0].folder, pairs[0][1].folder) if len(pairs) == 1 else (a, b)
         _print(out, found, folders, only, settings)
+        if incomparable:
+            told = "settings that only a training run or only an evaluation has are not shown"
+            out.console.print(f"{len(incomparable)} {told}", markup=False)
         for line in made_with:
             out.console.print(f"made with other {line}", markup=False)
         for one in below:

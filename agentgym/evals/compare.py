@@ -22,6 +22,7 @@ from agentgym.evals.statistics import (
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
 from agentgym.rollout import journal
 from agentgym.rollout.record import read_json_object
+from agentgym.rollout.run_kind import RunKind, kind_of_run
 from agentgym.types import Status
 
 Rows = Mapping[tuple[str, Key], dict[str, Any]]
@@ -151,20 +152,38 @@ def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -
 def config_differences(a: Path, b: Path) -> dict[str, tuple[object, object]]:
     """Return the settings in which two runs' ``config.json`` differ, by dotted name. None means that one is missing.
 
+    Settings in :func:`incomparable_settings` are left out.
+
     Raises:
         CorruptDataError: one of them cannot be read.
     """
-    folders = (training_run_of(folder) or folder for folder in (a, b))
-    of_a, of_b = (dict(flat_items(read_json_object(folder / "config.json"))) for folder in folders)
+    (_, of_a), (_, of_b) = _settings_of(a), _settings_of(b)
     # the comparison itself names the policies
-    names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")
+    left_out = {"eval_suites.suites", *incomparable_settings(a, b)}
+    names = (name for name in {**of_a, **of_b} if name not in left_out)
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
+
+
+def incomparable_settings(a: Path, b: Path) -> list[str]:
+    """Return the settings that only a training run or only an evaluation has, if one is compared with the other.
+
+    Raises:
+        CorruptDataError: a ``config.json`` cannot be read.
+    """
+    (kind_a, of_a), (kind_b, of_b) = _settings_of(a), _settings_of(b)
+    return [] if kind_a == kind_b else sorted(set(of_a) ^ set(of_b))
+
+
+def _settings_of(folder: Path) -> tuple[RunKind, dict[str, object]]:
+    """Return the kind of a run and its settings by dotted name; of a training run for an evaluation inside one."""
+    folder = training_run_of(folder) or folder
+    return kind_of_run(folder), dict(flat_items(read_json_object(folder / "config.json")))
 
 
 def journal_differences(a: Path, b: Path) -> list[str]:
     """Return the differences of two runs' versions, by the last lines of their journals; empty if one has no journal.
 
-    Policies are left out, since they are what is compared.
+    Policies are left out, since they are what is compared. So are files of one's own that only one of the runs uses.
 
     Raises:
         CorruptDataError: a journal cannot be read.
@@ -173,7 +192,11 @@ def journal_differences(a: Path, b: Path) -> list[str]:
     if not of_a or not of_b:
         return []
     compared = ("policy", "policies", "model", "tasks", "env")
-    return journal.differences(*({k: v for k, v in one[-1].items() if k not in compared} for one in (of_a, of_b)))
+    last_a, last_b = ({k: v for k, v in one[-1].items() if k not in compared} for one in (of_a, of_b))
+    shared = set(last_a.get("own_files", {})) & set(last_b.get("own_files", {}))
+    for line in (last_a, last_b):
+        line["own_files"] = {path: found for path, found in line.get("own_files", {}).items() if path in shared}
+    return journal.differences(last_a, last_b)
 
 
 def flat_items(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -265,7 +288,7 @@ def _how_to_evaluate_alike(a: Evaluation, b: Evaluation) -> str:
 def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
     """Return the differences in content of two evaluations, each as a phrase."""
     of_a, of_b = dict(flat_items(a.kwargs)), dict(flat_items(b.kwargs))
-    found = [f"{a.label} against {b.label}"] if a.label != b.label else []
+    found = [f"{a.name} against {b.name}"] if a.name != b.name else []
     found += [
         f"{name}={of_a.get(name, 'the default')} against {of_b.get(name, 'the default')}"
         for name in {**of_a, **of_b}
@@ -274,7 +297,7 @@ def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
     if set(a.rows) != set(b.rows):
         num_common = len(set(a.rows) & set(b.rows))
         found.append(f"{len(a.rows)} episodes against {len(b.rows)}, {num_common} of them with the same task and seed")
-    return found or [f"{a.label} was changed between them (its parts' arguments or limits)"]
+    return found or [f"{a.name} was changed between them (its parts' arguments or limits)"]
 
 
 def open_evaluation(folder: Path) -> Evaluation:

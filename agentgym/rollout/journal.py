@@ -113,7 +113,9 @@ def differences(one: Mapping[str, object], other: Mapping[str, object]) -> list[
         >>> differences({"at": "1", "packages": {"torch": "2.13.0"}}, {"at": "2", "packages": {"torch": "2.11.0"}})
         ['packages.torch: 2.13.0, 2.11.0']
     """
-    a, b = dict(_flat(one)), dict(_flat(other))
+    # journals of evaluations had no such facts before
+    absent = {"own_files"} if ("own_files" in one) != ("own_files" in other) else set()
+    a, b = (dict(_flat({k: v for k, v in line.items() if k not in absent})) for line in (one, other))
     names = [name for name in {**a, **b} if not name.startswith(_NOT_A_DIFFERENCE) and a.get(name) != b.get(name)]
     return [f"{name}: {a.get(name, 'none')}, {b.get(name, 'none')}" for name in names]
 

@@ -103,3 +103,7 @@ def test_the_journal_says_what_a_result_was_made_with(run: Command, guess: str) 
     again = run("eval", "--resume", str(second), "--json")
     assert "begun with other versions (packages.numpy: 0.1," in again.err
     assert len(read(second)) == 2
+    file = Path(guess.rpartition(":")[0])
+    file.write_text(file.read_text() + "\n")
+    (told,) = run("compare", str(first), run(*given).json["run_dir"], "--json").json["made_with"]
+    assert told.startswith(f"own_files.{file}: ") and "none" not in told

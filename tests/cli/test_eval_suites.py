@@ -187,6 +187,9 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
     run("eval", guess, "--policy", "oracle", "--episodes", "4", "--run-dir", "gold")
     (one,) = run("compare", "a", "gold", "--json").json["suites"]
     assert one["success_b"] == 1.0 and one["policy_a"] == "tiny (a)", "an evaluation is compared with the last one"
+    value = run("compare", "a", "gold", "--json").json
+    assert value["settings"] == {} and value["num_incomparable_settings"] > 10
+    assert "only a training run or only an evaluation has are not shown" in run("compare", "a", "gold").out
     moments = run("compare", "b/eval/before", "b/eval/after").out
     assert "A: b/eval/before, policy tiny (b)\nB: b/eval/after, policy tiny (b)\n" in moments
     told = " ".join(moments.split())
@@ -195,6 +198,7 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
     run("eval", guess, "--policy", "oracle", "--episodes", "4", "--seed", "7", "--run-dir", "other")
     refused = run("compare", "a", "other").assert_one_line_error().rstrip()
     assert refused.endswith("agentgym eval a --policy random (or another policy) plays the tasks of the training run")
+    assert f"{guess}, after RL against" not in refused, "labels are no difference in content"
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "metrics.jsonl").write_text("")
     (tmp_path / "empty" / "config.json").write_text((tmp_path / "a" / "config.json").read_text())

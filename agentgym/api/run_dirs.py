@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym.errors import UsageError, require_extra
+from agentgym.rollout.run_kind import kind_of_run
 
 
 def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")) -> Path:
@@ -25,9 +26,9 @@ def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")
     """
     if wanted is not None:
         if wanted.is_file() or (wanted.is_dir() and any(wanted.iterdir())):
-            raise UsageError(
-                f"{wanted} exists and is not empty; choose another folder, or resume it with --resume {wanted}"
-            )
+            command = {"training": "train", "evaluation": "eval", "": ""}[kind_of_run(wanted)]
+            resume = f", or resume it: agentgym {command} --resume {wanted}" if command else ""
+            raise UsageError(f"{wanted} exists and is not empty; choose another folder{resume}")
         wanted.mkdir(parents=True, exist_ok=True)
         return wanted
     root.mkdir(parents=True, exist_ok=True)

@@ -238,7 +238,13 @@ def _resume(
     """Resume an evaluation. Return False if a part of it could not run."""
     from agentgym.api.evaluation import EvalPlan
     from agentgym.cli import eval_suites
+    from agentgym.rollout.run_kind import kind_of_run
 
+    if kind_of_run(folder) == "training":
+        raise UsageError(
+            f"{folder} is a training run: agentgym train --resume {folder} continues it, agentgym eval {folder} "
+            "evaluates its model"
+        )
     require_trust(folder)
     try:
         config = read_json((folder / "config.json").read_text(encoding="utf-8"))

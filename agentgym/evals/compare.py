@@ -115,7 +115,7 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
         found = [open_evaluation(folder)]
     elif (folder / "results.json").is_file():
         found = [open_evaluation(path.parent) for path in sorted(folder.glob(f"*/*/{SUITE_FILE}"))]
-    elif (folder / "metrics.jsonl").is_file():
+    elif (folder / "metrics.jsonl").is_file() or kind_of_run(folder) == "training":
         found = _of_training(folder)
     elif (run := training_run_of(folder)) is not None:
         found = [one for one in _of_training(run) if one.folder.resolve() == folder.resolve()]
@@ -370,7 +370,10 @@ def _of_training(folder: Path) -> list[Evaluation]:
         if ((path := folder / "eval" / f"{moment}{suffix}") / "summary.json").is_file()
     ]
     if not found:
-        raise CorruptDataError(f"{folder} has no finished evaluation yet; resume it: agentgym train --resume {folder}")
+        raise CorruptDataError(
+            f"{folder} has no finished evaluation yet; resume it: agentgym train --resume {folder}, or evaluate its "
+            f"model: agentgym eval {folder}"
+        )
     return found
 
 
@@ -394,8 +397,13 @@ def _envs_of(config: Mapping[str, Any]) -> list[tuple[str, str, str, dict[str, A
 
 
 def _check_finished(folder: Path) -> None:
-    if not (folder / "summary.json").is_file():
-        raise CorruptDataError(f"{folder} is not a finished evaluation; resume it: agentgym eval --resume RUN_DIR")
+    if (folder / "summary.json").is_file():
+        return
+    of_suites = folder.parent.parent
+    run = next((one for one in (folder, of_suites) if kind_of_run(one) == "evaluation"), None)
+    if run is None:
+        raise CorruptDataError(f"{folder} is not a finished evaluation; name the folder of one, or of a training run")
+    raise CorruptDataError(f"{folder} is not a finished evaluation; resume it: agentgym eval --resume {run}")
 
 
 def _by_key(rows: Iterable[dict[str, object]]) -> dict[Key, dict[str, object]]:

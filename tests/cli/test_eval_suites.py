@@ -168,6 +168,29 @@ def test_bad_input(run: Command, suite_file: str, guess: str) -> None:
     assert not Path("runs").exists()
 
 
+def test_a_folder_of_another_kind_is_named_with_its_command(run: Command, guess: str, tmp_path: Path) -> None:
+    for name, config in (
+        ("trained", {"recipe": "tiny", "env": {"id": guess, "kwargs": {}}, "eval": {"kwargs": {}}}),
+        ("stopped", {"eval": {"env": guess, "policy": "oracle", "kwargs": {}}}),
+        ("other", {}),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+
+    def refusal(*words: str) -> str:
+        return str(run(*words).assert_one_line_error())
+
+    resumed = refusal("eval", "--resume", "trained")
+    assert "trained is a training run: agentgym train --resume trained continues it, agentgym eval trained" in resumed
+    begin = ("eval", guess, "--policy", "oracle", "--run-dir")
+    assert "or resume it: agentgym train --resume trained" in refusal(*begin, "trained")
+    assert "or resume it: agentgym eval --resume stopped" in refusal(*begin, "stopped")
+    assert refusal(*begin, "other").endswith("choose another folder\n")
+    assert "resume it: agentgym train --resume trained, or evaluate its model" in refusal("compare", "trained", "other")
+    assert "resume it: agentgym eval --resume stopped" in refusal("compare", "stopped", "other")
+    assert "name the folder of one, or of a training run" in refusal("compare", "other", "trained")
+
+
 def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str, tmp_path: Path) -> None:
     for name, seed, policies in (("a", 1, ("random", "random")), ("b", 2, ("random", "oracle"))):
         folder = tmp_path / name

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from agentgym.errors import MissingExtraError, UsageError, require_extra, require_known, unknown_name
+from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
 from agentgym.plugins import import_module, run_file
 from agentgym.settings import checked_turns
@@ -173,6 +173,7 @@ def find(reference: str) -> EnvEntry:
         UsageError: there is no such module or file.
     """
     source, _, name = reference.rpartition(":")
+    names: Sequence[str] = ()
     if reference.endswith(".py"):
         source, name = reference, ""
     if source.endswith(".py"):
@@ -182,6 +183,9 @@ def find(reference: str) -> EnvEntry:
         import_module(source)
     if name not in _entries:
         _load_plugins()
+    if source.endswith(".py") and name not in _entries:
+        others = f"only {', '.join(names)}" if names else "nor any other"
+        raise UnknownNameError(f"{source} registers no environment {name!r}, {others}")
     require_known("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
     return _entries[name]
 

@@ -248,3 +248,13 @@ def test_built_in_environments_name_modules_that_exist(entry: agentgym.registry.
     assert importlib.util.find_spec(module) is not None
     if entry.is_available:
         assert issubclass(getattr(importlib.import_module(module), name), Env)
+
+
+def test_a_file_without_the_environment_is_named_with_those_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "greet.py"
+    file.write_text(FILE.format(name="Asked", greeting="hello"))
+    with pytest.raises(UnknownNameError, match=r"greet\.py registers no environment 'Nope', only mine/Asked-v0$"):
+        find(f"{file}:Nope")
+    file.write_text("")
+    with pytest.raises(UnknownNameError, match=r"registers no environment 'Nope', nor any other$"):
+        find(f"{file}:Nope")

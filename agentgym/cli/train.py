@@ -223,6 +223,10 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: 
             f"name a recipe ({', '.join(recipe_names())}; agentgym list --recipes describes each), or a run to "
             "resume: --resume RUN_DIR"
         )
+    if "=" in recipe:
+        raise UsageError(
+            f"name the recipe before {recipe}, as in agentgym train tiny {recipe} (agentgym list --recipes)"
+        )
     config, note = without_arguments_of_its_env(load_recipe(recipe), overrides)
     if note:
         out.note(note)

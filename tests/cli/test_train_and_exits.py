@@ -99,6 +99,7 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
     [
         (["household-dmo"], "did you mean 'household-demo'?"),
         ([], "name a recipe (alfworld-qwen2.5-1.5b, "),
+        (["env.id=ware.py"], "name the recipe before env.id=ware.py, as in agentgym train tiny env.id=ware.py"),
         (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
         (["household-demo", "num_steps=three"], "num_steps"),
         (["household-demo", "num_steps"], "expected key=value"),

@@ -322,22 +322,31 @@ def _define(function: Callable[..., object], timeout_s: float | None, parallel_s
     name = function.__name__
     if name in CONTROL_VERBS:
         raise ToolDefinitionError(
-            f"tool {name!r}: this name is reserved, since an agent must not control its own environment; "
+            f"{_named(function)}: this name is reserved, since an agent must not control its own environment; "
             f"rename it (reserved: {', '.join(sorted(CONTROL_VERBS))})"
         )
     doc = inspect.getdoc(function)
     if not doc:
-        raise ToolDefinitionError(f"tool {name!r} has no docstring; the model reads it as the tool's description")
+        raise ToolDefinitionError(f"{_named(function)} has no docstring; the model reads it as the tool's description")
     for parameter in _parameters(function):
         if parameter.annotation is inspect.Parameter.empty:
             raise ToolDefinitionError(
-                f"tool {name!r}: parameter {parameter.name!r} has no type; the model's arguments are checked "
+                f"{_named(function)}: parameter {parameter.name!r} has no type; the model's arguments are checked "
                 f"against it, so write for example '{parameter.name}: str'"
             )
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            raise ToolDefinitionError(f"tool {name!r}: *args and **kwargs have no schema; name each parameter")
+            raise ToolDefinitionError(f"{_named(function)}: *args and **kwargs have no schema; name each parameter")
     description, parameter_docs = _split_docstring(doc)
     return Tool(name, function, description, parameter_docs, parallel_safe, timeout_s)
+
+
+def _named(function: Callable[..., object]) -> str:
+    """Return a tool's name with its class and its place."""
+    owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    of = f" of {owner}" if owner.isidentifier() else ""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return f"tool {function.__name__!r}{of}{place}"
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:

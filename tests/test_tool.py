@@ -190,6 +190,13 @@ def test_definitions_need_a_docstring_and_types() -> None:
         def bare() -> str:
             return ""
 
+    with pytest.raises(ToolDefinitionError, match=r"^tool 'press' of Lever \(\S*test_tool\.py:\d+\) has no docstring"):
+
+        class Lever:
+            @tool
+            def press(self) -> str:
+                return ""
+
     with pytest.raises(ToolDefinitionError, match="parameter 'x' has no type"):
 
         @tool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 
+from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.check.policies import Policy, noop_action
 from agentgym.env.env import Env, StepReturn, TypedStep
 from agentgym.env.time_limit import time_limit
-from agentgym.types import Message, Observation, Task
+from agentgym.types import Message, Observation, Task, ToolCall
 
 MAX_TURNS = 100
 """Turns after which a check stops an episode that does not end by itself."""
@@ -123,9 +124,27 @@ def play_on(
     while len(steps) < max_turns and not (steps and (steps[-1].terminated or steps[-1].truncated)):
         with step_limit(f"turn {len(steps) + 1}"):
             key, action = env.state_key(), policy(env, observation, rng)
-            steps.append(_step(key, action, env.step(action)))
+            with _noted(f"in turn {len(steps) + 1}, {_call(action, env)}"):
+                returned = env.step(action)
+            steps.append(_step(key, action, returned))
         observation = steps[-1].observation
     return _episode(env, first, first_info or {}, steps)
+
+
+@contextmanager
+def _noted(note: str) -> Iterator[None]:
+    """Add a note to an exception raised in the ``with`` block."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note)
+        raise
+
+
+def _call(action: Message, env: Env) -> str:
+    """Return an action as a person types it."""
+    calls = [format_call(call, env.tools) if isinstance(call, ToolCall) else call.text for call in action.calls]
+    return brief("; ".join(calls) or action.text)
 
 
 async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:

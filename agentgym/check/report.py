@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import HungError
+from agentgym.errors import HungError, place_of
 
 S = TypeVar("S")
 
@@ -50,7 +50,13 @@ def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: fl
     except HungError as error:
         return CheckResult(name=name, passed=False, detail=str(error), is_hung=True)
     except Exception as error:
-        return CheckResult(name=name, passed=False, detail=f"{type(error).__name__}: {error}")
+        return CheckResult(name=name, passed=False, detail=_told(error))
+
+
+def _told(error: Exception) -> str:
+    """Return an unexpected error with the line of the user's file and the notes that were added to it."""
+    told = f"{type(error).__name__}: {error}{place_of(error, or_ours=False)}"
+    return ", ".join([told, *getattr(error, "__notes__", ())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

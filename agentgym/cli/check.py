@@ -30,17 +30,29 @@ def check(
     """Run the conformance checks on an environment; exit code 1 if one fails."""
     from agentgym.check import check_env
     from agentgym.check.conformance import CHECKS
+    from agentgym.check.report import blocked
 
     with output(as_json) as out:
         find(env)  # an unknown name is a usage error, not a failed check
         show = partial(_show_row, out, max(len(known.name) for known in CHECKS))
+        without_result: list[str] = []
+
+        def on_result(result: CheckResult) -> None:
+            if result.is_blocked:
+                without_result.append(result.name)
+            else:
+                show(result)
+
         report = check_env(
             env,
             num_episodes=episodes,
             step_timeout_s=step_timeout,
-            on_result=show,
+            on_result=on_result,
             arguments=parse_pairs(kwargs or ()),
         )
+        if without_result:
+            detail = f"no result, since they depend on a check that failed: {', '.join(without_result)}"
+            show(blocked(f"{len(without_result)} others", detail))
         out.result(asdict(report))
         out.console.print("[bold green]sound[/]" if report.passed else f"[bold red]{report.verdict}[/]")
     if not report.passed:

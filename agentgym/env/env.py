@@ -457,7 +457,7 @@ class Env(gymnasium.Env[Observation, Action]):
         return task
 
     def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, object]]:
-        self._observe(said)
+        self._observe(said, "start(task)")
         self.__episode.parts = []
         return self.__episode.last_observation, {"task_id": self.task.id}
 
@@ -511,13 +511,13 @@ class Env(gymnasium.Env[Observation, Action]):
         self.__episode.enter(message)
         return message
 
-    def _observe(self, said: str | Observation) -> None:
-        self.__episode.last_observation = as_observation(said)
+    def _observe(self, said: str | Observation, source: str) -> None:
+        self.__episode.last_observation = as_observation(said, f"{type(self).__name__}.{source}")
         if self.render_mode == "human":
             print("\n".join(message.text for message in self.__episode.last_observation), flush=True)
 
     def _leave(self, said: str | Observation) -> TypedStep:
-        self._observe(said)
+        self._observe(said, "respond(action)")
         parts = tuple(self.__episode.parts)
         terminated = self.__episode.is_over and not self.__episode.is_cut_off
         is_out_of_turns = self.max_turns is not None and self.__episode.turn >= self.max_turns

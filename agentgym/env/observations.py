@@ -14,10 +14,14 @@ MAX_TEXT_BYTES: Final = 1024 * 1024
 _ROLES: Final = get_args(Role)
 
 
-def as_observation(said: str | Observation) -> Observation:
+def as_observation(said: str | Observation, source: str = "an environment") -> Observation:
     """Convert an author's return value to messages that can be encoded. Text becomes one user message.
 
     Halves of surrogate pairs become question marks, and text above :data:`MAX_TEXT_BYTES` is cut.
+
+    Args:
+        said: the value.
+        source: what returned it, for the error's message.
 
     Raises:
         TypeError: the value is neither text nor a sequence of messages, or a message has an unknown role or content.
@@ -26,6 +30,8 @@ def as_observation(said: str | Observation) -> Observation:
         >>> as_observation("na" + chr(0xD800))[0].text
         'na?'
     """
+    if not hasattr(said, "__iter__"):
+        raise TypeError(f"{source} must return text or messages, got {said!r:.100}")
     return tuple(_sound(one) for one in ((Message("user", said),) if isinstance(said, str) else said))
 
 

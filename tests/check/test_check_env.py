@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testkit.corridors import (
@@ -185,6 +186,31 @@ def test_what_rests_on_a_failed_check_is_no_failure_of_its_own() -> None:
     )
     assert "seed determinism" in {check.name for check in report.failures}
     assert re.search(r" depends? on (it|them) and gives? no result$", report.verdict)
+
+
+def test_an_exception_is_named_with_its_line_and_its_call() -> None:
+    class Broken(ToolEnv):
+        def start(self, task: Task) -> str:
+            return "Press."
+
+        @tool
+        def press(self) -> str:
+            """Press the button."""
+            raise KeyError("nope")
+
+    line = Broken.press.__code__.co_firstlineno + 3
+    detail = failed(check_env(Broken, num_episodes=1))["episodes"]
+    assert re.fullmatch(rf"KeyError: 'nope' \(\S*test_check_env\.py:{line}\), in turn 1, 'press'", detail), detail
+
+
+@pytest.mark.parametrize("said", [None, 5])
+def test_a_start_that_returns_no_text_is_named(said: Any) -> None:
+    class Silent(ToolEnv):
+        def start(self, task: Task) -> Any:
+            return said
+
+    detail = failed(check_env(Silent, num_episodes=1))["episodes"]
+    assert detail == f"TypeError: Silent.start(task) must return text or messages, got {said}"
 
 
 class FailsOnce(Corridor):

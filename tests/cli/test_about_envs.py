@@ -69,6 +69,10 @@ def test_check_of_an_unsound_environment_fails(run: Command, guess_file: Path) -
     assert done.code == 1
     assert done.json["passed"] is False
     assert done.json["env"].endswith("Broken-v0")
+    num_others = sum(check["is_blocked"] for check in done.json["checks"])
+    shown = " ".join(run("check", f"{guess_file}:Broken-v0").out.split())
+    assert f"– {num_others} others no result, since they depend on a check that failed: rewards," in shown
+    assert shown.count("the world is broken") == 1
 
 
 @pytest.mark.parametrize(

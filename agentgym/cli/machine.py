@@ -130,6 +130,9 @@ def extras() -> tuple[Fact, ...]:
     requirements = wanted.get_all("Requires-Dist") or []
     rows: list[Fact] = []
     for extra in sorted(wanted.get_all("Provides-Extra") or []):
+        if extra == "vllm":  # it pins torch and much else, and has an environment of its own
+            rows.append(_vllm())
+            continue
         mine = [text for text in requirements if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", text)]
         names = [re.split(r"[\s<>=!~;\[]", text, maxsplit=1)[0] for text in mine]
         missing = [name for name in names if name != PACKAGE and _version(name) is None]

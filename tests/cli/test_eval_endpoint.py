@@ -62,7 +62,10 @@ def test_bad_input(run: Command, guess: str, server: FakeOpenAI) -> None:
     )
     refused = run("eval", guess, "--policy", f"openai:{server.url}", "--codec", "hermes").assert_one_line_error()
     assert "leave out --codec" in refused
-    server.play = lambda body: 401
+    server.models = []
+    unnamed = run("eval", guess, "--policy", f"openai:{server.url}").assert_one_line_error()
+    assert unnamed.endswith("lists no models; name one by ?model=NAME\n")
+    server.models, server.play = ["only"], lambda body: 401
     assert "set OPENAI_API_KEY" in run("eval", guess, "--policy", f"openai:{server.url}").assert_one_line_error()
 
 

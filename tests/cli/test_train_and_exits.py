@@ -199,6 +199,10 @@ def test_doctor(run: Command) -> None:
     assert wanted <= names
     assert all(set(fact) == {"name", "ok", "detail", "fix"} for facts in value.values() for fact in facts)
     assert any(fact["name"] == "agentgym/Household-v0" and fact["ok"] for fact in value["envs"])
+    (vllm,) = (fact for fact in value["extras"] if fact["name"] == "vllm")
+    assert vllm["ok"] or ".venv-vllm/bin/pip install vllm" in vllm["fix"], (
+        "not in this environment, whose torch it pins"
+    )
     shown = run("doctor")
     assert shown.code == 0
     assert "machine" in shown.out

@@ -171,10 +171,8 @@ class OpenAIClient:
                 listed = cards if isinstance(cards, list) else []
                 names = [str(card["id"]) for card in listed if isinstance(card, Mapping) and "id" in card]
                 if len(names) != 1:
-                    raise UsageError(
-                        f"{self.endpoint.url} lists {len(names)} models; name one by ?model=NAME "
-                        f"({shown(', '.join(names))})"
-                    )
+                    number, which = (len(names), f" ({shown(', '.join(names))})") if names else ("no", "")
+                    raise UsageError(f"{self.endpoint.url} lists {number} models; name one by ?model=NAME{which}")
                 self._model = names[0]
         return self._model
 

@@ -81,7 +81,7 @@ SETTINGS = {
     "aepo and self_distill": (AEPO, SELF, *ABLE, ROOM),
     "spo": ("credit.estimator=spo", *ABLE),
     "progress": ('credit={"estimator": "grpo", "shapers": [{"kind": "spa"}]}', "critic.lr=1e-3", *ABLE),
-    "replay": ('strategy.replay={"kind": "success"}', *ABLE),
+    "replay": ('strategy.replay={"kind": "success"}', *ABLE, "seed=3"),
     "remix": ('strategy.replay={"kind": "remix", "share": 0.5}', *ABLE),
     "the first plays, igpo and echo": (IGPO, ECHO, FIRST),
     "the first plays, self_distill": (SELF, FIRST, *ABLE, ROOM),

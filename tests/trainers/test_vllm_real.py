@@ -263,8 +263,9 @@ def gap_of_both(before: Any, after: Any, prompt: list[int], completion: Completi
 
 
 def test_adapters_are_swapped(servers: Servers, tmp_path: Path) -> None:
-    base = config(servers.urls[1], weight_sync="lora")
-    run = Run(replace(base, model=replace(base.model, lora=LORA)), tmp_path)
+    base = config(servers.urls[1])
+    engine = replace(base.engine, weight_sync="lora")
+    run = Run(replace(base, engine=engine, model=replace(base.model, lora=LORA)), tmp_path)
     plain = Run(config(servers.urls[1]), tmp_path / "plain")
 
     async def scenario() -> None:
@@ -290,7 +291,7 @@ def test_gigpo_learns_with_rollouts_from_vllm(servers: Servers, tmp_path: Path) 
     assert rows[-1]["engine/num_left_out"] == 0
     shares = [row["prefix_hit_share"] for row in rows if "prefix_hit_share" in row]
     assert shares and all(0 <= share <= 1 for share in shares)
-    assert max(shares) > 0.2, "a turn's prompt is the one before and some tokens more; blocks of 16 are kept whole"
+    assert max(shares) > 0.05, "a turn's prompt is the one before and some tokens more; blocks of 128 are kept whole"
     assert result.success_before is not None and result.success_after is not None
     assert result.success_after > result.success_before + 0.3
 

@@ -46,6 +46,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run_folder import check_run_dir
 from agentgym.trainers.types import Metrics
 from agentgym.types import Completion, FinishReason, Message
@@ -142,10 +143,11 @@ class MeasuredLoop(TrainingLoop):
                 self._average.add({known: {PASS: 1 - bet, BET: bet} for known, bet in row["bet"].items()})
         await super().learn()
 
-    async def step(self, rollouts: Rollouts) -> Metrics:
-        metrics = await super().step(rollouts)
+    async def step(self, rollouts: Rollouts, clock: Clock) -> Metrics:
+        metrics = await super().step(rollouts, clock)
         num_done = self.state.step + 1
         if num_done % self._every == 0:
+            await self.run.update_engine(num_done)  # which the loop does after the step
             await self._measure(num_done)
         return metrics
 

@@ -157,14 +157,13 @@ def checked(
             loc = loc[:-1]
             either = [one["msg"] for one in others if one["loc"][:-1] == loc and one["input"] is first["input"]]
             message = ", or ".join([message, *(words.removeprefix("Input ") for words in either)])
+        where = ".".join([*([prefix] if prefix else []), *map(str, loc)])
         if first["type"] in ("tuple_type", "list_type") and loc:
-            written = json.dumps([first["input"]], default=str)
-            message = f"expected a list, as in '{'.'.join([*([prefix] if prefix else []), *map(str, loc)])}={written}'"
+            message = f"expected a list, as in '{where}={json.dumps([first['input']], default=str)}'"
         if isinstance(first["input"], str) and first["input"][:1] in ("[", "{"):
             message = 'lists and objects are written as JSON, as in \'[{"kind": "NAME"}]\''
         if not loc:
             raise ConfigError(message) from None
-        where = ".".join([*([prefix] if prefix else []), *map(str, loc)])
         given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
         raise ConfigError(f"{where}: {message}{given}") from None
     return made

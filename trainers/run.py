@@ -76,6 +76,7 @@ class Run:
         try_out(config.loss)
         self.do_all_play = do_all_play(config, ranks.count)
         self._shares_servers = do_share_servers(config, ranks.count)
+        self._all_send = do_all_send(config, ranks.count)
         self.is_spread = ranks.count > 1
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
@@ -147,8 +148,8 @@ class Run:
 
     def _make_engine(self) -> Engine | None:
         """Return the inference engine of a rank that samples, None on others."""
-        ranks, all_send = self.ranks, do_all_send(self.config, self.ranks.count)
-        if self._shares_servers and not (ranks.is_main or all_send):
+        ranks = self.ranks
+        if self._shares_servers and not (ranks.is_main or self._all_send):
             return build_guest(self.config, self.model.config, ranks.rank)
         if self._served is None:
             return None
@@ -156,7 +157,7 @@ class Run:
             return self.cluster.engine(self._served, self.tokenizer)
         engine = build_engine(self.config, self._served, self.run_dir)
         if self._shares_servers and isinstance(engine, VllmEngine):
-            engine.share(ranks.rank, ranks.count if all_send else 1)
+            engine.share(ranks.rank, ranks.count if self._all_send else 1)
         return engine
 
     def _make_lender(self) -> Lender | None:
@@ -177,8 +178,7 @@ class Run:
     @property
     def _has_own_weights(self) -> bool:
         """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
-        all_send = do_all_send(self.config, self.ranks.count)
-        return self.ranks.is_main or (self.do_all_play and (not self._shares_servers or all_send))
+        return self.ranks.is_main or (self.do_all_play and (not self._shares_servers or self._all_send))
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.

@@ -173,12 +173,13 @@ def test_without_any_server_the_ranks_wait_for_one_and_then_stop() -> None:
     run(scenario())
 
 
-def test_a_server_on_another_gpu_is_refused_by_the_rank_that_would_send() -> None:
+@pytest.mark.parametrize(("gpus", "found"), [("GPU-0", "GPU-0"), ("GPU-1 GPU-2", "GPU-1, GPU-2")])
+def test_a_server_on_another_gpu_is_refused_by_the_rank_that_would_send(gpus: str, found: str) -> None:
     async def scenario() -> None:
         async with world() as w:
-            w.servers[1].gpu = "GPU-0"
+            w.servers[1].gpu = gpus
             await w.ranks[0].connect()
-            with pytest.raises(ConfigError, match=r"on GPU GPU-0, .*ipc reaches GPU GPU-1 alone.*CUDA_VISIBLE_DEV"):
+            with pytest.raises(ConfigError, match=f"on GPU {found}, .*ipc reaches GPU GPU-1 alone.*CUDA_VISIBLE_DEV"):
                 await w.ranks[1].connect()
 
     run(scenario())

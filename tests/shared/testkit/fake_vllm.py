@@ -83,7 +83,7 @@ class FakeVllm:
         self.nccl: dict[str, Any] = {"nccl": 22809}
         """What its workers say of their NCCL library."""
         self.gpu = "GPU-1"
-        """Id of its worker's GPU."""
+        """Ids of its workers' GPUs, with spaces between them."""
         self.transfers: list[tuple[str, Any]] = []
         """Requests to the routes of vLLM's weight transfer, in order."""
 
@@ -209,9 +209,10 @@ class FakeVllm:
         told: dict[str, Any] = {
             "agentgym_in_flight": {"tokens": dict(self.progress) if self.tells_progress else None},
             "agentgym_nccl": self.nccl,
-            "agentgym_gpu": {"gpu": self.gpu},
             "agentgym_held": {**self.held, **self.facts},
         }
+        if method == "agentgym_gpu":
+            return 200, {"results": [{"gpu": gpu} for gpu in self.gpu.split()]}
         if method in told:
             return 200, {"results": [told[method]]}
         if method in ("agentgym_forget", "agentgym_received"):

@@ -39,7 +39,7 @@ class EpisodeLimits:
     """Turns after which an episode is truncated if its environment has no limit of turns."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, "limits.")
+        check_ranges(self)
         if self.reset_timeout_s <= 0 or self.step_timeout_s <= 0:
             raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
 

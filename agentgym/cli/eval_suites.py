@@ -124,7 +124,8 @@ async def evaluate_suites(
     budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
         policies = {policy: policy_facts(policy) for policy in plan.policies}
-        if changes := journal.note(folder, policies=policies):
+        own_files = journal.own_files([asdict(suite) for suite in plan.suites])
+        if changes := journal.note(folder, policies=policies, own_files=own_files):
             told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
             out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):

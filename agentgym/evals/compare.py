@@ -188,7 +188,7 @@ def journal_differences(a: Path, b: Path) -> list[str]:
     Raises:
         CorruptDataError: a journal cannot be read.
     """
-    of_a, of_b = (journal.read(training_run_of(folder) or folder) for folder in (a, b))
+    of_a, of_b = (journal.read(_begun_folder(folder)) for folder in (a, b))
     if not of_a or not of_b:
         return []
     compared = ("policy", "policies", "model", "tasks", "env")
@@ -197,6 +197,12 @@ def journal_differences(a: Path, b: Path) -> list[str]:
     for line in (last_a, last_b):
         line["own_files"] = {path: found for path, found in line.get("own_files", {}).items() if path in shared}
     return journal.differences(last_a, last_b)
+
+
+def _begun_folder(folder: Path) -> Path:
+    """Return the folder of the command that played an evaluation: a training run, or an evaluation of suites."""
+    is_suite = (folder / SUITE_FILE).is_file() and not (folder / journal.JOURNAL).is_file()
+    return training_run_of(folder) or (folder.absolute().parent.parent if is_suite else folder)
 
 
 def flat_items(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -138,6 +138,20 @@ def test_comparing(run: Command, suite_file: str, guess: str) -> None:
     assert "12 episodes against 4, 4 of them with the same task and seed" in refused
 
 
+def test_a_changed_environment_of_ones_own_is_said(run: Command, suite_file: str, guess: str) -> None:
+    given = ("eval", suite_file, "--policy", "oracle", "--json")
+    first = run(*given).json["run_dir"]
+    file = Path(guess.rpartition(":")[0])
+    file.write_text(file.read_text() + "\n")
+    again = run("eval", "--resume", first, "--json")
+    assert f"begun with other versions (own_files.{file}: " in again.err
+    file.write_text(file.read_text() + "\n")
+    second = run(*given).json["run_dir"]
+    for a, b in ((first, second), (f"{first}/guesses/oracle", f"{second}/guesses/oracle")):
+        (told,) = run("compare", a, b, "--json").json["made_with"]
+        assert told.startswith(f"own_files.{file}: ") and "none" not in told
+
+
 def test_comparing_environments(run: Command, guess: str) -> None:
     def folder(*options: str) -> str:
         return str(run("eval", guess, "--episodes", "6", *options, "--json").json["run_dir"])

@@ -51,13 +51,14 @@ from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
 from agentgym.trainers.planning.servers import server_share
+from agentgym.trainers.run_cluster import cluster_of
 from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.run_tokenizer import own_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 if TYPE_CHECKING:
     from agentgym.endpoint.gateway import Gateway
-    from agentgym.trainers.ray.cluster import Cluster
+    from agentgym.trainers.ray.cluster import Cluster, JoinedCluster
 
 _OWN = "own_files."
 
@@ -81,7 +82,7 @@ class Run:
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
         self._gateway: Gateway | None = None
-        self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
+        self.cluster = cluster_of(config, ranks, do_all_play=self.do_all_play)
         elsewhere = {"url": self.cluster.env_url} if self.cluster and self.cluster.env_url else {}
         self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
         if not config.envs:
@@ -151,13 +152,23 @@ class Run:
         ranks = self.ranks
         if self._shares_servers and not (ranks.is_main or self._all_send):
             return build_guest(self.config, self.model.config, ranks.rank)
+        if self.cluster is not None:
+            return self._engine_on(self.cluster)
         if self._served is None:
             return None
-        if self.cluster is not None:
-            return self.cluster.engine(self._served, self.tokenizer)
         engine = build_engine(self.config, self._served, self.run_dir)
         if self._shares_servers and isinstance(engine, VllmEngine):
             engine.share(ranks.rank, ranks.count if self._all_send else 1)
+        return engine
+
+    def _engine_on(self, cluster: Cluster | JoinedCluster) -> Engine:
+        """Return the engine on a Ray cluster. The first rank starts its actors before others look for them."""
+        if not self.ranks.is_main:
+            self.ranks.meet()
+            return cluster.engine(None, self.tokenizer)
+        engine = cluster.engine(self._served, self.tokenizer)
+        if self.do_all_play:
+            self.ranks.meet()
         return engine
 
     def _make_lender(self) -> Lender | None:
@@ -178,7 +189,8 @@ class Run:
     @property
     def _has_own_weights(self) -> bool:
         """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
-        return self.ranks.is_main or (self.do_all_play and (not self._shares_servers or self._all_send))
+        has_engine = self.do_all_play and not self.config.cluster.address
+        return self.ranks.is_main or (has_engine and (not self._shares_servers or self._all_send))
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
@@ -202,12 +214,12 @@ class Run:
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
         """Wait until an engine and env workers outside this process are ready. A second call does nothing."""
+        if self.cluster is not None:
+            await self.cluster.connect(say)
         if not self.ranks.is_main:
             if isinstance(self._engine, VllmEngine):
                 await self._engine.connect(on_rank(self.ranks.rank))
             return
-        if self.cluster is not None:
-            await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
             count = self.ranks.count
             share = server_share(self.config, count, gpu_bytes())
@@ -419,18 +431,3 @@ class Run:
         if self.config.loss.layout == "packed" and not can_be_packed(model):
             raise ConfigError(f"loss.layout=packed does not suit {config.path}: use loss.layout=prefix")
         return model, tokenizer
-
-
-def open_cluster(config: TrainConfig) -> Cluster:
-    """Connect to the Ray cluster of ``config.cluster``.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        ConfigError: no cluster has that address, or it is too small.
-    """
-    require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
-    if config.cluster.num_env_servers:
-        require_extra(f"cluster.num_env_servers={config.cluster.num_env_servers}", "serve", "fastapi", "websockets")
-    from agentgym.trainers.ray.cluster import Cluster
-
-    return Cluster(config)

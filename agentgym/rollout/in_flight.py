@@ -47,6 +47,20 @@ class Sampled:
             generate_s=self.generate_s + turn.latency.generate_s,
         )
 
+    def since(self, earlier: Sampled) -> Sampled:
+        """Return the report of the time after an earlier report that began with this one.
+
+        Example:
+            >>> Sampled(num_turns=5, span_s=3.0).since(Sampled(num_turns=2, span_s=1.0)).num_turns
+            3
+        """
+        return Sampled(
+            num_turns=self.num_turns - earlier.num_turns,
+            num_tokens=self.num_tokens - earlier.num_tokens,
+            generate_s=self.generate_s - earlier.generate_s,
+            span_s=self.span_s - earlier.span_s,
+        )
+
 
 class InFlight:
     """A semaphore for episodes, ordered by priority.

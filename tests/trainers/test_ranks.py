@@ -477,7 +477,6 @@ def test_all_ranks_play_where_they_can() -> None:
     assert not do_all_play(apply_overrides(config, own), 2)
     assert do_all_play(apply_overrides(config, [*own, "ranks.rollouts=all"]), 2)
     for override, said in (
-        (["cluster.address=local"], r"cluster\.address"),
         (["pipeline.mode=async", "groups_per_step=3"], "pipeline.mode=async and groups_per_step=3, which 2 ranks do"),
     ):
         hindered = apply_overrides(config, override)

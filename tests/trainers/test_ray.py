@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +25,19 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.tiny import train_tokenizer
+from agentgym.trainers.ray.config import AUTH_MODE
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import open_cluster
+from agentgym.trainers.run_cluster import cluster_of
 from agentgym.types import Message, Task
 
 TASK = Task(id="t", split="train", seed=3)
+
+
+def connected(settings: TrainConfig) -> Any:
+    return cluster_of(settings, Ranks(), do_all_play=False)
 
 
 def config(*overrides: str) -> TrainConfig:
@@ -76,7 +83,7 @@ def test_without_ray_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatc
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
     with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[ray\]'"):
-        open_cluster(config("cluster.address=auto"))
+        connected(config("cluster.address=auto"))
 
 
 def test_ranks_are_started_by_ray_or_by_torchrun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -118,7 +125,28 @@ def test_an_address_where_nobody_answers() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for named in (address, f"ray://{address}", "nowhere"):
             with pytest.raises(ConfigError, match=rf"cluster\.address={named} cannot be reached"):
-                open_cluster(config(f"cluster.address={named}"))
+                connected(config(f"cluster.address={named}"))
+
+
+@pytest.mark.parametrize(("mode", "hints"), [("", True), ("token", False)])
+def test_a_cluster_that_may_ask_for_a_token(mode: str, hints: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def refuse(**arguments: Any) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster\nmore")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.delenv(AUTH_MODE, raising=False)
+    if mode:
+        monkeypatch.setenv(AUTH_MODE, mode)
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        door.listen()
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="no Ray cluster could be joined") as refused:
+            connected(config(f"cluster.address={address}"))
+    assert ("one that asks for a token needs RAY_AUTH_MODE=token" in str(refused.value)) is hints
+    assert "more" not in str(refused.value)
 
 
 def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
@@ -146,7 +174,7 @@ def test_a_cluster_without_env_servers_needs_no_websockets(tmp_path: Path, monke
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "websockets" else found(name))
     with pytest.raises(MissingExtraError, match=r"cluster\.num_env_servers=1 .*pip install 'agentgym\[serve\]'"):
-        open_cluster(config("cluster.address=local", "cluster.num_env_servers=1"))
+        connected(config("cluster.address=local", "cluster.num_env_servers=1"))
 
 
 # ---------------------------------------------------------------------------------------------------------- an engine
@@ -259,6 +287,7 @@ def attempt(said: str, key: str = "a") -> Any:
     policy = scripted(lambda env, observation, rng: Message("assistant", said))
     return Attempt(
         key=key,
+        rank=0,
         request=RolloutRequest(task=TASK, seed=7, num_retries=1, make_agent=cast(Any, Ref(policy))),
         make_env=Ref(Counting),
     )
@@ -284,6 +313,16 @@ def test_a_worker_plays_episodes_and_fetches_what_it_needs_once() -> None:
         assert (trajectory.success, trajectory.seed, trajectory.num_retries) == (True, 7, 1)
         assert played.turns == list(trajectory.turns)
     assert asked.make_env.num_fetched == cast(Any, asked.request.make_agent).num_fetched == 1
+
+
+def test_a_worker_counts_turns_by_the_rank_that_asked_for_them() -> None:
+    async def play(worker: Any) -> Any:
+        for rank in (0, 1, 1):
+            await worker.play(replace(attempt("one"), rank=rank, key=str(rank)))
+        return await worker.ping(), await worker.ping()
+
+    for found in in_worker(play):
+        assert set(found.sampled) == {0, 1} and all(one.span_s > 0 for one in found.sampled.values())
 
 
 def test_an_attempt_that_is_cut_tells_how_far_it_got() -> None:

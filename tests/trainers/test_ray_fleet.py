@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -12,13 +13,16 @@ import pytest
 
 from agentgym.engine import EngineHealth
 from agentgym.errors import EngineError, InfrastructureError
+from agentgym.rollout.in_flight import Sampled
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.config import ClusterConfig
 
 ray = pytest.importorskip("ray")
 
 from agentgym.trainers.ray import engines as ray_engines  # noqa: E402
-from agentgym.trainers.ray.engines import RayEngine  # noqa: E402
+from agentgym.trainers.ray.cluster import lead  # noqa: E402
+from agentgym.trainers.ray.engine_client import EngineClient  # noqa: E402
+from agentgym.trainers.ray.engines import GuestEngine, RayEngine  # noqa: E402
 from agentgym.trainers.ray.fleet import Fleet, State  # noqa: E402
 
 QUICK = ClusterConfig(
@@ -123,6 +127,69 @@ def test_one_that_hangs_is_killed() -> None:
         await until(fleet, State.READY)
         assert (fleet.stats.num_lost, fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1, 1)
         await fleet.close()
+
+    asyncio.run(scenario())
+
+
+def test_actors_of_another_rank_are_neither_killed_nor_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[Any] = []
+    monkeypatch.setattr(ray, "kill", lambda actor, no_restart=True: killed.append(actor))
+
+    async def scenario() -> None:
+        actor = Actor()
+        fleet = Fleet("worker", [actor], QUICK, is_ours=False)
+        await fleet.wait_for_one()
+        await until(fleet, State.READY)
+        actor.hangs = True
+        await until(fleet, State.OUT)
+        actor.come_back()  # its own rank has killed it
+        await until(fleet, State.READY)
+        assert (fleet.stats.num_lost, fleet.stats.num_restarts) == (1, 1)
+        await fleet.close()
+
+    asyncio.run(scenario())
+    assert killed == []
+
+
+def test_each_rank_adapts_its_limit_to_its_own_turns() -> None:
+    class Limit:
+        def __init__(self) -> None:
+            self.follows_reports, self.reports = False, list[tuple[int, float]]()
+
+        def observe_report(self, sampled: Sampled) -> None:
+            self.reports.append((sampled.num_turns, sampled.span_s))
+
+    fleets = [Fleet("worker", [], QUICK) for _ in range(2)]
+    limits: list[Any] = [Limit(), Limit()]
+    for rank, (fleet, limit) in enumerate(zip(fleets, limits, strict=True)):
+        lead(fleet, limit, rank)
+        assert limit.follows_reports
+
+    def tell(worker: str, span_s: float, *turns: int) -> None:
+        sampled = {rank: Sampled(num_turns=count, span_s=span_s) for rank, count in enumerate(turns)}
+        for fleet in fleets:
+            fleet.on_answer(ActorState(incarnation=worker, sampled=sampled))
+
+    tell("a", 1.0, 3)
+    tell("a", 2.5, 5, 7)
+    tell("b", 4.0, 1, 1)  # it was started again
+    assert limits[0].reports == [(3, 1.0), (2, 1.5), (1, 4.0)]
+    assert limits[1].reports == [(7, 2.5), (1, 4.0)]
+
+
+def test_a_guest_reads_the_engines_load_and_takes_the_version_from_the_first_rank() -> None:
+    async def scenario() -> None:
+        actors = [Actor(), Actor()]
+        for actor in actors:
+            actor.state = replace(actor.state, health=EngineHealth(running=2, queued=1))
+        engine = GuestEngine(actors, QUICK, max_context_tokens=8)
+        await engine.connect(lambda line: None)
+        await until(engine._fleet, State.READY, State.READY)
+        await engine.update_weights(3)
+        assert (engine.policy_version, engine.health().running, engine.health().queued) == (3, 4, 2)
+        assert [actor.loaded for actor in actors] == [[], []], "the first rank sends them"
+        assert type(pickle.loads(pickle.dumps(engine))) is EngineClient
+        await engine.close()
 
     asyncio.run(scenario())
 

@@ -138,11 +138,25 @@ def test_ranks_that_ray_places_and_that_are_killed_make_the_run_of_torchruns(
     check_same(tmp_path / "run", without_ray, [0, 1, 2])
     assert result.run_dir == str(tmp_path / "run") and result.steps == 3
     said = capsys.readouterr().err
-    assert "2 ranks: the first one plays" in said and "rl 3/3" in said and "success after RL" in said
+    assert (
+        "2 ranks: each plays 1/2 of a step's groups on the Ray cluster" in said
+        and "rl 3/3" in said
+        and "success after RL" in said
+    )
     lines = [line for line in said.splitlines() if "of 3 from the last checkpoint" in line]
     assert len(lines) == 2 and lines[0].startswith("trainer rank 1 (process ")
     assert lines[1].startswith("trainer rank 0 (process ") and "; restart 2 of 3 from" in lines[1]
     assert not ray.is_initialized()
+
+
+def test_ranks_of_torchrun_play_on_a_cluster_together(
+    begun: Path, without_ray: Path, tmp_path: Path, warm_python: str
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(begun, run_dir)
+    save_config(ranked(tmp_path, replace(RANKS, num_trainer_ranks=0)), run_dir / "config.json")
+    forked(warm_python, 2, "-c", SCRIPT, str(run_dir))
+    assert told(run_dir) == told(without_ray) and weights(run_dir) == weights(without_ray)
 
 
 def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(

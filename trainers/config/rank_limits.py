@@ -45,7 +45,7 @@ def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
 
 def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from vLLM servers."""
-    return config.engine.kind == "vllm" and do_all_play(config, num_ranks)
+    return config.engine.kind == "vllm" and not config.cluster.address and do_all_play(config, num_ranks)
 
 
 def do_all_send(config: TrainConfig, num_ranks: int) -> bool:
@@ -63,12 +63,14 @@ def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     """
     engine = config.engine
     is_own = engine.kind == "torch" and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
-    return is_own and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
+    is_here = is_own and not config.cluster.address
+    return is_here and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
 
 
 def how_shared(config: TrainConfig, num_ranks: int) -> str:
     """Say which ranks play, and what each receives of the episodes."""
-    who = f"each plays 1/{num_ranks} of a step's groups"
+    where = " on the Ray cluster" if config.cluster.address else ""
+    who = f"each plays 1/{num_ranks} of a step's groups{where}"
     if not do_all_play(config, num_ranks):
         forced = config.ranks.rollouts == "first"
         why = ["ranks.rollouts=first"] if forced else _why_one_plays(config, num_ranks)
@@ -81,7 +83,6 @@ def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
     is_open = config.engine.kind not in ("torch", "vllm") and config.ranks.rollouts != "all"
     return [
         *([f"engine.kind={config.engine.kind}"] if is_open else []),
-        *(["cluster.address"] if config.cluster.address else []),
         *(
             [f"pipeline.mode=async and groups_per_step={config.groups_per_step}, which {num_ranks} ranks do not divide"]
             if config.pipeline.mode == "async" and config.groups_per_step % num_ranks

@@ -13,8 +13,8 @@ class RanksConfig:
     """Settings of the ranks that torchrun or Ray starts. They have no effect in a run of one process."""
 
     rollouts: Literal["auto", "all", "first"] = "auto"
-    """Ranks that sample episodes for training. ``all``: each samples its share of the groups, with an engine of its own
-    or from vLLM servers that all share. It does not go with a Ray cluster. In async mode the number of ranks must
+    """Ranks that sample episodes for training. ``all``: each samples its share of the groups, with an engine of its
+    own, from vLLM servers that all share, or on a Ray cluster that all share. In async mode the number of ranks must
     divide ``groups_per_step``. ``first``: only the first rank samples. ``auto``: ``all`` if possible, else ``first``;
     with an engine that a user made, ``first``."""
 

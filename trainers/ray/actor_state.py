@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentgym.engine import EngineHealth
@@ -22,8 +23,9 @@ class ActorState:
     """Serial number of the weights that an engine serves, 0 while it has none."""
     health: EngineHealth | None = None
     """Load of an engine; None for other actors, before the first weights, and if the engine reports none."""
-    sampled: Sampled = Sampled()
-    """Turns of an env worker's episodes since its last answer; empty for other actors."""
+    sampled: Mapping[int, Sampled] = field(default_factory=dict)
+    """Turns of an env worker's episodes since it started, by the trainer's rank that asked for them; empty for other
+    actors."""
 
 
 def ending_with_parent() -> list[str]:

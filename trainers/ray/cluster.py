@@ -1,11 +1,14 @@
-"""A connection to a Ray cluster, and the actors a run places on it."""
+"""A connection to a Ray cluster, and the actors a run places on it.
+
+The first rank starts the actors (:class:`Cluster`). Other ranks that play use the same ones (:class:`JoinedCluster`).
+"""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ray
 from ray.actor import ActorClass, ActorHandle
@@ -13,12 +16,14 @@ from ray.exceptions import RayError
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
-from agentgym.rollout.in_flight import InFlight
+from agentgym.rollout.in_flight import InFlight, Sampled
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
+from agentgym.trainers.ray.actor_state import ActorState
+from agentgym.trainers.ray.config import AUTH_MODE, ClusterPlace
 from agentgym.trainers.ray.connection import check_resources, connect, options_of
 from agentgym.trainers.ray.engine_actor import EngineActor
-from agentgym.trainers.ray.engines import RayEngine
+from agentgym.trainers.ray.engines import GuestEngine, RayEngine
 from agentgym.trainers.ray.env_server import EnvServerActor, ports
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
@@ -34,6 +39,67 @@ class RankStats:
     num_restarts: int
 
 
+class JoinedCluster:
+    """The actors on a cluster that the first rank started, for another rank that plays its share on them.
+
+    Args:
+        rank: this rank.
+
+    Raises:
+        ConfigError: this rank's machine cannot reach the cluster.
+    """
+
+    def __init__(self, config: TrainConfig, place: ClusterPlace, rank: int) -> None:
+        self._config, self._run_config, self._place, self._rank = config.cluster, config, place, rank
+        own = replace(config.cluster, address=place.address) if config.cluster.address == "local" else config.cluster
+        try:
+            self._is_ours = connect(own)
+        except ConfigError as error:
+            raise ConfigError(f"rank {rank}: {error}; with ranks.rollouts=first only the first rank plays") from None
+        self.env_url = place.env_url
+        self._workers = Fleet(
+            "env worker", self._found("env_worker", config.cluster.num_env_workers), config.cluster, is_ours=False
+        )
+
+    @property
+    def stats(self) -> dict[str, FleetStats | RankStats]:
+        """Return nothing: the first rank counts."""
+        return {}
+
+    def lead(self, in_flight: InFlight) -> None:
+        """See :meth:`Cluster.lead`."""
+        lead(self._workers, in_flight, self._rank)
+
+    def pool(self, make_env: Callable[[], Env]) -> RayPool:
+        """Return a pool over the env workers, which all pools and ranks share."""
+        return RayPool(self._workers, make_env, self._rank)
+
+    def engine(self, model: CausalLM | None, tokenizer: Tokenizer) -> GuestEngine:
+        """Return an engine over the engine actors, which the first rank must have started."""
+        handles = self._found("engine", self._config.num_engines)
+        return GuestEngine(handles, self._config, max_context_tokens=self._run_config.model.max_context_tokens)
+
+    async def connect(self, say: Callable[[str], None]) -> None:
+        """Wait for the first env worker. The first rank says what is lost.
+
+        Raises:
+            ConfigError: no worker became ready in time.
+        """
+        await self._workers.wait_for_one()
+
+    async def close_workers(self) -> None:
+        """Stop the supervision; the first rank ends the actors."""
+        await self._workers.close()
+
+    def close(self) -> None:
+        """Disconnect from the cluster. A second call does nothing."""
+        if self._is_ours:
+            ray.shutdown()
+
+    def _found(self, kind: str, count: int) -> list[ActorHandle]:
+        return [ray.get_actor(actor_name(kind, index), namespace=self._place.names) for index in range(count)]
+
+
 class Cluster:
     """A run's actors on a cluster. They end with :meth:`close`, or with this process.
 
@@ -45,7 +111,6 @@ class Cluster:
         self._config = config.cluster
         self._run_config = config
         self._names = uuid.uuid4().hex
-        """Namespace of the actors' names, so that they do not collide with those of other runs or earlier starts."""
         self._is_ours = connect(config.cluster)
         try:
             check_resources(config.cluster, config.cluster.start_timeout_s if num_restarts() else 0.0)
@@ -55,12 +120,19 @@ class Cluster:
             handles = [worker.remote(share, os.getcwd()) for worker in workers]
             servers = self._start_servers()
             self.env_url = self._urls_of(servers)
-            """Addresses of the environment servers, separated by commas; empty if there are none."""
         except BaseException:
             self.close()
             raise
         self._workers = Fleet("env worker", handles, config.cluster)
         self._servers = Fleet("env server", servers, config.cluster)
+
+    @property
+    def place(self) -> ClusterPlace:
+        """The place of the actors, for other ranks."""
+        address = ray.get_runtime_context().gcs_address
+        return ClusterPlace(
+            address=address, auth_mode=os.environ.get(AUTH_MODE, ""), names=self._names, env_url=self.env_url
+        )
 
     @property
     def stats(self) -> dict[str, FleetStats | RankStats]:
@@ -74,15 +146,15 @@ class Cluster:
 
     def lead(self, in_flight: InFlight) -> None:
         """Let the workers' health checks adapt a limit of episodes, since their turns arrive with whole episodes."""
-        in_flight.follows_reports = True
-        self._workers.on_answer = lambda found: in_flight.observe_report(found.sampled)
+        lead(self._workers, in_flight, rank=0)
 
     def pool(self, make_env: Callable[[], Env]) -> RayPool:
         """Return a pool over the env workers, which all pools share."""
         return RayPool(self._workers, make_env)
 
-    def engine(self, model: CausalLM, tokenizer: Tokenizer) -> RayEngine:
+    def engine(self, model: CausalLM | None, tokenizer: Tokenizer) -> RayEngine:
         """Return the engine of the run, which samples from copies of ``model`` on the engine actors."""
+        assert model is not None, "the first rank has the weights"
         config = self._run_config
         is_vllm = config.engine.kind == "vllm"
         actors = [self._actor(EngineActor, "engine", index) for index in range(self._config.num_engines)]
@@ -126,7 +198,7 @@ class Cluster:
 
     def _actor(self, actor: type, kind: str, index: int) -> ActorClass:
         """Return the class of an actor, with a name for Ray's dashboard such as "engine 1"."""
-        name = f"{kind.replace('_', ' ')} {index}"
+        name = actor_name(kind, index)
         return ray.remote(**options_of(self._config, kind), name=name, namespace=self._names)(actor)
 
     def _urls_of(self, servers: Sequence[ActorHandle]) -> str:
@@ -139,3 +211,27 @@ class Cluster:
             return ",".join(ray.get([server.url.remote() for server in servers], timeout=self._config.start_timeout_s))
         except RayError as error:
             raise ConfigError(f"cluster.num_env_servers: no server was started: {first_line(error)}") from None
+
+
+def actor_name(kind: str, index: int) -> str:
+    """Return the name of an actor in Ray's dashboard.
+
+    Example:
+        >>> actor_name("env_worker", 2)
+        'env worker 2'
+    """
+    return f"{kind.replace('_', ' ')} {index}"
+
+
+def lead(workers: Fleet, in_flight: InFlight, rank: int) -> None:
+    """Let the health checks of env workers adapt a limit of episodes to the turns that a rank has asked for."""
+    earlier: dict[str, Sampled] = {}
+
+    def observe(found: ActorState) -> None:
+        if rank in found.sampled:
+            now = found.sampled[rank]
+            in_flight.observe_report(now.since(earlier.get(found.incarnation, Sampled())))
+            earlier[found.incarnation] = now
+
+    in_flight.follows_reports = True
+    workers.on_answer = observe

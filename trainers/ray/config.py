@@ -1,4 +1,4 @@
-"""Settings of a Ray cluster. This module does not import Ray."""
+"""Settings of a Ray cluster, and the place of a run's actors on it. This module does not import Ray."""
 
 from __future__ import annotations
 
@@ -72,3 +72,21 @@ class ClusterConfig:
             raise ConfigError(
                 "cluster.num_trainer_ranks starts ranks on a Ray cluster: set cluster.address, as in auto"
             )
+
+
+AUTH_MODE = "RAY_AUTH_MODE"
+"""Environment variable that Ray reads when it is imported: ``token`` for clusters that ask for one, as new ones do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlace:
+    """The place of a run's actors, for ranks that join them."""
+
+    address: str
+    """Address of the cluster's head."""
+    auth_mode: str
+    """The first rank's value of :data:`AUTH_MODE`; empty if it has none."""
+    names: str
+    """Namespace of the actors' names, so that they do not collide with those of other runs or earlier starts."""
+    env_url: str
+    """Addresses of the environment servers, separated by commas; empty if there are none."""

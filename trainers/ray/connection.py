@@ -16,7 +16,7 @@ import ray
 
 from agentgym.errors import ConfigError
 from agentgym.remote.wire import TOKEN_VARIABLE
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.config import AUTH_MODE, ClusterConfig
 from agentgym.trainers.ray.env_server import token
 
 _REACH_TIMEOUT_S = 5.0
@@ -42,9 +42,13 @@ def connect(config: ClusterConfig) -> bool:
         ray.init(**arguments)
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
+        is_named = config.address not in ("auto", "local")
+        hint = (
+            f"; one that asks for a token needs {AUTH_MODE}=token" if is_named and AUTH_MODE not in os.environ else ""
+        )
         raise ConfigError(
             f"cluster.address={config.address}: no Ray cluster could be joined ({type(error).__name__}: {first}); "
-            "ray start --head starts one, cluster.address=local makes one of the run's own"
+            f"ray start --head starts one, cluster.address=local makes one of the run's own{hint}"
         ) from None
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, at_sigterm)  # Ray's own handler would end the process without a word

@@ -31,39 +31,16 @@ class _Target:
     """A reference to the packed weights."""
 
 
-class RayEngine(EngineClient):
-    """The trainer's :class:`~agentgym.engine.Engine`; pickled, it becomes an :class:`EngineClient`.
+class FleetEngine(EngineClient):
+    """An :class:`~agentgym.engine.Engine` of a trainer's rank; pickled, it becomes an :class:`EngineClient`.
 
     Args:
-        model: the trainer's model, whose weights :meth:`update_weights` sends.
-        update_timeout_s: seconds within which new weights must reach the engines.
-        for_vllm: True if the engines are vLLM servers, which prove by checksum that they use the given weights.
+        fleet: the engine actors.
     """
 
-    def __init__(
-        self,
-        handles: Sequence[ActorHandle],
-        model: CausalLM,
-        config: ClusterConfig,
-        *,
-        max_context_tokens: int,
-        update_timeout_s: float,
-        for_vllm: bool = False,
-    ) -> None:
-        super().__init__(handles, max_context_tokens, config.wait_s)
-        self._model, self._update_timeout_s, self._for_vllm = model, update_timeout_s, for_vllm
-        self._fleet = Fleet("engine", handles, config, self._admit)
-        self._target: _Target | None = None
-
-    @property
-    def policy_version(self) -> int:
-        """Version of the weights sent last."""
-        return self._target.version if self._target else 0
-
-    @property
-    def server_stats(self) -> FleetStats:
-        """Counters since the engine was created; always the same object."""
-        return self._fleet.stats
+    def __init__(self, fleet: Fleet, config: ClusterConfig, max_context_tokens: int) -> None:
+        super().__init__([member.handle for member in fleet.members], max_context_tokens, config.wait_s)
+        self._fleet = fleet
 
     def health(self) -> EngineHealth:
         """Return the load of the engines that answer, as of their last health checks, and the counters of all starts.
@@ -95,6 +72,62 @@ class RayEngine(EngineClient):
         self._fleet.say = say
         await self._fleet.wait_for_one()
 
+    async def close(self) -> None:
+        """Stop the supervision, and end the engines if this rank started them; a second call does nothing."""
+        await super().close()
+        await self._fleet.close()
+
+
+class GuestEngine(FleetEngine):
+    """The engine of a rank that plays on actors of the first rank, which sends them their weights."""
+
+    def __init__(self, handles: Sequence[ActorHandle], config: ClusterConfig, *, max_context_tokens: int) -> None:
+        super().__init__(Fleet("engine", handles, config, is_ours=False), config, max_context_tokens)
+        self._version = 0
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights that the first rank sent last."""
+        return self._version
+
+    async def update_weights(self, version: int) -> None:
+        """Note the version of the weights that the first rank sends."""
+        self._version = version
+
+
+class RayEngine(FleetEngine):
+    """The engine of the rank that starts the actors and sends them their weights.
+
+    Args:
+        model: the trainer's model, whose weights :meth:`update_weights` sends.
+        update_timeout_s: seconds within which new weights must reach the engines.
+        for_vllm: True if the engines are vLLM servers, which prove by checksum that they use the given weights.
+    """
+
+    def __init__(
+        self,
+        handles: Sequence[ActorHandle],
+        model: CausalLM,
+        config: ClusterConfig,
+        *,
+        max_context_tokens: int,
+        update_timeout_s: float,
+        for_vllm: bool = False,
+    ) -> None:
+        super().__init__(Fleet("engine", handles, config, self._admit), config, max_context_tokens)
+        self._model, self._update_timeout_s, self._for_vllm = model, update_timeout_s, for_vllm
+        self._target: _Target | None = None
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights sent last."""
+        return self._target.version if self._target else 0
+
+    @property
+    def server_stats(self) -> FleetStats:
+        """Counters since the engine was created; always the same object."""
+        return self._fleet.stats
+
     async def update_weights(self, version: int) -> None:
         """Send the model's current weights, as ``version``, to every engine that answers.
 
@@ -122,11 +155,6 @@ class RayEngine(EngineClient):
                 f"no engine took the weights of version {version} within {self._update_timeout_s:g} s: "
                 + self._fleet.reasons()
             )
-
-    async def close(self) -> None:
-        """End the engines; a second call does nothing."""
-        await super().close()
-        await self._fleet.close()
 
     async def _admit(self, member: Member, found: ActorState) -> None:
         """Load the current target weights into a restarted engine; the target may change in the meantime."""

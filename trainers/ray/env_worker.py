@@ -26,6 +26,8 @@ class Attempt:
 
     key: str
     """Unique key of the attempt."""
+    rank: int
+    """The trainer's rank that asks for it."""
     request: RolloutRequest
     """The rollout request. Its ``make_agent`` and ``opponent`` are Ray references, which each worker resolves once."""
     make_env: ObjectRef
@@ -51,7 +53,7 @@ class EnvWorker:
     def __init__(self, num_envs: int, folder: str) -> None:
         self._num_envs = num_envs
         self._state = ActorState()
-        self._sampled, self._reported_at = Sampled(), time.monotonic()
+        self._sampled, self._began = dict[int, Sampled](), time.monotonic()
         self._values: dict[ObjectRef, object] = {}
         self._pools: dict[ObjectRef, EnvPool] = {}
         self._running: dict[str, tuple[asyncio.Task[tuple[Trajectory, ...]], Played]] = {}
@@ -59,10 +61,9 @@ class EnvWorker:
             os.chdir(folder)
 
     async def ping(self) -> ActorState:
-        """Return the state of the actor, with the turns since the last call."""
-        span_s, self._reported_at = time.monotonic() - self._reported_at, time.monotonic()
-        sampled, self._sampled = replace(self._sampled, span_s=span_s), Sampled()
-        return replace(self._state, sampled=sampled)
+        """Return the state of the actor, with the turns since its start."""
+        span_s = time.monotonic() - self._began
+        return replace(self._state, sampled={rank: replace(one, span_s=span_s) for rank, one in self._sampled.items()})
 
     async def play(self, attempt: Attempt) -> Played:
         """Play an attempt to its end, or until :meth:`cut`.
@@ -76,7 +77,7 @@ class EnvWorker:
 
         def note(turn: Turn) -> None:
             played.turns.append(turn)
-            self._sampled = self._sampled.plus(turn)
+            self._sampled[attempt.rank] = self._sampled.get(attempt.rank, Sampled()).plus(turn)
 
         request = replace(
             sent,

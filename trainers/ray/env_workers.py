@@ -45,10 +45,11 @@ class RayPool:
     Args:
         workers: the env workers. They stay open when the pool is closed, because several pools share them.
         make_env: factory of environments, which must be picklable, as ``make_agent`` and ``opponent`` of requests.
+        rank: the trainer's rank that plays.
     """
 
-    def __init__(self, workers: Fleet, make_env: Callable[[], Env]) -> None:
-        self._workers, self._make_env = workers, make_env
+    def __init__(self, workers: Fleet, make_env: Callable[[], Env], rank: int = 0) -> None:
+        self._workers, self._make_env, self._rank = workers, make_env, rank
         self._shared = Shared()
 
     async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
@@ -60,7 +61,8 @@ class RayPool:
             on_turn=ignore_turn,  # both stay in this process
             on_snapshot=None,
         )
-        attempt = Attempt(key=uuid.uuid4().hex, request=sent, make_env=self._shared.ref(self._make_env))
+        make_env = self._shared.ref(self._make_env)
+        attempt = Attempt(key=uuid.uuid4().hex, rank=self._rank, request=sent, make_env=make_env)
         async with self._workers.lend() as worker:
             played = await self._play_on(worker, attempt, request.on_turn)
         for turn in played.turns:

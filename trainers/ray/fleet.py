@@ -76,12 +76,19 @@ class Fleet:
     Args:
         kind: name of the kind, for messages.
         admit: called each time a member has answered.
+        is_ours: False if another process started the actors. It then ends them, and kills those that hang.
     """
 
     def __init__(
-        self, kind: str, handles: Sequence[ActorHandle], config: ClusterConfig, admit: Admit = nothing_needed
+        self,
+        kind: str,
+        handles: Sequence[ActorHandle],
+        config: ClusterConfig,
+        admit: Admit = nothing_needed,
+        *,
+        is_ours: bool = True,
     ) -> None:
-        self._kind, self._config, self._admit = kind, config, admit
+        self._kind, self._config, self._admit, self._is_ours = kind, config, admit, is_ours
         self.members = [Member(index, handle) for index, handle in enumerate(handles)]
         self.say: Callable[[str], None] = lambda line: None
         self.stats = FleetStats()
@@ -153,12 +160,12 @@ class Fleet:
         return "; ".join(f"{self._kind} {m.index}: {m.reason}" for m in self.members if m.state is not State.READY)
 
     async def close(self) -> None:
-        """Stop the keepers and the actors; a second call does nothing."""
+        """Stop the keepers, and the actors that this process started; a second call does nothing."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         self._keepers = []
-        for member in self.members:
+        for member in self.members if self._is_ours else ():
             with suppress(RayError):
                 ray.kill(member.handle)
 
@@ -189,6 +196,9 @@ class Fleet:
         is_up = member.state is not State.OUT
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
         answer = asyncio.wrap_future(member.handle.ping.remote().future())
+        answer.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # else asyncio logs one that is late
         # not asyncio.timeout: it would also end an answer that came while this process was busy training; and in
         # slices, since the clock also runs while this process and the actors are suspended
         for _ in range(_NUM_SLICES):
@@ -197,7 +207,7 @@ class Fleet:
                 state: ActorState = answer.result()
                 return state
         answer.cancel()
-        if is_up:
+        if is_up and self._is_ours:
             self.stats.num_hung += 1
             with suppress(RayError):
                 ray.kill(member.handle, no_restart=False)

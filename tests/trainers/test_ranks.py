@@ -24,7 +24,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
 from agentgym.rollout.token_scores import read_scores
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.rank_limits import check_ranks, do_all_play
+from agentgym.trainers.config.rank_limits import check_ranks, do_all_play, do_lend, do_share_servers
 from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.recipes import load_recipe
@@ -473,6 +473,10 @@ def test_all_ranks_play_where_they_can() -> None:
     assert not do_all_play(config, 1)
     assert do_all_play(config, 2) and do_all_play(config, 8) and do_all_play(config, 3)
     assert not do_all_play(apply_overrides(config, ["ranks.rollouts=first"]), 2)
+    on_ray = apply_overrides(config, ["cluster.address=local"])
+    assert do_all_play(on_ray, 2) and not do_lend(on_ray, 2, on_gpu=True)
+    assert not do_share_servers(apply_overrides(on_ray, ["engine.kind=vllm"]), 2), "the actors have them"
+    assert not do_all_play(apply_overrides(on_ray, ["ranks.rollouts=first"]), 2)
     own = [f"engine.kind={TESTKIT / 'user_parts.py'}:noted"]
     assert not do_all_play(apply_overrides(config, own), 2)
     assert do_all_play(apply_overrides(config, [*own, "ranks.rollouts=all"]), 2)

@@ -33,13 +33,14 @@ from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig
 from agentgym.trainers.engines.build import build_guest
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
-from agentgym.trainers.engines.vllm.in_flight import State, tokens_given
+from agentgym.trainers.engines.vllm.in_flight import Server, State, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
+from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Completion, FinishReason, Status
@@ -187,6 +188,12 @@ def test_logprobs_are_the_trainers_after_every_update(servers: Servers, tmp_path
     run_in(900, scenario())
 
 
+async def num_sampling(server: Server) -> int:
+    """Return the number of a process's requests to a server that have tokens."""
+    given = await tokens_given(server.client, 60.0) or {}
+    return sum(given.get(flight.name, 0) > 0 for flight in server.flights)
+
+
 def test_requests_in_flight_are_kept_and_their_tokens_have_the_versions_they_were_sampled_with(
     servers: Servers, tmp_path: Path
 ) -> None:
@@ -224,9 +231,9 @@ def test_requests_in_flight_are_kept_and_their_tokens_have_the_versions_they_wer
         shake(before, 1)
         shake(run.model, 1)
         await update(1)
-        server = engine._pool.servers[0]
         playing = [asyncio.create_task(play(number)) for number in range(num_players)]
-        while sum(count > 0 for count in (await tokens_given(server.client, 60.0) or {}).values()) < 8:
+        both = [of._pool.servers[0] for of in (engine, guest)]
+        while min([await num_sampling(one) for one in both]) < 4:
             await asyncio.sleep(0.001)
         shake(run.model, 2)
         await update(2)
@@ -357,6 +364,31 @@ class serving:
         time.sleep(0.1)
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", self._port)) != 0
+
+
+def test_a_ray_cluster_starts_a_server_and_brings_it_the_weights_of_each_step(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    patience: dict[str, Any] = {f"{name}_s": START_TIMEOUT_S for name in ("start_timeout", "wait", "health_timeout")}
+    cluster = ClusterConfig(
+        address="local",
+        num_env_workers=1,
+        object_store_mb=100,
+        vllm_flags=("--num-gpu-blocks-override", "64"),
+        **patience,
+    )
+    settings = replace(
+        config("http://127.0.0.1:1"),
+        sft=SftConfig(num_demos=64, batch_size=8),
+        num_steps=3,
+        eval=EvalConfig(num_episodes=8),
+        engine=EngineConfig(kind="vllm", start_timeout_s=START_TIMEOUT_S, **PATIENT),
+        cluster=cluster,
+    )
+    result = train(settings, tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert len(rows) == result.steps == 3 and any(row["grad_norm"] for row in rows)
+    assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP, "each step is sampled from the weights of then"
+    assert rows[-1]["engine/num_lost"] == 0
 
 
 def test_the_gpu_checks_with_servers_pass_on_a_cpu(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
-from agentgym.trainers.planning.servers import server_share
 from agentgym.trainers.run_cluster import cluster_of
 from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.run_tokenizer import own_tokenizer
@@ -82,8 +81,11 @@ class Run:
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
         self._gateway: Gateway | None = None
-        self.cluster = cluster_of(config, ranks, do_all_play=self.do_all_play)
-        elsewhere = {"url": self.cluster.env_url} if self.cluster and self.cluster.env_url else {}
+        self.cluster, place = cluster_of(config, ranks, do_all_play=self.do_all_play)
+        elsewhere = {"url": place.env_url} if place and place.env_url else {}
+        if place and place.engine_urls:
+            config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, urls=place.engine_urls))
+            self.config = config
         self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
@@ -145,14 +147,16 @@ class Run:
             say(f"note: this run was begun with other versions ({'; '.join(versions)})")
 
     def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
-        return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
+        if self.cluster is not None and self.config.cluster.plays:
+            return self.cluster.pool(make_env)
+        return EnvPool(make_env, self.config.group.num_envs)
 
     def _make_engine(self) -> Engine | None:
         """Return the inference engine of a rank that samples, None on others."""
         ranks = self.ranks
         if self._shares_servers and not (ranks.is_main or self._all_send):
             return build_guest(self.config, self.model.config, ranks.rank)
-        if self.cluster is not None:
+        if self.cluster is not None and self.config.cluster.plays:
             return self._engine_on(self.cluster)
         if self._served is None:
             return None
@@ -189,7 +193,7 @@ class Run:
     @property
     def _has_own_weights(self) -> bool:
         """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
-        has_engine = self.do_all_play and not self.config.cluster.address
+        has_engine = self.do_all_play and not self.config.cluster.plays
         return self.ranks.is_main or (has_engine and (not self._shares_servers or self._all_send))
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
@@ -221,10 +225,15 @@ class Run:
                 await self._engine.connect(on_rank(self.ranks.rank))
             return
         if self._engine is not None and self._served is not None:
-            count = self.ranks.count
-            share = server_share(self.config, count, gpu_bytes())
             await connect_engine(
-                self._engine, self.config, self._served, self.tokenizer, self.run_dir, say, share, count
+                self._engine,
+                self.config,
+                self._served,
+                self.tokenizer,
+                self.run_dir,
+                say,
+                self.ranks.count,
+                self.cluster.start_engines if self.cluster else lambda source: False,
             )
         for asked in self._asked:
             await asked.client.check()
@@ -270,6 +279,8 @@ class Run:
         published = await self.ranks.from_main(publish)
         is_patient = not any(one.num_ready for one in known)
         given = await self.ranks.from_all(lambda: engine.give(published, is_patient=is_patient))
+        if not any(given) and not is_patient:  # those that were ready are lost: wait until one is back
+            given = await self.ranks.from_all(lambda: engine.give(published, is_patient=True))
         engine.adopt(Handover(published=published, servers={url: one for part in given for url, one in part.items()}))
 
     def _teacher(self) -> CausalLM | None:

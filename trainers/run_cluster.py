@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster, JoinedCluster
 
 
-def cluster_of(config: TrainConfig, ranks: Ranks, *, do_all_play: bool) -> Cluster | JoinedCluster | None:
-    """Connect to the run's Ray cluster, and return it; None if it has none, or on a rank that does not play.
-
-    The first rank starts the actors, which other ranks join. All ranks must call this.
+def cluster_of(
+    config: TrainConfig, ranks: Ranks, *, do_all_play: bool
+) -> tuple[Cluster | JoinedCluster | None, ClusterPlace | None]:
+    """Connect to the run's Ray cluster, whose actors the first rank starts. All ranks must call this.
 
     Args:
         do_all_play: True if all ranks play, False if only the first one does.
+
+    Returns:
+        The connection, on the first rank and on others that play by the actors; and the actors' place on ranks that
+        play. Both are None in a run without a cluster.
 
     Raises:
         MissingExtraError: Ray is not installed.
         ConfigError: no cluster has that address, it is too small, or this rank's machine cannot reach it.
     """
     if not config.cluster.address or not (ranks.is_main or do_all_play):
-        return None
+        return None, None
     require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
     if config.cluster.num_env_servers:
         require_extra(f"cluster.num_env_servers={config.cluster.num_env_servers}", "serve", "fastapi", "websockets")
-    return _started(config, ranks, do_all_play) if ranks.is_main else _joined(config, ranks)
+    if ranks.is_main:
+        from agentgym.trainers.ray.cluster import Cluster
 
-
-def _started(config: TrainConfig, ranks: Ranks, do_all_play: bool) -> Cluster:
-    from agentgym.trainers.ray.cluster import Cluster
-
-    cluster = Cluster(config)
-    if do_all_play:
-        ranks.of_first(cluster.place)
-    return cluster
-
-
-def _joined(config: TrainConfig, ranks: Ranks) -> JoinedCluster:
+        cluster = Cluster(config)
+        return cluster, ranks.of_first(cluster.place) if do_all_play else cluster.place
     place: ClusterPlace | None = ranks.of_first(None)
     assert place is not None, "the first rank sends it"
+    return _joined(config, place, ranks.rank) if config.cluster.plays else None, place
+
+
+def _joined(config: TrainConfig, place: ClusterPlace, rank: int) -> JoinedCluster:
     if config.cluster.address == "local" and place.auth_mode:
         os.environ.setdefault(AUTH_MODE, place.auth_mode)
     from agentgym.trainers.ray.cluster import JoinedCluster
 
-    return JoinedCluster(config, place, ranks.rank)
+    return JoinedCluster(config, place, rank)

@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 import torch
 from rich.console import Console
+from testkit import TESTKIT
 
 from agentgym.engine import SamplingParams
 from agentgym.env.tool_env import ToolEnv
@@ -33,6 +34,7 @@ from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run_cluster import cluster_of
 from agentgym.types import Message, Task
 
+RANKS_PLAY = ("cluster.address=auto", "cluster.num_env_workers=0")
 TASK = Task(id="t", split="train", seed=3)
 
 
@@ -51,7 +53,7 @@ def config(*overrides: str) -> TrainConfig:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
-        ("cluster.num_env_workers=0", "num_env_workers must be at least 1"),
+        ("cluster.num_env_workers=-1", "num_env_workers must be at least 0"),
         ("cluster.gpus_per_engine=-1", "gpus_per_engine must be at least 0"),
         ("cluster.wait_s=0", "wait_s must be above 0"),
         ("cluster.placement=near", "placement"),
@@ -72,11 +74,27 @@ def test_a_cluster_that_cannot_be(override: str, reason: str) -> None:
         (["engine.kind=vllm", "cluster.address=auto", 'engine.urls=["http://a:1"]'], "Ray starts the servers"),
         (["engine.kind=vllm", "cluster.address=auto", "engine.weight_sync=nccl"], "Ray starts the servers"),
         (["engine.kind=vllm", "cluster.address=auto", "engine.sleep=true"], "Ray starts the servers"),
+        (["engine.kind=vllm", *RANKS_PLAY, "engine.weight_sync=ipc"], "Ray gives servers others"),
+        (["engine.kind=vllm", *RANKS_PLAY, "engine.sleep=true"], "Ray gives servers others"),
     ],
 )
 def test_servers_are_either_named_or_placed(overrides: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         config("engine.batch_invariant=false", *overrides)
+
+
+def test_what_actors_cannot_do_ranks_that_play_can() -> None:
+    file = f"engine.kind={TESTKIT / 'user_parts.py'}:noted"
+    for overrides in ([file], ["harness.name=mini_swe_agent"]):
+        with pytest.raises(ConfigError, match=r"cluster\.num_env_workers=0"):
+            config("cluster.address=auto", "engine.batch_invariant=false", *overrides)
+        config(*RANKS_PLAY, "engine.batch_invariant=false", *overrides)
+    served = config(*RANKS_PLAY, "engine.kind=vllm", "engine.weight_sync=nccl", "engine.batch_invariant=false")
+    assert served.starts_servers and not served.cluster.plays
+    named = config(*RANKS_PLAY, "engine.kind=vllm", 'engine.urls=["http://a:1"]', "engine.batch_invariant=false")
+    assert not named.starts_servers, "the user does"
+    assert "cluster.num_engines=3 has no effect" in " ".join(config(*RANKS_PLAY, "cluster.num_engines=3").warnings)
+    assert "no effect" not in " ".join(config(*RANKS_PLAY).warnings)
 
 
 def test_without_ray_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

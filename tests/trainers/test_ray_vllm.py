@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from testkit.fake_vllm import FACTS, VOCAB_SIZE, FakeVllm, evidence_of
-from transformers import Qwen3Config
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
@@ -83,6 +83,13 @@ def test_a_server_has_the_gpus_of_its_actor_and_the_flags_of_the_run() -> None:
     for part in ("--model folder", "--port 8001", "--tensor-parallel-size 2", "--max-num-seqs 8", "--max-model-len 64"):
         assert part in line
     assert "tensor-parallel" not in " ".join(command(INSTALL, serve_options(spec(), Path("f"), 1), "n")[0])
+
+
+def test_a_server_is_told_the_class_of_a_new_model() -> None:
+    shape = Qwen3Config(hidden_size=32, num_hidden_layers=1, vocab_size=VOCAB_SIZE, head_dim=8, intermediate_size=32)
+    model: Any = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
+    assert not model.config.architectures, "else this shows nothing"
+    assert EngineSpec.of(config(), model).shape.architectures == ["Qwen3ForCausalLM"]
 
 
 def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:

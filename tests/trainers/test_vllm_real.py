@@ -366,19 +366,22 @@ class serving:
             assert probe.connect_ex(("127.0.0.1", self._port)) != 0
 
 
-def test_a_ray_cluster_starts_a_server_and_brings_it_the_weights_of_each_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_env_workers", "lost"), [(1, "engine"), (0, "vllm_servers")])
+def test_a_ray_cluster_starts_a_server_and_brings_it_the_weights_of_each_step(
+    num_env_workers: int, lost: str, tmp_path: Path
+) -> None:
+    """Episodes are played by an env worker and an actor beside the server, or by the trainer itself."""
     pytest.importorskip("ray")
     patience: dict[str, Any] = {f"{name}_s": START_TIMEOUT_S for name in ("start_timeout", "wait", "health_timeout")}
     cluster = ClusterConfig(
         address="local",
-        num_env_workers=1,
+        num_env_workers=num_env_workers,
         object_store_mb=100,
         vllm_flags=("--num-gpu-blocks-override", "64"),
         **patience,
     )
     settings = replace(
         config("http://127.0.0.1:1"),
-        sft=SftConfig(num_demos=64, batch_size=8),
         num_steps=3,
         eval=EvalConfig(num_episodes=8),
         engine=EngineConfig(kind="vllm", start_timeout_s=START_TIMEOUT_S, **PATIENT),
@@ -388,7 +391,7 @@ def test_a_ray_cluster_starts_a_server_and_brings_it_the_weights_of_each_step(tm
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert len(rows) == result.steps == 3 and any(row["grad_norm"] for row in rows)
     assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP, "each step is sampled from the weights of then"
-    assert rows[-1]["engine/num_lost"] == 0
+    assert rows[-1][f"{lost}/num_lost"] == 0
 
 
 def test_the_gpu_checks_with_servers_pass_on_a_cpu(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def _refuse_for_quantized(config: TrainConfig) -> None:
     hindrances = [
         *(["a model from scratch: set model.path"] if not config.model.path else []),
         *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if config.pipeline.bound else []),
-        *(["cluster.address, whose engines take plain weights"] if config.cluster.address else []),
+        *(["cluster.address, whose engines take plain weights"] if config.cluster.plays else []),
         *(["a critic, whose checkpoints are not made for it"] if {*config.credit.columns()} & {*OF_CRITIC} else []),
         *(
             ["engine.weight_sync=lora, where servers put adapters on other weights: use folder"]
@@ -180,8 +180,8 @@ def _check_harness(config: TrainConfig) -> None:
         return
     config.harness.check()
     check_context(config.context)
-    if config.cluster.address:
-        raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
+    if config.cluster.plays:
+        raise ConfigError("harness.name: agents talk to the trainer's own process: set cluster.num_env_workers=0")
     strategy = config.strategy
     if strategy.branches or strategy.needs_oracle or strategy.teaches or strategy.shows_rubric:
         raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
@@ -197,19 +197,27 @@ def _check_cluster(config: TrainConfig) -> None:
                 "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
             )
         return
+    if not config.cluster.plays:
+        if config.starts_servers and (config.engine.weight_sync == "ipc" or config.engine.sleep):
+            raise ConfigError(
+                "engine.weight_sync=ipc and engine.sleep need servers on the trainer's GPU, and Ray gives servers "
+                "others: set engine.weight_sync=nccl and engine.sleep=false"
+            )
+        return
     if config.engine.kind not in ("torch", "vllm"):
         raise ConfigError(
-            f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {config.engine.kind!r}"
+            f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {config.engine.kind!r}; with "
+            "cluster.num_env_workers=0 the trainer's ranks play with their own"
         )
     if config.strategy.teaches:
         raise ConfigError(
             "strategy.guidance=teacher asks its endpoint in the trainer's process, where a Ray cluster plays no "
-            "episodes: leave cluster.address empty"
+            "episodes: set cluster.num_env_workers=0"
         )
     if config.engine.urls or config.engine.weight_sync != "folder" or config.engine.sleep:
         raise ConfigError(
             "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "
-            "engine.weight_sync and engine.sleep as they are by default"
+            "engine.weight_sync and engine.sleep as they are by default, or set cluster.num_env_workers=0"
         )
 
 

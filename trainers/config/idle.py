@@ -32,6 +32,13 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (config.model.lora.rank > 0, "model.lora", config.model.lora, _OF_ADAPTERS, "model.lora.rank above 0"),
         (config.pipeline.mode == "async", "pipeline", config.pipeline, ("max_staleness",), "pipeline.mode=async"),
         (bool(config.cluster.address), "cluster", config.cluster, (), "cluster.address"),
+        (
+            not config.cluster.address or config.cluster.plays or config.engine.kind == "vllm",
+            "cluster",
+            config.cluster,
+            ("num_engines", "cpus_per_engine", "gpus_per_engine", "engine_resources", "vllm_flags"),
+            "cluster.num_env_workers above 0 or engine.kind=vllm",
+        ),
         (any(one.judge.is_on for one in each), "judge", config.judge, (), "judge.model"),
         (has_harness, "harness", config.harness, (), "harness.name"),
         (cuts_context, "context", config.context, _OF_CONTEXT, "context.policy=window or summarise"),

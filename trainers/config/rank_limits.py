@@ -45,7 +45,7 @@ def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
 
 def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from vLLM servers."""
-    return config.engine.kind == "vllm" and not config.cluster.address and do_all_play(config, num_ranks)
+    return config.engine.kind == "vllm" and not config.cluster.plays and do_all_play(config, num_ranks)
 
 
 def do_all_send(config: TrainConfig, num_ranks: int) -> bool:
@@ -63,13 +63,13 @@ def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     """
     engine = config.engine
     is_own = engine.kind == "torch" and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
-    is_here = is_own and not config.cluster.address
+    is_here = is_own and not config.cluster.plays
     return is_here and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
 
 
 def how_shared(config: TrainConfig, num_ranks: int) -> str:
     """Say which ranks play, and what each receives of the episodes."""
-    where = " on the Ray cluster" if config.cluster.address else ""
+    where = " on the Ray cluster" if config.cluster.plays else ""
     who = f"each plays 1/{num_ranks} of a step's groups{where}"
     if not do_all_play(config, num_ranks):
         forced = config.ranks.rollouts == "first"

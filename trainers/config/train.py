@@ -253,11 +253,17 @@ class TrainConfig:
         """
         return self.model.lora.rank > 0 and self.pipeline.mode != "periodic"
 
+    @property
+    def starts_servers(self) -> bool:
+        """True if Ray starts vLLM servers from which the trainer's ranks sample."""
+        is_on = bool(self.cluster.address) and not self.cluster.plays
+        return is_on and self.engine.kind == "vllm" and not self.engine.urls
+
     def samples_from_copy(self, *, on_gpu: bool) -> bool:
         """Return True if a single rank samples from a copy of the model, because a training step changes the model
         while rollouts run, and the engine reads its weights then.
         """
-        reads_later = bool(self.cluster.address) or not self.engine.has_own_weights(on_gpu=on_gpu)
+        reads_later = self.cluster.plays or not self.engine.has_own_weights(on_gpu=on_gpu)
         return reads_later and not self.pipeline.is_on_policy
 
     @property

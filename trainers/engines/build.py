@@ -25,7 +25,7 @@ from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclCha
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
-from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, servers_note
+from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
@@ -114,7 +114,7 @@ def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
     return TorchEngine(
         model,
         # sessions of a dead worker's episodes stay until others need their slots
-        num_slots=config.group.num_envs * (2 if config.cluster.address and engine.batch_invariant else 1),
+        num_slots=config.group.num_envs * (2 if config.cluster.plays and engine.batch_invariant else 1),
         max_context_tokens=config.model.max_context_tokens,
         dtype=engine_dtype(engine, model.device),
         batch_invariant=engine.batch_invariant,
@@ -175,7 +175,7 @@ def files_note(config: TrainConfig, model: CausalLM) -> str:
         return ""
     ways = [
         *(["engine.weight_sync=lora, adapters alone"] if config.model.lora.rank else []),
-        "engine.weight_sync=ipc, with a server on this GPU",
+        *([] if config.cluster.address else ["engine.weight_sync=ipc, with a server on this GPU"]),
         "engine.weight_sync=nccl, with servers on other GPUs of vLLM 0.32 or newer",
     ]
     return f"note: weights reach the servers through files, which takes seconds per GiB; faster are {'; '.join(ways)}"
@@ -188,13 +188,13 @@ async def connect_engine(
     tokenizer: Tokenizer,
     run_dir: Path,
     say: Callable[[str], None],
-    share: float | None = None,
     num_ranks: int = 1,
+    start_servers: Callable[[str], bool] = lambda source: False,
 ) -> None:
     """Print notes on the engine and how to start vLLM servers, and wait for the first server.
 
     Args:
-        share: part of the GPU's memory for a server that shares the trainer's GPU; None if it has its own.
+        start_servers: starts servers of a model, where Ray does so; returns False where users do.
 
     Raises:
         ConfigError: no server was ready in time, or one serves another model.
@@ -214,6 +214,10 @@ async def connect_engine(
         source = str(folder)
     if note := files_note(config, model):
         say(note)
+    if start_servers(source):
+        await engine.connect(say)
+        return
+    share = server_share(config, num_ranks, gpu_bytes())
     if note := servers_note(config, share, gpu_bytes()):
         say(note)
     num_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))

@@ -19,6 +19,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.in_flight import InFlight, Sampled
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
+from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.config import AUTH_MODE, ClusterPlace
 from agentgym.trainers.ray.connection import check_resources, connect, options_of
@@ -29,6 +30,7 @@ from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, first_line
 from agentgym.trainers.ray.serving import EngineSpec
+from agentgym.trainers.ray.vllm_servers import VllmServerActor, VllmServers
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 
@@ -51,12 +53,11 @@ class JoinedCluster:
 
     def __init__(self, config: TrainConfig, place: ClusterPlace, rank: int) -> None:
         self._config, self._run_config, self._place, self._rank = config.cluster, config, place, rank
-        own = replace(config.cluster, address=place.address) if config.cluster.address == "local" else config.cluster
+        address = place.address if config.cluster.address == "local" else config.cluster.address
         try:
-            self._is_ours = connect(own)
+            self._is_ours = connect(replace(config, cluster=replace(config.cluster, address=address)))
         except ConfigError as error:
             raise ConfigError(f"rank {rank}: {error}; with ranks.rollouts=first only the first rank plays") from None
-        self.env_url = place.env_url
         self._workers = Fleet(
             "env worker", self._found("env_worker", config.cluster.num_env_workers), config.cluster, is_ours=False
         )
@@ -87,6 +88,10 @@ class JoinedCluster:
         """
         await self._workers.wait_for_one()
 
+    def start_engines(self, source: str) -> bool:
+        """Return False: where actors play, their engines start with the first weights."""
+        return False
+
     async def close_workers(self) -> None:
         """Stop the supervision; the first rank ends the actors."""
         await self._workers.close()
@@ -111,15 +116,15 @@ class Cluster:
         self._config = config.cluster
         self._run_config = config
         self._names = uuid.uuid4().hex
-        self._is_ours = connect(config.cluster)
+        self._is_ours = connect(config)
+        self._vllm: VllmServers | None = None
         try:
-            check_resources(config.cluster, config.cluster.start_timeout_s if num_restarts() else 0.0)
-            num_workers = config.cluster.num_env_workers
-            share = share_of(config.group.num_envs, num_workers)
-            workers = [self._actor(EnvWorker, "env_worker", index) for index in range(num_workers)]
-            handles = [worker.remote(share, os.getcwd()) for worker in workers]
+            check_resources(config, config.cluster.start_timeout_s if num_restarts() else 0.0)
+            handles = self._start_workers()
             servers = self._start_servers()
-            self.env_url = self._urls_of(servers)
+            self._env_url = self._urls_of(servers)
+            if config.starts_servers:
+                self._vllm = VllmServers(config, lambda index: self._actor(VllmServerActor, "engine", index))
         except BaseException:
             self.close()
             raise
@@ -131,22 +136,30 @@ class Cluster:
         """The place of the actors, for other ranks."""
         address = ray.get_runtime_context().gcs_address
         return ClusterPlace(
-            address=address, auth_mode=os.environ.get(AUTH_MODE, ""), names=self._names, env_url=self.env_url
+            address=address,
+            auth_mode=os.environ.get(AUTH_MODE, ""),
+            names=self._names,
+            env_url=self._env_url,
+            engine_urls=self._vllm.urls if self._vllm else (),
         )
 
     @property
     def stats(self) -> dict[str, FleetStats | RankStats]:
-        """Return the counters of env workers, env servers and ranks, by metric name."""
-        found: dict[str, FleetStats | RankStats] = {"env_workers": self._workers.stats}
-        if self._servers.members:
-            found["env_servers"] = self._servers.stats
+        """Return the counters of env workers, env servers, vLLM servers and ranks, by metric name."""
+        found: dict[str, FleetStats | RankStats] = {}
+        for name, fleet in (("env_workers", self._workers), ("env_servers", self._servers)):
+            if fleet.members:
+                found[name] = fleet.stats
+        if self._vllm:
+            found["vllm_servers"] = self._vllm.stats
         if self._config.num_trainer_ranks:
             found["ranks"] = RankStats(num_restarts())
         return found
 
     def lead(self, in_flight: InFlight) -> None:
         """Let the workers' health checks adapt a limit of episodes, since their turns arrive with whole episodes."""
-        lead(self._workers, in_flight, rank=0)
+        if self._config.plays:
+            lead(self._workers, in_flight, rank=0)
 
     def pool(self, make_env: Callable[[], Env]) -> RayPool:
         """Return a pool over the env workers, which all pools share."""
@@ -170,26 +183,45 @@ class Cluster:
         )
 
     async def connect(self, say: Callable[[str], None]) -> None:
-        """Wait for the first env worker.
+        """Wait for the first env worker, if there are any.
 
         Raises:
             ConfigError: no worker became ready in time.
         """
         self._workers.say = self._servers.say = say
         self._servers.start()
-        await self._workers.wait_for_one()
+        if self._workers.members:
+            await self._workers.wait_for_one()
+
+    def start_engines(self, source: str) -> bool:
+        """Start vLLM servers of a model from which ranks sample; return False if this run has none."""
+        if self._vllm is not None:
+            self._vllm.start(local_model(source), self._workers.say)
+        return self._vllm is not None
 
     async def close_workers(self) -> None:
         """End the env workers and servers."""
         await self._workers.close()
         await self._servers.close()
+        if self._vllm:
+            await self._vllm.close()
 
     def close(self) -> None:
         """Disconnect from the cluster, and shut it down if it belongs to this run. A second call does nothing."""
+        if self._vllm:
+            self._vllm.remove()
+            self._vllm = None
         if self._is_ours:
             ray.shutdown()
 
     # ---------------------------------------------------------------------------------------------------- private
+
+    def _start_workers(self) -> list[ActorHandle]:
+        if not self._config.plays:
+            return []
+        count = self._config.num_env_workers
+        share = share_of(self._run_config.group.num_envs, count)
+        return [self._actor(EnvWorker, "env_worker", index).remote(share, os.getcwd()) for index in range(count)]
 
     def _start_servers(self) -> list[ActorHandle]:
         count, envs = self._config.num_env_servers, [own.env.id for own in self._run_config.by_env.values()]

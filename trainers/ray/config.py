@@ -34,9 +34,10 @@ class ClusterConfig:
     """Placement of ranks: on as few machines as possible, on exactly one, or on as many as possible."""
     max_restarts: Natural = 3
     """Number of times that the ranks restart from the last checkpoint after one of them died."""
-    num_env_workers: Count = 2
+    num_env_workers: Natural = 2
     """Number of processes that play episodes. Each has its share of ``group.num_envs`` environments, renders prompts
-    and sends requests to engines."""
+    and sends requests to engines. 0: the trainer's ranks play, as without Ray; with ``engine.kind=vllm`` Ray then
+    starts the servers, which take weights in the ways of ``engine.weight_sync``."""
     num_env_servers: Natural = 0
     """Number of environment servers (``agentgym serve``) that run the environments of all env workers; 0: each worker
     runs its own. Each server takes the resources of an env worker."""
@@ -66,6 +67,16 @@ class ClusterConfig:
     object_store_mb: Natural = 0
     """Shared memory of a ``local`` cluster's object store in MB; 0: Ray's default."""
 
+    @property
+    def plays(self) -> bool:
+        """True if episodes are played by actors.
+
+        Example:
+            >>> ClusterConfig(address="auto").plays, ClusterConfig(address="auto", num_env_workers=0).plays
+            (True, False)
+        """
+        return bool(self.address) and self.num_env_workers > 0
+
     def __post_init__(self) -> None:
         check_ranges(self, "cluster.")
         if self.num_trainer_ranks and not self.address:
@@ -90,3 +101,5 @@ class ClusterPlace:
     """Namespace of the actors' names, so that they do not collide with those of other runs or earlier starts."""
     env_url: str
     """Addresses of the environment servers, separated by commas; empty if there are none."""
+    engine_urls: tuple[str, ...]
+    """Addresses of the vLLM servers from which ranks sample; empty if Ray started none for them."""

@@ -16,6 +16,7 @@ import ray
 
 from agentgym.errors import ConfigError
 from agentgym.remote.wire import TOKEN_VARIABLE
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.config import AUTH_MODE, ClusterConfig
 from agentgym.trainers.ray.env_server import token
 
@@ -23,7 +24,7 @@ _REACH_TIMEOUT_S = 5.0
 _LOOK_S = 0.5
 
 
-def connect(config: ClusterConfig) -> bool:
+def connect(config: TrainConfig) -> bool:
     """Connect to the cluster; return False if this process is already connected, as an actor is.
 
     Raises:
@@ -32,22 +33,23 @@ def connect(config: ClusterConfig) -> bool:
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    arguments: dict[str, object] = {"address": config.address, "log_to_driver": False, "logging_level": "ERROR"}
-    if config.address == "local":
+    address = config.cluster.address
+    arguments: dict[str, object] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    if address == "local":
         arguments |= _own_cluster(config)
     else:
-        _check_reachable(config.address)
+        _check_reachable(address)
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**arguments)
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
-        is_named = config.address not in ("auto", "local")
+        is_named = address not in ("auto", "local")
         hint = (
             f"; one that asks for a token needs {AUTH_MODE}=token" if is_named and AUTH_MODE not in os.environ else ""
         )
         raise ConfigError(
-            f"cluster.address={config.address}: no Ray cluster could be joined ({type(error).__name__}: {first}); "
+            f"cluster.address={address}: no Ray cluster could be joined ({type(error).__name__}: {first}); "
             f"ray start --head starts one, cluster.address=local makes one of the run's own{hint}"
         ) from None
     if threading.current_thread() is threading.main_thread():
@@ -55,7 +57,7 @@ def connect(config: ClusterConfig) -> bool:
     return True
 
 
-def _own_cluster(config: ClusterConfig) -> dict[str, object]:
+def _own_cluster(config: TrainConfig) -> dict[str, object]:
     """Return Ray's arguments for a cluster of this run on this machine."""
     # as many processors as are asked for: the actors share those that are there anyway
     needs = {name: math.ceil(amount) for name, amount in _needs(config).items()}
@@ -66,8 +68,8 @@ def _own_cluster(config: ClusterConfig) -> dict[str, object]:
         "_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False},
     }
     del needs["GPU"]  # those that are there
-    if config.object_store_mb:
-        arguments["object_store_memory"] = config.object_store_mb * 2**20
+    if config.cluster.object_store_mb:
+        arguments["object_store_memory"] = config.cluster.object_store_mb * 2**20
     return {**arguments, "resources": needs}
 
 
@@ -114,7 +116,7 @@ def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
     }
 
 
-def check_resources(config: ClusterConfig, wait_s: float = 0.0) -> None:
+def check_resources(config: TrainConfig, wait_s: float = 0.0) -> None:
     """Check that the cluster has the resources of all actors; without them Ray would wait for ever.
 
     Args:
@@ -126,32 +128,38 @@ def check_resources(config: ClusterConfig, wait_s: float = 0.0) -> None:
     give_up = time.monotonic() + wait_s
     while short := _shortage(config):
         if time.monotonic() >= give_up:
-            ranks = f"{config.num_trainer_ranks} trainer ranks, " if config.num_trainer_ranks else ""
+            own, num_engines = config.cluster, _num_engines(config)
+            ranks = f"{own.num_trainer_ranks} trainer ranks, " if own.num_trainer_ranks else ""
             raise ConfigError(
-                f"the Ray cluster has too little for {ranks}{config.num_env_workers} env workers, "
-                f"{config.num_env_servers} env servers and {config.num_engines} engines: {', '.join(short)}; lower "
+                f"the Ray cluster has too little for {ranks}{own.num_env_workers} env workers, "
+                f"{own.num_env_servers} env servers and {num_engines} engines: {', '.join(short)}; lower "
                 "cluster.num_env_workers, cluster.num_engines or what each needs"
             )
         time.sleep(_LOOK_S)
 
 
-def _shortage(config: ClusterConfig) -> list[str]:
+def _shortage(config: TrainConfig) -> list[str]:
     has = ray.cluster_resources()
     needs = _needs(config).items()
     return [f"{name} {has.get(name, 0.0):g} of {amount:g}" for name, amount in needs if amount > has.get(name, 0.0)]
 
 
-def _needs(config: ClusterConfig) -> dict[str, float]:
+def _num_engines(config: TrainConfig) -> int:
+    return config.cluster.num_engines if config.cluster.plays or config.starts_servers else 0
+
+
+def _needs(config: TrainConfig) -> dict[str, float]:
     """Return the resources that all actors together reserve, by Ray's names."""
-    num_ranks = config.num_trainer_ranks
-    needs = {"CPU": num_ranks * config.cpus_per_rank, "GPU": float(num_ranks * config.gpus_per_rank)}
+    own = config.cluster
+    num_ranks = own.num_trainer_ranks
+    needs = {"CPU": num_ranks * own.cpus_per_rank, "GPU": float(num_ranks * own.gpus_per_rank)}
     counts = {
-        "env_worker": config.num_env_workers,
-        "env_server": config.num_env_servers,
-        "engine": config.num_engines,
+        "env_worker": own.num_env_workers,
+        "env_server": own.num_env_servers,
+        "engine": _num_engines(config),
     }
     for kind, count in counts.items():
-        options = options_of(config, kind)
+        options = options_of(own, kind)
         for name, amount in {"CPU": options["num_cpus"], "GPU": options["num_gpus"], **options["resources"]}.items():
             needs[name] = needs.get(name, 0.0) + count * amount
     return needs

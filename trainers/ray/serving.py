@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,7 +39,10 @@ class EngineSpec:
         cls, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer | None = None, folder: str = "."
     ) -> EngineSpec:
         """Build an ``EngineSpec`` from the trainer's model."""
-        shape = plain_model(model).config
+        plain = plain_model(model)
+        shape = copy.copy(plain.config)
+        # a new model's configuration does not say its class, and vLLM would serve it without completions
+        shape.architectures = shape.architectures or [type(plain).__name__]
         return cls(config=config, shape=shape, dtype=model.dtype, tokenizer=tokenizer, folder=folder)
 
 

@@ -53,10 +53,10 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
     """
     check_ranks(config, config.cluster.num_trainer_ranks)
     check_run_dir(config, run_dir, resume=resume)
-    is_ours, num_restarts = connect(config.cluster), 0
+    is_ours, num_restarts = connect(config), 0
     try:
         while True:
-            check_resources(config.cluster, config.cluster.start_timeout_s if num_restarts else 0.0)
+            check_resources(config, config.cluster.start_timeout_s if num_restarts else 0.0)
             try:
                 return _train_once(config, run_dir, resume or (run_dir / "config.json").is_file(), num_restarts)
             except LostRankError as error:

@@ -57,7 +57,7 @@ class FakeVllm:
     """
 
     def __init__(self, port: int = 0, **facts: Any) -> None:
-        self.port = port
+        self.host, self.port = "127.0.0.1", port
         self.faults: dict[str, Any] = {}
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
@@ -89,7 +89,7 @@ class FakeVllm:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class FakeVllm:
         self.progress: dict[str, int] = {}
         """Number of tokens of each running request."""
         self._writers: set[asyncio.StreamWriter] = set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -1,0 +1,157 @@
+"""vLLM servers on machines and GPUs that Ray chooses, from which the trainer's ranks sample.
+
+Each server is beside an actor, and ends with it. The ranks talk to servers directly, as without Ray: so weights reach
+them in any way of ``engine.weight_sync`` that does not need the trainer's GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+from ray.actor import ActorClass, ActorHandle
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from agentgym.errors import ConfigError, InfrastructureError
+from agentgym.ports import free_port
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
+from agentgym.trainers.planning.servers import serve_options
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
+from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
+
+
+class VllmServerActor:
+    """An actor that runs a vLLM server and exits when the server exits, so that Ray restarts both.
+
+    Args:
+        folder: base folder of relative paths.
+    """
+
+    def __init__(self, folder: str) -> None:
+        if os.path.isdir(folder):  # where .venv-vllm is looked for
+            os.chdir(folder)
+        self._state, self._host = ActorState(), ray.util.get_node_ip_address()
+        self._root = Path(tempfile.mkdtemp(prefix="agentgym-server-"))
+        self._process: VllmProcess | None = None
+
+    async def begin(self) -> str:
+        """Return the address of the server to be.
+
+        Raises:
+            UsageError: no Python of this machine has vLLM.
+        """
+        find_vllm()
+        return f"http://{self._host}:{free_port(self._host)}"
+
+    async def start(self, options: ServeOptions) -> None:
+        """Start the server.
+
+        Raises:
+            InfrastructureError: its address is another machine's, which Ray has lost.
+        """
+        if options.host != self._host:
+            raise InfrastructureError(f"the server of {options.host} cannot start on {self._host}")
+        # in this thread, which lives as long as the actor: the server is to be killed with it
+        self._process = VllmProcess(find_vllm(), options, self._root / "vllm.log", ending_with_parent())
+        self._state = replace(self._state, serial=1)
+
+    async def ping(self) -> ActorState:
+        """Return the state of the actor, whose serial is 0 until the server was started; exit if it has exited."""
+        if self._process is not None and not self._process.is_running:
+            print(self._process.tail(), flush=True)
+            shutil.rmtree(self._root, ignore_errors=True)
+            os._exit(1)
+        return self._state
+
+
+class VllmServers:
+    """The servers of a run. Each stays on the machine where it was placed, since ranks know it by its address.
+
+    Args:
+        config: the run's configuration.
+        actor: returns the class of an actor with this number.
+
+    Raises:
+        ConfigError: the cluster has no room for them, or an actor does not start.
+    """
+
+    def __init__(self, config: TrainConfig, actor: Callable[[int], ActorClass]) -> None:
+        self._config = config
+        self._group = _reserved(config.cluster)
+        try:
+            handles = [
+                actor(index)
+                .options(scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, index))
+                .remote(os.getcwd())
+                for index in range(config.cluster.num_engines)
+            ]
+            self.urls = _urls_of(handles, config.cluster.start_timeout_s)
+            """Address of each server."""
+        except BaseException:
+            self.remove()
+            raise
+        self._options: Sequence[ServeOptions] = ()
+        self._fleet = Fleet("vLLM server", handles, config.cluster, self._admit)
+
+    @property
+    def stats(self) -> FleetStats:
+        """Counters of lost and restarted servers."""
+        return self._fleet.stats
+
+    def start(self, source: str, say: Callable[[str], None]) -> None:
+        """Start the servers of a model, and start those again that are lost.
+
+        Args:
+            source: folder or hub name of the model, which all machines must be able to read.
+        """
+        cluster = self._config.cluster
+        num_gpus = int(cluster.gpus_per_engine)
+        extra = (*(("--tensor-parallel-size", str(num_gpus)) if num_gpus > 1 else ()), *cluster.vllm_flags)
+        self._options = [replace(serve_options(source, url, self._config), extra=extra) for url in self.urls]
+        self._fleet.say = say
+        self._fleet.start()
+        say(f"vLLM servers that Ray starts: {', '.join(self.urls)}")
+
+    async def close(self) -> None:
+        """End the servers."""
+        await self._fleet.close()
+
+    def remove(self) -> None:
+        """Give their places back, which ends them."""
+        with suppress(RayError):
+            remove_placement_group(self._group)
+
+    async def _admit(self, member: Member, found: ActorState) -> None:
+        if not found.serial:
+            await asyncio.wrap_future(member.handle.start.remote(self._options[member.index]).future())
+
+
+def _reserved(config: ClusterConfig) -> PlacementGroup:
+    bundle = {"CPU": config.cpus_per_engine, "GPU": config.gpus_per_engine, **config.engine_resources}
+    bundle = {name: amount for name, amount in bundle.items() if amount}
+    group = placement_group([bundle] * config.num_engines, strategy=config.placement.upper())
+    if not group.wait(config.start_timeout_s):
+        remove_placement_group(group)
+        raise ConfigError(
+            f"the Ray cluster had no room for {config.num_engines} vLLM servers of {bundle} within "
+            f"cluster.start_timeout_s={config.start_timeout_s:g}"
+        )
+    return group
+
+
+def _urls_of(handles: Sequence[ActorHandle], timeout_s: float) -> tuple[str, ...]:
+    try:
+        return tuple(ray.get([handle.begin.remote() for handle in handles], timeout=timeout_s))
+    except RayError as error:
+        raise ConfigError(f"cluster.num_engines: no vLLM server can be started: {first_line(error)}") from None

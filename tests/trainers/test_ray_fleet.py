@@ -161,6 +161,7 @@ def test_each_rank_adapts_its_limit_to_its_own_turns() -> None:
 
     fleets = [Fleet("worker", [], QUICK) for _ in range(2)]
     limits: list[Any] = [Limit(), Limit()]
+    fleets[0].found["a"] = ActorState(incarnation="a", sampled={0: Sampled(num_turns=1, span_s=0.5)})
     for rank, (fleet, limit) in enumerate(zip(fleets, limits, strict=True)):
         lead(fleet, limit, rank)
         assert limit.follows_reports
@@ -173,7 +174,7 @@ def test_each_rank_adapts_its_limit_to_its_own_turns() -> None:
     tell("a", 1.0, 3)
     tell("a", 2.5, 5, 7)
     tell("b", 4.0, 1, 1)  # it was started again
-    assert limits[0].reports == [(3, 1.0), (2, 1.5), (1, 4.0)]
+    assert limits[0].reports == [(2, 0.5), (2, 1.5), (1, 4.0)], "what was played before is not in them"
     assert limits[1].reports == [(7, 2.5), (1, 4.0)]
 
 

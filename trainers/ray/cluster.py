@@ -257,7 +257,7 @@ def actor_name(kind: str, index: int) -> str:
 
 def lead(workers: Fleet, in_flight: InFlight, rank: int) -> None:
     """Let the health checks of env workers adapt a limit of episodes to the turns that a rank has asked for."""
-    earlier: dict[str, Sampled] = {}
+    earlier = {name: found.sampled[rank] for name, found in workers.found.items() if rank in found.sampled}
 
     def observe(found: ActorState) -> None:
         if rank in found.sampled:

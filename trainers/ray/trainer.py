@@ -97,7 +97,8 @@ def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: 
         try:
             result = _followed(runs, places, speech)
         except KeyboardInterrupt:
-            handles[0].stop.remote()
+            for handle in handles:  # the first one ends when the others, which play as well, have stopped
+                handle.stop.remote()
             ray.wait([runs[0]], timeout=_STOP_S)
             speech.show(_LAST_WORDS_S)
             raise

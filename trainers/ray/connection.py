@@ -128,12 +128,17 @@ def check_resources(config: TrainConfig, wait_s: float = 0.0) -> None:
     give_up = time.monotonic() + wait_s
     while short := _shortage(config):
         if time.monotonic() >= give_up:
-            own, num_engines = config.cluster, _num_engines(config)
-            ranks = f"{own.num_trainer_ranks} trainer ranks, " if own.num_trainer_ranks else ""
+            own = config.cluster
+            counts = {
+                "trainer rank": own.num_trainer_ranks,
+                "env worker": own.num_env_workers,
+                "env server": own.num_env_servers,
+                "engine": _num_engines(config),
+            }
+            actors = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count)
             raise ConfigError(
-                f"the Ray cluster has too little for {ranks}{own.num_env_workers} env workers, "
-                f"{own.num_env_servers} env servers and {num_engines} engines: {', '.join(short)}; lower "
-                "cluster.num_env_workers, cluster.num_engines or what each needs"
+                f"the Ray cluster has too little for {actors}: {', '.join(short)}; lower their number or what each "
+                "needs (cluster.num_engines, cluster.gpus_per_engine, and so on)"
             )
         time.sleep(_LOOK_S)
 

@@ -60,6 +60,7 @@ def test_ranks_play_from_servers_that_ray_starts_also_when_one_dies(
         and "2 ranks: each plays 1/2 of a step's groups;" in said
     )
     assert "was started again" in said
+    assert "vLLM server 0 is lost: it ended (" in said
     assert rl_rows(tmp_path / "run")[-1]["vllm_servers/num_restarts"] == 1
 
 

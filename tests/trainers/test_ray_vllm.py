@@ -124,6 +124,22 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(scenario())
 
 
+def test_the_folder_of_an_actor_is_removed_when_it_is_killed() -> None:
+    code = (
+        "import os; from agentgym.trainers.ray.actor_state import own_folder\n"
+        "folder = own_folder('agentgym-engine-'); (folder / 'weights').write_text('w')\n"
+        "print(folder, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    folder = Path(done.stdout.strip())
+    assert folder.name.startswith("agentgym-engine-"), done.stderr
+    for _ in range(200):
+        if not folder.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{folder} is left")
+
+
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
 def test_a_server_is_killed_with_its_actor() -> None:
     behind = ending_with_parent()

@@ -1,12 +1,15 @@
-"""The state that actors of every kind report in a health check, and the command prefix that ends children with them."""
+"""What actors of every kind share: the state that they report, folders and child processes that end with them."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from agentgym.engine import EngineHealth
 from agentgym.rollout.in_flight import Sampled
@@ -31,3 +34,20 @@ class ActorState:
 def ending_with_parent() -> list[str]:
     """Return a command prefix that ends the command with its parent thread; empty if the system has none."""
     return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+
+
+# A child would be killed with its actor, so the shell that waits for the end of its input is a grandchild.
+_REMOVE = 'exec 3<&0; (read -r line <&3; rm -rf -- "$0") &'
+_held: list[object] = []
+
+
+def own_folder(prefix: str) -> Path:
+    """Create a temporary folder that is removed when this process ends, also by ``kill -9``."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    nowhere = subprocess.DEVNULL
+    shell = subprocess.Popen(
+        ["sh", "-c", _REMOVE, folder], stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+    )
+    shell.wait()
+    _held.append(shell.stdin)
+    return Path(folder)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import ray
 from ray.actor import ActorClass, ActorHandle
@@ -26,9 +24,12 @@ from agentgym.ports import free_port
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.planning.servers import serve_options
-from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent, own_folder
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
+
+_TOLD_S = 0.5
+"""Seconds in which the trainer receives the reason of an exit."""
 
 
 class VllmServerActor:
@@ -42,8 +43,9 @@ class VllmServerActor:
         if os.path.isdir(folder):  # where .venv-vllm is looked for
             os.chdir(folder)
         self._state, self._host = ActorState(), ray.util.get_node_ip_address()
-        self._root = Path(tempfile.mkdtemp(prefix="agentgym-server-"))
+        self._root = own_folder("agentgym-server-")
         self._process: VllmProcess | None = None
+        self._reason = ""
 
     async def begin(self) -> str:
         """Return the address of the server to be.
@@ -67,11 +69,17 @@ class VllmServerActor:
         self._state = replace(self._state, serial=1)
 
     async def ping(self) -> ActorState:
-        """Return the state of the actor, whose serial is 0 until the server was started; exit if it has exited."""
+        """Return the state of the actor, whose serial is 0 until the server was started; exit soon if it has exited.
+
+        Raises:
+            InfrastructureError: the server has exited; the message has the last error of its log.
+        """
         if self._process is not None and not self._process.is_running:
-            print(self._process.tail(), flush=True)
-            shutil.rmtree(self._root, ignore_errors=True)
-            os._exit(1)
+            if not self._reason:
+                self._reason = last_error(self._process.tail())
+                shutil.rmtree(self._root, ignore_errors=True)
+                asyncio.get_running_loop().call_later(_TOLD_S, os._exit, 1)
+            raise InfrastructureError(f"it ended ({self._reason})")
         return self._state
 
 
@@ -135,6 +143,17 @@ class VllmServers:
     async def _admit(self, member: Member, found: ActorState) -> None:
         if not found.serial:
             await asyncio.wrap_future(member.handle.start.remote(self._options[member.index]).future())
+
+
+def last_error(log: str) -> str:
+    """Return the last line of a log that names an error, else its last line.
+
+    Example:
+        >>> last_error("ValueError: no such flag\\nshutting down")
+        'ValueError: no such flag'
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()] or ["its log is empty"]
+    return next((line for line in reversed(lines) if "Error" in line), lines[-1])
 
 
 def _reserved(config: ClusterConfig) -> PlacementGroup:

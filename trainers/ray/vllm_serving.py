@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, Vll
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.planning.servers import MODEL_FOLDER
-from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent, own_folder
 from agentgym.trainers.ray.serving import EngineSpec, Serving
 from agentgym.trainers.ray.weights import PackedWeights
 
@@ -49,7 +48,7 @@ class VllmServing(Serving):
             os.chdir(spec.folder)
         self._spec = spec
         self._install: VllmInstall = find_vllm()
-        self._root = Path(tempfile.mkdtemp(prefix="agentgym-engine-"))
+        self._root = own_folder("agentgym-engine-")
         self._process: VllmProcess | None = None
         self._weights = PackedWeights(version=0, tensors=b"")
 

@@ -210,17 +210,22 @@ def _plan(
 
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: Output) -> TrainConfig:
+    from agentgym.rollout.run_kind import kind_of_run
     from agentgym.trainers.config.overrides import apply_overrides, load_config, without_arguments_of_its_env
-    from agentgym.trainers.recipes import load_recipe, recipe_names
+    from agentgym.trainers.recipes import load_recipe
 
     if resume is not None:
         changes = [text for text in (recipe, *overrides) if text is not None]
         if any(not text.startswith("num_steps=") for text in changes):
             raise UsageError(_KEPT)
+        if kind_of_run(resume) == "evaluation":
+            raise UsageError(
+                f"{resume} is an evaluation, not a training run: agentgym eval --resume {resume} continues it"
+            )
         return apply_overrides(load_config(resume / "config.json"), changes)
     if recipe is None:
         raise UsageError(
-            f"name a recipe ({', '.join(recipe_names())}; agentgym list --recipes describes each), or a run to "
+            "name a recipe, as in agentgym train tiny env.id=ID (agentgym list --recipes describes all), or a run to "
             "resume: --resume RUN_DIR"
         )
     if "=" in recipe:

@@ -90,6 +90,10 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
     assert calls == [(config, Path("old"), True)]
     assert "keeps its recipe" in run("train", "household-demo", "--resume", "old").assert_one_line_error()
     assert "keeps its recipe" in run("train", "--resume", "old", "seed=8").assert_one_line_error()
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "seen" / "config.json").write_text('{"eval": {}}')
+    said = run("train", "--resume", "seen").assert_one_line_error()
+    assert "seen is an evaluation, not a training run: agentgym eval --resume seen continues it" in said
     assert run("train", "--resume", "old", "num_steps=7000").code == 0
     assert calls[1] == (replace(config, num_steps=7000), Path("old"), True)
 
@@ -98,7 +102,7 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
     ("arguments", "said"),
     [
         (["household-dmo"], "did you mean 'household-demo'?"),
-        ([], "name a recipe (alfworld-qwen2.5-1.5b, "),
+        ([], "name a recipe, as in agentgym train tiny env.id=ID (agentgym list --recipes describes all)"),
         (["env.id=ware.py"], "name the recipe before env.id=ware.py, as in agentgym train tiny env.id=ware.py"),
         (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
         (["household-demo", "num_steps=three"], "num_steps"),

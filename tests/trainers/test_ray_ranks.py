@@ -18,7 +18,7 @@ import pytest
 from testkit import TESTKIT
 from testkit.killed_runs import SCRIPT
 from testkit.ranks import forked
-from testkit.ray_runs import CLUSTER, SMALL, config, rl_rows, two_nodes
+from testkit.ray_runs import CLUSTER, SMALL, config, give, note_ranks, rl_rows, two_nodes
 from testkit.run_records import told, weights
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
@@ -26,7 +26,6 @@ from agentgym.ports import free_port
 from agentgym.rollout.folder_lock import LOCK_NAME
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
 from agentgym.trainers.ray.config import ClusterConfig
 
@@ -94,20 +93,8 @@ def train_on(begun: Path, tmp_path: Path) -> Callable[..., None]:
 @pytest.fixture
 def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Lets episodes of the second step obey an order; the ranks' process numbers are where orders are looked for."""
-    plain = trainer._places
-
-    def noting(*arguments: Any) -> Sequence[Any]:
-        places = plain(*arguments)
-        for rank, place in enumerate(places):
-            (tmp_path / f"rank-{rank}.pid").write_text(place.process.split()[1])
-        return places
-
-    monkeypatch.setattr(trainer, "_places", noting)
+    note_ranks(monkeypatch, tmp_path)
     return lambda name: give(tmp_path, name, 1)
-
-
-def give(folder: Path, order: str, after_step: int) -> None:
-    (folder / order).write_text(str(checkpoint_path(folder / "run", "rl", after_step)))
 
 
 def whenever(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:

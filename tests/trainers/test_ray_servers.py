@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from testkit import TESTKIT
-from testkit.ray_runs import CLUSTER, NUM_STEPS, config, rl_rows
+from testkit.ray_runs import CLUSTER, NUM_STEPS, config, give, note_ranks, rl_rows
 from testkit.vllm_program import write_program
 
 from agentgym.errors import ConfigError
@@ -62,6 +62,15 @@ def test_ranks_play_from_servers_that_ray_starts_also_when_one_dies(
     assert "was started again" in said
     assert "vLLM server 0 is lost: it ended (" in said
     assert rl_rows(tmp_path / "run")[-1]["vllm_servers/num_restarts"] == 1
+
+
+def test_ranks_that_are_killed_start_servers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note_ranks(monkeypatch, tmp_path)
+    give(tmp_path, "kill-rank-1", 1)
+    give(tmp_path, "kill-rank-0", 2)
+    train(replace(served(tmp_path, RANKS_PLAY), checkpoint_every=1), tmp_path / "run")
+    assert (tmp_path / "done-kill-rank-1").exists() and (tmp_path / "done-kill-rank-0").exists()
+    assert [row["ranks/num_restarts"] for row in rl_rows(tmp_path / "run")] == [0, 1, 2]
 
 
 def test_a_machine_without_vllm_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,8 @@ class ClusterConfig:
             )
 
 
+SERVERS_NAME = "AGENTGYM_SERVERS_NAME"
+"""Environment variable of a rank that Ray started: the name of the places of the run's vLLM servers."""
 AUTH_MODE = "RAY_AUTH_MODE"
 """Environment variable that Ray reads when it is imported: ``token`` for clusters that ask for one, as new ones do."""
 

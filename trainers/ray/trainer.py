@@ -53,12 +53,13 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
     """
     check_ranks(config, config.cluster.num_trainer_ranks)
     check_run_dir(config, run_dir, resume=resume)
-    is_ours, num_restarts = connect(config), 0
+    is_ours, num_restarts, servers_name = connect(config), 0, uuid.uuid4().hex
     try:
         while True:
             check_resources(config, config.cluster.start_timeout_s if num_restarts else 0.0)
             try:
-                return _train_once(config, run_dir, resume or (run_dir / "config.json").is_file(), num_restarts)
+                is_resumed = resume or (run_dir / "config.json").is_file()
+                return _train_once(config, run_dir, is_resumed, num_restarts, servers_name)
             except LostRankError as error:
                 if num_restarts == config.cluster.max_restarts:
                     is_saved = (run_dir / "config.json").is_file()
@@ -78,7 +79,7 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
             ray.shutdown()
 
 
-def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: int) -> TrainResult:
+def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: int, servers_name: str) -> TrainResult:
     """Start all ranks, and wait until the run ends or a rank fails."""
     with _reserved(config.cluster) as (group, bundles):
         handles = [_actor(config.cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
@@ -91,6 +92,7 @@ def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: 
             num_ranks=len(handles),
             num_restarts=num_restarts,
             meeting_point=places[0].address,
+            servers_name=servers_name,
         )
         runs = [handle.train.remote(replace(start, rank=rank)) for rank, handle in enumerate(handles)]
         speech = _Speech(handles[0])

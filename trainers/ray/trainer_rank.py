@@ -19,6 +19,7 @@ import ray
 
 from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError
 from agentgym.ports import free_port
+from agentgym.trainers.ray.config import SERVERS_NAME
 
 if TYPE_CHECKING:
     from agentgym.trainers.run_folder import TrainResult
@@ -52,6 +53,8 @@ class Start:
     num_restarts: int
     meeting_point: str
     """HOST:PORT of the first rank."""
+    servers_name: str
+    """Name of the places of vLLM servers, the same for all starts of a run."""
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that torchrun would set for this rank."""
@@ -63,6 +66,7 @@ class Start:
             "MASTER_ADDR": host,
             "MASTER_PORT": port,
             "TORCHELASTIC_RESTART_COUNT": str(self.num_restarts),
+            SERVERS_NAME: self.servers_name,
         }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from dataclasses import replace
 import ray
 from ray.actor import ActorClass, ActorHandle
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from agentgym.errors import ConfigError, InfrastructureError
@@ -25,7 +26,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.planning.servers import serve_options
 from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent, own_folder
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.config import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
 
 _TOLD_S = 0.5
@@ -157,13 +158,17 @@ def last_error(log: str) -> str:
 
 
 def _reserved(config: ClusterConfig) -> PlacementGroup:
+    """Reserve the places of the servers. Those of a first rank that died are given back first: Ray keeps them."""
+    name = os.environ.get(SERVERS_NAME) or uuid.uuid4().hex
+    with suppress(ValueError):  # there are none
+        remove_placement_group(get_placement_group(name))
     bundle = {"CPU": config.cpus_per_engine, "GPU": config.gpus_per_engine, **config.engine_resources}
     bundle = {name: amount for name, amount in bundle.items() if amount}
-    group = placement_group([bundle] * config.num_engines, strategy=config.placement.upper())
+    group = placement_group([bundle] * config.num_engines, strategy=config.placement.upper(), name=name)
     if not group.wait(config.start_timeout_s):
         remove_placement_group(group)
         raise ConfigError(
-            f"the Ray cluster had no room for {config.num_engines} vLLM servers of {bundle} within "
+            f"the Ray cluster had no room for cluster.num_engines={config.num_engines} of {bundle} within "
             f"cluster.start_timeout_s={config.start_timeout_s:g}"
         )
     return group

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.recipes import load_recipe
 from testkit import TESTKIT
+
+if TYPE_CHECKING:
+    from agentgym.trainers.ray.trainer_rank import RankPlace
 
 NUM_STEPS = 3
 PATIENT_S = 600.0
@@ -53,6 +59,26 @@ def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfi
 def rl_rows(run_dir: Path) -> list[dict[str, Any]]:
     """Return the metrics of RL's steps."""
     return [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+
+
+def give(folder: Path, order: str, after_step: int) -> None:
+    """Give the environment ``Mortal-v0`` an order for the step after a checkpoint of the run in ``folder``."""
+    (folder / order).write_text(str(checkpoint_path(folder / "run", "rl", after_step)))
+
+
+def note_ranks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Write the process numbers of a run's ranks where orders are looked for."""
+    from agentgym.trainers.ray import trainer
+
+    plain = trainer._places
+
+    def noting(*arguments: Any) -> Sequence[RankPlace]:
+        places = plain(*arguments)
+        for rank, place in enumerate(places):
+            (folder / f"rank-{rank}.pid").write_text(place.process.split()[1])
+        return places
+
+    monkeypatch.setattr(trainer, "_places", noting)
 
 
 @contextmanager

@@ -139,6 +139,11 @@ class EpisodeFiles:
         rewrite_json_lines(out_dir / ROWS_NAME, self.rows.values())
         (out_dir / RECORD_NAME).unlink(missing_ok=True)
 
+    @property
+    def groups(self) -> tuple[TrajectoryGroup, ...]:
+        """Episodes so far, each as a group of one."""
+        return tuple(self._groups.values())
+
     def add(self, group: TrajectoryGroup) -> None:
         """Append a finished episode. The trajectory is written first, so that a row implies a complete trajectory."""
         key, row = _key_of_group(group), self._priced(row_of(group.trajectories[0]))

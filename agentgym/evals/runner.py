@@ -127,6 +127,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         raise UsageError("there are no tasks to evaluate on")
     with locked(out_dir):
         files, keys = EpisodeFiles(out_dir, resume=resume, price=price), _keys(tasks, seed)
+        kept = files.groups
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
         config = replace(group_config, group_size=1, min_valid=1)
@@ -142,7 +143,15 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         pulse.start()
         try:
             await run_groups(
-                left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent, in_flight=in_flight
+                left,
+                pool,
+                make_agent,
+                config,
+                seed=seed,
+                on_episode=keep,
+                opponent=opponent,
+                in_flight=in_flight,
+                kept=kept,
             )
         finally:
             await pulse.stop()

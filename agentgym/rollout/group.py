@@ -335,7 +335,7 @@ def _all_of(members: Sequence[_Member]) -> Quorum:
     return Quorum(num_started=len(members), num_needed=len(members))
 
 
-async def run_groups(
+async def run_groups(  # noqa: PLR0913  (the names at the call are the documentation)
     tasks: Sequence[tuple[int, Task]],
     pool: Pool,
     make_agent: MakeAgent,
@@ -345,8 +345,12 @@ async def run_groups(
     on_episode: OnEpisode = lambda request, trajectory: None,
     opponent: MakeAgent | None = None,
     in_flight: InFlight | None = None,
+    kept: Sequence[TrajectoryGroup] = (),
 ) -> tuple[TrajectoryGroup, ...]:
     """Call :meth:`GroupPlayer.play` for every (ordinal, task), all at once.
+
+    Args:
+        kept: groups that were played before. They count in the share of failed episodes.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes failed.
@@ -357,7 +361,7 @@ async def run_groups(
     async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
     groups = tuple(job.result() for job in jobs)
-    check_rollouts(groups, config)
+    check_rollouts([*kept, *groups], config)
     return groups
 
 

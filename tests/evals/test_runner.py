@@ -134,6 +134,14 @@ def test_resume_plays_only_what_was_lost(tmp_path: Path) -> None:
     assert Guess.starts == []
 
 
+def test_a_resume_that_fails_again_keeps_the_result(tmp_path: Path) -> None:
+    first = run(tmp_path, env=Broken)
+    again = run(tmp_path, env=Broken, resume=True)  # 2 of 2 new episodes fail, but 2 of all 6
+    assert sorted(set(Broken.starts)) == ["test-1", "test-4"]
+    assert (again.num_episodes, again.num_failed, again.statuses) == (6, 2, first.statuses)
+    assert load_summary(tmp_path) == again
+
+
 def test_resume_gives_what_an_uninterrupted_run_gives(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", always_two, num_episodes=12)
     assert 0 < whole.success < 1

@@ -201,6 +201,30 @@ def boundary(
         raise error_class(f"{what}: {type(error).__name__}: {error}") from error
 
 
+@contextmanager
+def contained_exit() -> Iterator[None]:
+    """Turn ``SystemExit``, and others that are no ``Exception``, into a ``RuntimeError``.
+
+    It is for code of an environment, which must not end the run. Cancellation and Ctrl-C propagate untouched.
+
+    Example:
+        >>> with contained_exit():
+        ...     raise SystemExit(2)
+        Traceback (most recent call last):
+        RuntimeError: SystemExit: 2
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        from asyncio import CancelledError  # imported here, so that errors cost no start of a command
+
+        if isinstance(error, CancelledError | GeneratorExit | KeyboardInterrupt):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__) from error
+
+
 _MOST_LISTED = 20
 """Most names that a message lists in full; of a longer list it gives the five nearest."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import HungError, place_of
+from agentgym.errors import HungError, contained_exit, place_of
 
 S = TypeVar("S")
 
@@ -43,7 +43,7 @@ def blocked(name: str, detail: str) -> CheckResult:
 def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: float | None = None) -> CheckResult:
     """Run one check. Any exception, or a run longer than ``timeout_s`` seconds, is a failure."""
     try:
-        with time_limit(timeout_s, "the check"):
+        with contained_exit(), time_limit(timeout_s, "the check"):
             return CheckResult(name=name, passed=True, detail=function(subject))
     except CheckFailed as failure:
         return CheckResult(name=name, passed=False, detail=str(failure))

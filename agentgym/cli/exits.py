@@ -17,7 +17,7 @@ from pathlib import Path
 import typer
 
 from agentgym.canonical import encodable
-from agentgym.errors import AgentGymError, RunStoppedError, UsageError, first_cause, place_of
+from agentgym.errors import AgentGymError, RunStoppedError, UsageError, contained_exit, first_cause, place_of
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -77,7 +77,8 @@ def _interrupt(number: int, frame: object) -> None:
 def mapped_errors() -> Iterator[None]:
     """Turn any exception of a command into one line on stderr and an exit code."""
     try:
-        yield
+        with contained_exit(), _broken_pipe():
+            yield
         sys.stdout.flush()  # raise a broken pipe here, not while the interpreter shuts down
     except (typer.Exit, typer.Abort):
         raise
@@ -95,6 +96,17 @@ def mapped_errors() -> Iterator[None]:
         text, code = ending(error)
         _say(f"error: {text}")
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def _broken_pipe() -> Iterator[None]:
+    """Turn the ``SystemExit`` that rich raises when nobody reads on into the error behind it."""
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
 
 
 def ending(error: BaseException) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
 from agentgym.env.time_limit import limit_around, time_limit
 from agentgym.env.worker_thread import call_in_own_thread, run_coroutine
-from agentgym.errors import ToolError
+from agentgym.errors import ToolError, contained_exit
 from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
 from agentgym.types import Call, MalformedCall, Message, Observation, TextPart, ToolCall, ToolResult, ToolSpec
 
@@ -107,7 +107,7 @@ class ToolEnv(Env):
     def _run(self, call: Call) -> ToolResult:
         try:
             found, checked, arguments = self._checked(call)
-            with time_limit(found.timeout_s, f"{self.env_id} {found.name}"):
+            with contained_exit(), time_limit(found.timeout_s, f"{self.env_id} {found.name}"):
                 return result_of(checked, found.function(self, **arguments))
         except ToolError as error:
             return self._refused(call, error)
@@ -116,7 +116,7 @@ class ToolEnv(Env):
         try:
             found, checked, arguments = self._checked(call)
             if self._runs_inline(found):
-                with limit_around():
+                with contained_exit(), limit_around():
                     return result_of(checked, found.function(self, **arguments))
             if found.is_async:
                 work = found.function(self, **arguments)
@@ -124,7 +124,8 @@ class ToolEnv(Env):
                 run = call_in_own_thread if found.is_parallel_safe else self._in_thread
                 work = run(lambda: found.function(self, **arguments))
             async with asyncio.timeout(found.timeout_s):
-                return result_of(checked, await work)
+                with contained_exit():
+                    return result_of(checked, await work)
         except ToolError as error:
             return self._refused(call, error)
 

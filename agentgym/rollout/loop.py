@@ -30,6 +30,7 @@ from agentgym.errors import (
     ToolError,
     UsageError,
     boundary,
+    contained_exit,
     place_of,
 )
 from agentgym.rollout.agent import Agent, GuidedAgent
@@ -299,7 +300,8 @@ async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T
     """
     limited = Limited(work, limit_s, f"{env.env_id} {what}")
     try:
-        return await limited
+        with contained_exit():
+            return await limited
     except (HungError, asyncio.CancelledError):
         if limited.hung is None:
             raise

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import pytest
+
 from agentgym.rollout.journal import read
 
 Command = Callable[..., Any]
@@ -57,6 +59,47 @@ def test_resume_takes_the_saved_plan(run: Command, guess: str) -> None:
 def test_lost_episodes_fail_the_command_with_the_reason(run: Command, guess_file: Path) -> None:
     reference = f"{guess_file}:Broken-v0"
     assert "the world is broken" in run("eval", reference, "--policy", "oracle").assert_one_line_error(1)
+
+
+LEAVES = """
+import sys
+from agentgym import ToolEnv, register, tool
+
+class Leaves(ToolEnv):
+    'Exits the interpreter in some tasks.'
+    def __init__(self, *, at="go", **kwargs):
+        super().__init__(**kwargs)
+        self.at = at
+
+    def start(self, task):
+        if self.at == "start" and task.seed % 2:
+            sys.exit(0)
+        return "Go."
+
+    @tool
+    def go(self) -> str:
+        'Go.'
+        if self.at == "go" and self.task.seed % 2:
+            sys.exit(0)
+        self.finish(1.0)
+        return "gone"
+
+register("Leaves-v0", Leaves, max_turns=2)
+"""
+
+
+@pytest.mark.parametrize("at", ["start", "go"])
+def test_an_environment_that_exits_fails_its_episode_alone(run: Command, tmp_path: Path, at: str) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text(LEAVES)
+    value = run("eval", str(file), f"at={at}", "--policy", "random", "--episodes", "4", "--json").json
+    assert (value["success"], value["num_failed"]) == (1.0, 2)
+    rows = [json.loads(line) for line in Path(value["run_dir"], "episodes.jsonl").read_text().splitlines()]
+    assert {"SystemExit: 0" in str(row["error"]) for row in rows if row["success"] is None} == {True}
+    checked = run("check", str(file), f"at={at}")
+    assert (checked.code, "SystemExit: 0" in checked.out) == (1, True)
+    file.write_text("raise SystemExit(0)")
+    assert "SystemExit: 0" in run("check", str(file)).assert_one_line_error(1)
 
 
 def test_bad_input(run: Command, guess: str, guess_file: Path, tmp_path: Path) -> None:

@@ -174,9 +174,10 @@ def test_parser_errors_exit_2(run: Command) -> None:
         assert "Traceback" not in done.err
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+@pytest.mark.parametrize("option", ["--json", "--suites"])  # in text rich sees it first, and raises SystemExit
+def test_a_reader_that_goes_away_is_no_error(option: str) -> None:
     code = "from agentgym.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "list", "--json"]
+    command = [sys.executable, "-c", code, "list", option]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

@@ -314,11 +314,31 @@ def test_one_lost_answer_is_retried_as_a_whole_episode(server: FakeOpenAI, tmp_p
     assert read_rows(tmp_path)[0]["num_retries"] == 1
 
 
-def test_a_full_context_ends_the_episode(server: FakeOpenAI, tmp_path: Path) -> None:
-    full = (400, {"error": {"message": "This model's maximum context length is 40 tokens.", "code": 400}})
+FULL = {
+    "openai": "This model's maximum context length is 40 tokens.",
+    "vllm": "The decoder prompt (length 44) is longer than the maximum model length of 40.",
+    "sglang": "The input (44 tokens) is longer than the model's context length (40 tokens).",
+    "llama.cpp": "request (44 tokens) exceeds the available context size (40 tokens), try increasing it",
+    "anthropic": "prompt is too long: 44 tokens > 40 maximum",
+    "anthropic, with the answer": "input length and `max_tokens` exceed context limit: 36 + 8 > 40",
+    "gemini": "The input token count (44) exceeds the maximum number of tokens allowed (40).",
+    "bedrock": "Input is too long for requested model.",
+    "xai": "This model's maximum prompt length is 40 but the request contains 44 tokens.",
+}
+
+
+@pytest.mark.parametrize("text", FULL.values(), ids=list(FULL))
+def test_a_full_context_ends_the_episode(server: FakeOpenAI, tmp_path: Path, text: str) -> None:
+    full = (400, {"error": {"message": text, "code": 400}})
     server.play = lambda body: full if len(server.requests) == 3 else count(body)
     summary = play(server, tmp_path)
     assert (summary.statuses, summary.success) == ({str(Status.TRUNCATED_TOKENS): 1}, 0.0)
+
+
+def test_first_prompts_that_are_all_too_long_stop_with_the_servers_words(server: FakeOpenAI, tmp_path: Path) -> None:
+    server.play = lambda body: (400, {"error": {"message": FULL["openai"]}})
+    with pytest.raises(RunStoppedError, match=r"had room for a turn: .*maximum context length is 40 tokens"):
+        play(server, tmp_path)
 
 
 @pytest.mark.parametrize(("status", "needle"), [(401, "OPENAI_API_KEY"), (404, "no model 'm'")])

@@ -15,7 +15,7 @@ import httpx
 from agentgym.canonical import read_json
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import EngineError, UsageError
+from agentgym.errors import EngineError, PromptTooLongError, UsageError
 from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
 from agentgym.render.formats.reading import ToolFormat
@@ -48,6 +48,13 @@ _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 _COMPLETIONS: Final = ("POST", "/chat/completions")
 _NO_TOOLS: Final = ("--enable-auto-tool-choice", "does not support tools", "tools param requires --jinja")
 """Texts in the errors of vLLM, Ollama and llama.cpp for requests with tools that the server does not support."""
+_TOO_LONG: Final = (
+    "context_length_exceeded", "maximum context length", "maximum model length", "model's context length",
+    "exceed_context_size_error", "exceeds the available context size", "prompt is too long", "exceed context limit",
+    "exceeds the maximum number of tokens", "input is too long", "maximum prompt length",
+)  # fmt: skip
+"""Texts in the errors of OpenAI, vLLM, SGLang, llama.cpp, Anthropic, Gemini, Bedrock and xAI for a conversation that no
+longer fits the model, in lower case."""
 _AS_TEXT: Final = "Describe them in the first message: add tools=text to the address, as in openai:URL?tools=text"
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
@@ -221,7 +228,7 @@ class OpenAIClient:
         if code == _NOT_FOUND:
             hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
             return _NotFoundError(f"{url} knows no model {self._model!r}, or no such address ({fault}){hint}")
-        if code == _BAD_REQUEST and ("context_length_exceeded" in text or "maximum context length" in text):
+        if code == _BAD_REQUEST and any(said in text.lower() for said in _TOO_LONG):
             return ContextFullError(f"{url}: {fault}")
         if code == _BAD_REQUEST and self._limit_name == _LIMIT and _NEW_LIMIT in text:
             return _OtherLimitError(fault)
@@ -262,7 +269,9 @@ class OpenAIAgent:
         started = time.perf_counter()
         try:
             said = await self._client.complete(self._conversation.messages, self._tools, sampling)
-        except ContextFullError:
+        except ContextFullError as error:
+            if not self._num_decisions:
+                raise PromptTooLongError(str(error)) from None
             return None
         self._num_decisions += 1
         self._conversation.add_action(said.wire)

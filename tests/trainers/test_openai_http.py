@@ -341,6 +341,17 @@ def test_first_prompts_that_are_all_too_long_stop_with_the_servers_words(server:
         play(server, tmp_path)
 
 
+@pytest.mark.parametrize("wrong", [{"prompt_tokens": -1}, {"completion_tokens": -1}, {"cached": 11}, {"cached": -1}])
+def test_counts_that_cannot_be_true_are_not_counted(wrong: dict[str, int]) -> None:
+    def counted(counts: dict[str, int]) -> Usage | None:
+        usage = {"prompt_tokens_details": {"cached_tokens": counts["cached"]}, **counts}
+        return read_answer(completion("Hm.") | {"usage": usage}, 0).usage
+
+    sound = {"prompt_tokens": 10, "completion_tokens": 5, "cached": 10}
+    assert counted(sound) == Usage(10, 5, 10)
+    assert counted(sound | wrong) is None
+
+
 @pytest.mark.parametrize(("status", "needle"), [(401, "OPENAI_API_KEY"), (404, "no model 'm'")])
 def test_a_wrong_key_or_model_is_the_users_mistake(
     server: FakeOpenAI, tmp_path: Path, status: int, needle: str

@@ -265,8 +265,11 @@ def _read_usage(answer: JsonObject) -> Usage | None:
     if not isinstance(read, int) or not isinstance(sampled, int):
         return None
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    return Usage(read, sampled, cached if isinstance(cached, int) else None)
+    told = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    cached = told if isinstance(told, int) else None
+    # counts that contradict each other are none: a cost made from them could be negative
+    is_sound = min(read, sampled) >= 0 and 0 <= (cached or 0) <= read
+    return Usage(read, sampled, cached) if is_sound else None
 
 
 def _as_wire(message: Message) -> WireMessage:

@@ -125,8 +125,8 @@ def _print(
 
 def _power(one: Comparison) -> str:
     """Return a line with the smallest difference that so many tasks can detect, and the number of tasks needed."""
-    if not one.detectable:
-        return f"{one.suite_or_env}: no task tells A and B apart"
+    if one.detectable > 1:
+        return f"{one.suite_or_env}: these tasks are too few to detect any difference with a probability of 80 %"
     least = f"{100 * one.detectable:.1f} percentage points (pp)"
     line = f"{one.suite_or_env}: these tasks can detect a difference of {least} with a probability of 80 %"
     if one.tasks_needed is None or abs(one.difference) >= one.detectable:

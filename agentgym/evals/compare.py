@@ -13,10 +13,11 @@ from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import Key, key_of, read_rows
 from agentgym.evals.statistics import (
     detectable_difference,
+    difference_interval,
     mcnemar,
     means_by_task,
-    paired_interval,
     sign_flip,
+    task_interval,
     tasks_needed,
 )
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
@@ -66,7 +67,7 @@ class Comparison:
     difference: float
     """Success of B minus success of A."""
     difference_low: float
-    """Lower end of the 95 % bootstrap interval over tasks."""
+    """Lower end of the 95 % interval over tasks, by :func:`~agentgym.evals.statistics.difference_interval`."""
     difference_high: float
     num_only_a: int
     """Pairs that only A solved."""
@@ -75,12 +76,13 @@ class Comparison:
     """p-value of the hypothesis that A and B solve equally many tasks: McNemar's exact test, or a sign-flip test if
     tasks have several episodes."""
     detectable: float
-    """Smallest difference of success that so many tasks detect with probability 0.8; 0 if there is only one task."""
+    """Smallest difference of success that so many tasks detect with probability 0.8; above 1 if there are too few."""
     tasks_needed: int | None
     """Number of tasks that would detect the observed difference with probability 0.8; None if A and B solve equally
     many."""
     return_difference: float
     return_difference_low: float
+    """Lower end of the 95 % bootstrap interval over tasks."""
     return_difference_high: float
 
     @property
@@ -237,8 +239,8 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     tasks = [f"{part}/{key[0]}/{key[1]}" for part, key in keys]
     gains = [float(y) - float(x) for x, y in won]
     by_task = means_by_task(gains, tasks)
-    successes = paired_interval(gains, tasks)
-    returns = paired_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
+    successes = difference_interval(by_task)
+    returns = task_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
     num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
     return Comparison(
         suite_or_env=a.label if a.label == b.label else a.name,
@@ -255,7 +257,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         num_only_a=num_only_a,
         num_only_b=num_only_b,
         p_value=mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task),
-        detectable=detectable_difference(by_task) if len(by_task) > 1 else 0.0,
+        detectable=detectable_difference(by_task),
         tasks_needed=tasks_needed(by_task),
         return_difference=returns.value,
         return_difference_low=returns.low,

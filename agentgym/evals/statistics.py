@@ -249,15 +249,46 @@ def means_by_task(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
     return [sum(some) / len(some) for some in by_task.values()]
 
 
-def paired_interval(differences: Sequence[float], tasks: Sequence[str]) -> Estimate:
-    """Return the mean difference of pairs with its bootstrap interval. Tasks are resampled together with all their
-    pairs.
+def task_interval(values: Sequence[float], tasks: Sequence[str]) -> Estimate:
+    """Return the mean of episodes with its bootstrap interval. Tasks are resampled together with all their episodes.
 
     Example:
-        >>> print(paired_interval([1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "c"]))
+        >>> print(task_interval([1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "c"]))
         0.833 [0.5, 1]
     """
-    return mean_interval(means_by_task(differences, tasks))
+    return mean_interval(means_by_task(values, tasks))
+
+
+def difference_interval(differences: Sequence[float]) -> Estimate:
+    """Return the mean of tasks' differences of success with its 95 % interval, which has a width where all are equal.
+
+    The interval is Wald's with two more tasks, one that A alone solves and one that B alone solves. A bootstrap
+    interval of equal differences has no width, and one of few or rare differences contains the true one too seldom.
+
+    Source: D. G. Bonett and R. M. Price, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions
+    Based on Paired Data" (2012), here for means of several episodes, too.
+
+    Args:
+        differences: the mean difference of each task, from -1 to 1.
+
+    Raises:
+        ValueError: there are no differences.
+
+    Example:
+        >>> print(difference_interval([1.0, 1.0, 1.0]), difference_interval([0.0] * 100), sep="; ")
+        1 [-0.101, 1]; 0 [-0.0272, 0.0272]
+    """
+    if not differences:
+        raise ValueError("an interval needs at least one difference")
+    mean, error = _with_two_more(differences)
+    half = NormalDist().inv_cdf(0.975) * error
+    return Estimate(fmean(differences), max(-1.0, mean - half), min(1.0, mean + half))
+
+
+def _with_two_more(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and its standard error with two more tasks, of differences 1 and -1."""
+    more = [*differences, 1.0, -1.0]
+    return fmean(more), float(np.std(more)) / math.sqrt(len(more))
 
 
 def sign_flip(differences: Sequence[float], *, num_resamples: int = 10_000, seed: int = 0) -> float:
@@ -285,17 +316,18 @@ def sign_flip(differences: Sequence[float], *, num_resamples: int = 10_000, seed
 def detectable_difference(differences: Sequence[float], power: float = 0.8) -> float:
     """Return the smallest true difference that a paired comparison of so many tasks detects with probability ``power``.
 
-    Detecting means that the 95 % interval excludes zero. Normal approximation, with the variance of these differences.
+    Detecting means that the 95 % interval excludes zero. Normal approximation, with the standard error of
+    :func:`difference_interval`. Above 1 the tasks are too few to detect any difference.
 
     Args:
-        differences: the mean difference of each task, at least two.
+        differences: the mean difference of each task.
 
     Example:
-        >>> round(detectable_difference([1.0, 0.0, 0.0, -1.0] * 25), 3)
-        0.199
+        >>> round(detectable_difference([1.0, 0.0, 0.0, -1.0] * 25), 3), detectable_difference([0.0]) > 1
+        (0.198, True)
     """
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(power)
-    return z * float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    return z * _with_two_more(differences)[1]
 
 
 def tasks_needed(differences: Sequence[float], power: float = 0.8) -> int | None:
@@ -305,7 +337,7 @@ def tasks_needed(differences: Sequence[float], power: float = 0.8) -> int | None
 
     Example:
         >>> tasks_needed([1.0, 0.0, 0.0, -1.0, 0.0, 1.0] * 10)
-        136
+        135
     """
     mean = float(np.mean(differences))
     if mean == 0 or len(differences) < 2:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -13,12 +15,11 @@ from agentgym.cli.output import Output
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.prices import cost_text
 from agentgym.evals.runner import REPEATS, EvalSummary
-from agentgym.evals.statistics import mean_interval
+from agentgym.evals.statistics import task_interval
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     """Print the result as text."""
-    returns = [row["return"] for row in read_rows(folder) if row["return"] is not None]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("[bold]environment[/]", escape(summary.suite_or_env))
     table.add_row("[bold]policy[/]", escape(summary.policy))
@@ -30,7 +31,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row(f"[bold]{title}[/]", values)
     if summary.mean_score is not None:
         table.add_row("[bold]score[/]", f"{summary.mean_score:.3f}")
-    table.add_row("[bold]return[/]", str(mean_interval(returns)).replace("[", "\\["))
+    table.add_row("[bold]return[/]", _return_text(summary.mean_return, read_rows(folder)))
     invalid, refused = f"{summary.mean_invalid_turns:.2f} invalid", f"{summary.mean_tool_errors:.2f} tool errors"
     table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}, of them {invalid}; {refused}")
     if summary.mean_tokens:
@@ -49,6 +50,16 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     if summary.by_type:
         out.console.print(types_table(summary))
     out.console.print(f"look at it: agentgym view {folder}", soft_wrap=True, markup=False)
+
+
+def _return_text(mean: float, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the mean return with its interval, as text. Episodes of the same task are resampled together."""
+    valid = [row for row in rows if row["return"] is not None]
+    tasks = [f"{row['task_id']}/{row['content_hash']}" for row in valid]
+    found = task_interval([row["return"] for row in valid], tasks)
+    if found.low == found.high:  # the bootstrap knows no other return
+        return f"{mean:.3g} in every task"
+    return f"{mean:.3g}  95 % interval {found.low:.3g} to {found.high:.3g}"
 
 
 def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:

@@ -39,6 +39,19 @@ def test_text_and_the_next_folder(run: Command, guess: str) -> None:
     assert "agentgym view runs/eval-guess-v0-002" in done.out
 
 
+def test_the_interval_of_the_return_counts_tasks(run: Command, tmp_path: Path) -> None:
+    file = tmp_path / "even.py"
+    file.write_text(LEAVES.replace("sys.exit(0)", "self.finish(0.0); return 'no'"))
+    # six tasks, of which three pay: 16 episodes of each tell no more than one
+    once = run("eval", str(file), "--policy", "random", "--episodes", "6").out
+    often = run("eval", str(file), "--policy", "random", "--episodes", "6", "--repeats", "16").out
+    assert [
+        line.split(maxsplit=1)[1].strip() for out in (once, often) for line in out.splitlines() if "return" in line
+    ] == ["0.5  95 % interval 0.167 to 0.833"] * 2
+    paid = run("eval", str(file), "at=start", "--policy", "random", "--episodes", "1").out
+    assert "1 in every task" in paid
+
+
 def test_more_episodes_than_tasks(run: Command, guess: str) -> None:
     done = run("eval", guess, "--policy", "oracle", "--episodes", "1001", "--json")
     assert done.json["num_episodes"] == 1000

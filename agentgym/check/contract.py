@@ -14,6 +14,7 @@ from functools import partial
 import gymnasium.utils.env_checker
 import numpy as np
 
+from agentgym.canonical import strict_json
 from agentgym.check.determinism import random_episodes
 from agentgym.check.episodes import Episode, brief, play
 from agentgym.check.policies import oracle_action, random_action
@@ -174,9 +175,10 @@ def _oracle_episodes(subject: Subject) -> Iterator[Episode]:
 
 
 def splits(subject: Subject) -> str:
-    """Check that no task is in two splits and that every task names its split."""
+    """Check that no task is in two splits, and that every task names its split, has its own id and can be recorded."""
     env = subject.factory()
     owner: dict[str, str] = {}
+    content: dict[tuple[str, str], str] = {}
     sizes = []
     try:
         for split in SPLITS:
@@ -188,9 +190,21 @@ def splits(subject: Subject) -> str:
                 other = owner.setdefault(task.content_hash, split)
                 if other != split:
                     raise CheckFailed(f"task {task.id} of split {split} is also in split {other}")
+                if content.setdefault((split, task.id), task.content_hash) != task.content_hash:
+                    raise CheckFailed(f"two tasks of split {split} have the id {task.id!r}")
+                _check_recordable(task)
     finally:
         env.close()
     return f"disjoint in a sample of {len(owner)} tasks ({', '.join(sizes)})"
+
+
+def _check_recordable(task: Task) -> None:
+    try:
+        strict_json(task.data)
+    except (TypeError, ValueError) as error:
+        raise CheckFailed(
+            f"the data of task {task.id} cannot be recorded ({error}); use text, numbers, lists and dicts"
+        ) from error
 
 
 def _sample(tasks: Sequence[Task], rng: np.random.Generator) -> Iterator[Task]:

@@ -95,13 +95,22 @@ def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) 
 
 def global_randomness(subject: Subject) -> str:
     """Check that an episode neither draws from nor seeds a global random generator."""
-    tasks, before = subject.tasks(), _global_generators()
-    with contextlib.closing(subject.factory()) as env:
-        for number, task in enumerate(tasks):
-            play(env, random_action, task, subject.rng(4, number))
-            for name, state in _global_generators().items():
-                if state != before[name]:
-                    raise CheckFailed(f"an episode of task {task.id} used the global generator of {name}")
+    tasks, states = subject.tasks(), (random.getstate(), np.random.get_state())
+    try:
+        with contextlib.closing(subject.factory()) as env:
+            for number, task in enumerate(tasks):
+                # in a state of this check's own: an episode that seeds them leaves them as the one before it did
+                seed = int(subject.rng(7, number).integers(2**32))
+                random.seed(seed)
+                np.random.seed(seed)
+                before = _global_generators()
+                play(env, random_action, task, subject.rng(4, number))
+                for name, state in _global_generators().items():
+                    if state != before[name]:
+                        raise CheckFailed(f"an episode of task {task.id} used the global generator of {name}")
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
     return "random and numpy.random are untouched"
 
 

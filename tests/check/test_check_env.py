@@ -225,6 +225,16 @@ class FailsOnce(Corridor):
         return super().start(task)
 
 
+def test_tasks_without_a_number_are_named() -> None:
+    class Yields(Corridor):
+        def tasks(self, split: str) -> Any:
+            yield from super().tasks(split)
+
+    report = check_env(Yields, num_episodes=1)
+    details = {check.detail for check in report.failures}
+    assert details == {"tasks('train') returned a generator, expected a sequence such as a list"}
+
+
 def test_one_failed_episode_leaves_the_other_rows_their_findings() -> None:
     report = check_env(FailsOnce, num_episodes=20)
     assert [check.name for check in report.failures] == ["episodes"]

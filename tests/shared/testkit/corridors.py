@@ -6,6 +6,7 @@ import random
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -170,6 +171,24 @@ class PaysInfinity(Corridor):
 class MixesSplits(Corridor):
     def tasks(self, split: str) -> Sequence[Task]:
         return [Task(id=f"{split}-{task.seed}", split=split, seed=task.seed) for task in SeededTasks("train", 20)]
+
+
+class NamesTasksAlike(Corridor):
+    def tasks(self, split: str) -> Sequence[Task]:
+        return [replace(task, id="one") for task in SeededTasks(split, 5)]
+
+
+class HoldsSets(Corridor):
+    def tasks(self, split: str) -> Sequence[Task]:
+        return SeededTasks(split, 5, {"rooms": {1, 2}})
+
+
+class SeedsGlobally(Corridor):
+    """Every episode leaves the generator in the same state, so that one finds it as it leaves it."""
+
+    def start(self, task: Task) -> str | Observation:
+        random.seed(0)
+        return super().start(task)
 
 
 class DrawsGlobally(Corridor):
@@ -392,7 +411,10 @@ BROKEN: list[tuple[type[Env], str]] = [
     (PaysBesideTheParts, "rewards"),
     (PaysInfinity, "episodes"),
     (MixesSplits, "splits"),
+    (NamesTasksAlike, "splits"),
+    (HoldsSets, "splits"),
     (DrawsGlobally, "global randomness"),
+    (SeedsGlobally, "global randomness"),
     (CountsInstances, "seed determinism"),
     (RemembersEpisodes, "seed determinism"),
     (KeyHoldsId, "seed determinism"),

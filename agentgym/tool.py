@@ -36,6 +36,7 @@ MAX_OUTPUT_BYTES = 16 * 1024
 
 Function = TypeVar("Function", bound=Callable[..., object])
 _MARK = "__agentgym_tool__"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
 _SECTION = re.compile(r"\n(?:Args|Returns|Yields|Raises|Example|Examples|Note|Notes):")
 
 
@@ -197,7 +198,7 @@ def result_of(call: ToolCall, output: object) -> ToolResult:
     become JSON. Any other value becomes its ``str()``.
 
     Raises:
-        EnvError: the value has no text form except its memory address.
+        EnvError: the value has no text form but one with a memory address.
 
     Example:
         >>> result_of(ToolCall("weigh"), {"grams": 12.5, "fragile": False}).content
@@ -306,13 +307,14 @@ def _plain(name: str, value: object) -> object:
 
 def _scalar_text(name: str, value: object) -> str:
     kind = type(value)
-    is_address = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
-    if is_address or isinstance(value, bytes | bytearray):
+    text = str(value)
+    has_address = kind.__str__ is object.__str__ and _ADDRESS.search(text)  # also of generators and functions
+    if has_address or isinstance(value, bytes | bytearray):
         raise EnvError(
             f"tool {name} returned a {kind.__name__}, which has no text for a model; return text, a number, an image "
             "(ImagePart, PNG bytes, a PIL image), or a mapping, list, dataclass or pydantic model"
         )
-    return str(value)
+    return text
 
 
 # ------------------------------------------------------------------------------------------------------ definition

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from agentgym.errors import ToolDefinitionError, ToolError
+from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 from agentgym.tool import (
     CONTROL_VERBS,
     MAX_OUTPUT_BYTES,
@@ -224,6 +224,12 @@ def test_cut_output_is_short_and_can_be_encoded(text: str, max_bytes: int) -> No
         assert cut == raw.decode()
     else:
         assert cut.endswith(f"\n[cut: {len(raw)} bytes in all]")
+
+
+@pytest.mark.parametrize("output", [object(), (part for part in "ab"), lambda: "a", b"bytes", [object()]])
+def test_values_without_a_text_are_refused(output: object) -> None:
+    with pytest.raises(EnvError, match=r"tool look returned a .*, which has no text for a model"):
+        result_of(ToolCall("look"), output)
 
 
 def test_output_cap_applies_to_results_and_refusals() -> None:

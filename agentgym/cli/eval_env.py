@@ -34,6 +34,8 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     table.add_row("[bold]return[/]", _return_text(summary.mean_return, read_rows(folder)))
     invalid, refused = f"{summary.mean_invalid_turns:.2f} invalid", f"{summary.mean_tool_errors:.2f} tool errors"
     table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}, of them {invalid}; {refused}")
+    if told := truncation_text(summary):
+        table.add_row("[bold yellow]truncated[/]", told)
     if summary.mean_tokens:
         read = f", {summary.mean_prompt_tokens:.0f} read" if summary.mean_prompt_tokens else ""
         table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled{read} per episode")
@@ -50,6 +52,17 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     if summary.by_type:
         out.console.print(types_table(summary))
     out.console.print(f"look at it: agentgym view {folder}", soft_wrap=True, markup=False)
+
+
+def truncation_text(summary: EvalSummary) -> str:
+    """Return how many completions ended at a limit of tokens; empty if none did.
+
+    Their calls are incomplete, so a limit that is too low for a model looks like a model that cannot call tools.
+    """
+    if not summary.mean_truncated_completions:
+        return ""
+    number = f"{summary.mean_truncated_completions:.2f} completions per episode end at the limit of tokens"
+    return f"{number}; raise it by --max-new-tokens"
 
 
 def _return_text(mean: float, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from agentgym.api.effort import Effort
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents, policy_facts
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.cli.compare import print_comparisons
-from agentgym.cli.eval_env import repeat_lines
+from agentgym.cli.eval_env import repeat_lines, truncation_text
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.errors import UsageError
@@ -224,6 +224,9 @@ def print_results(
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)
+    for result in results:
+        if result.summary is not None and (told := truncation_text(result.summary)):
+            out.console.print(f"{result.suite}, {result.policy}: {told}", soft_wrap=True, markup=False)
     _print_repeats(out, results)
     if compared:
         print_comparisons(out, compared)

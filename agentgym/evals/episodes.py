@@ -31,7 +31,7 @@ from agentgym.rollout.record import (
 )
 from agentgym.scoring.answer import final_answer
 from agentgym.tool import cut_output
-from agentgym.types import Status, Trajectory, TrajectoryGroup
+from agentgym.types import FinishReason, Status, Trajectory, TrajectoryGroup
 
 Key = tuple[str, str, int]
 """Identity of an episode: task id, content hash, seed of the policy's sampling."""
@@ -51,9 +51,10 @@ def row_of(trajectory: Trajectory) -> dict[str, object]:
     """Return a finished episode as a row of ``episodes.jsonl``.
 
     Tokens are those of :func:`~agentgym.evals.prices.count_tokens`. ``num_invalid_turns`` counts turns with a malformed
-    or rejected call, ``num_tool_errors`` counts calls that a tool answered with an error. ``seconds`` is the time of
-    sampling and of the environment in all turns, without queueing. For a policy with several attempts, tokens and
-    seconds include all attempts; turns are those of the attempt that counts.
+    or rejected call, ``num_truncated_completions`` completions that a limit of tokens ended, and ``num_tool_errors``
+    calls that a tool answered with an error. ``seconds`` is the time of sampling and of the environment in all turns,
+    without queueing. For a policy with several attempts, tokens and seconds include all attempts; turns are those of
+    the attempt that counts.
     """
     turns = trajectory.turns
     results = [message.result for turn in turns for message in turn.replies if message.result is not None]
@@ -69,6 +70,7 @@ def row_of(trajectory: Trajectory) -> dict[str, object]:
         **count_tokens(trajectory),
         "num_attempts": 1 + len(trajectory.attempts),
         "num_invalid_turns": sum(not turn.is_valid for turn in turns),
+        "num_truncated_completions": sum(turn.completion.finish_reason is FinishReason.LENGTH for turn in turns),
         "num_tool_errors": sum(result.is_error for result in results),
         "seconds": round(sum(one.latency.generate_s + one.latency.env_s for one in trajectory.turns_of_attempts), 3),
         "num_retries": trajectory.num_retries,

@@ -77,10 +77,12 @@ def _row(result: SuiteResult) -> str:
     if found is None:
         outcome = result.outcome.replace("_", " ")
         return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | | {_cell(result.reason)} |"
-    failed = f"{found.num_failed} failed" if found.num_failed else ""
+    failed = [f"{found.num_failed} failed"] if found.num_failed else []
+    truncated = [f"{found.mean_truncated_completions:.2f} truncated completions per episode"]
+    notes = ", ".join([*failed, *(truncated if found.mean_truncated_completions else [])])
     numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {cost_text(found.cost)} | {found.num_episodes}"
     return (
-        f"| {result.suite} | {_cell(result.policy)} | {found.success:.1%} | {_interval(found)} | {numbers} | {failed} |"
+        f"| {result.suite} | {_cell(result.policy)} | {found.success:.1%} | {_interval(found)} | {numbers} | {notes} |"
     )
 
 

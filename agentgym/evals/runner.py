@@ -66,6 +66,8 @@ class EvalSummary:
     """Mean number of tokens that turns added to the prompt. For an endpoint: the prompt tokens it reports, which
     include whole conversations."""
     mean_invalid_turns: float = 0.0
+    mean_truncated_completions: float = 0.0
+    """Mean number of completions per episode that ended at a limit of tokens, such as ``--max-new-tokens``."""
     mean_tool_errors: float = 0.0
     mean_seconds: float = field(default=0.0, compare=False)
     """Mean seconds of sampling and of the environment per episode."""
@@ -247,6 +249,7 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         mean_score=mean("score") if is_scored else None,
         mean_prompt_tokens=mean("num_prompt_tokens"),
         mean_invalid_turns=mean("num_invalid_turns"),
+        mean_truncated_completions=mean("num_truncated_completions"),
         mean_tool_errors=mean("num_tool_errors"),
         mean_seconds=mean("seconds"),
         mean_attempts=fmean(row.get("num_attempts", 1) for row in evidence),

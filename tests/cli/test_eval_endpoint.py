@@ -45,6 +45,20 @@ def test_a_suite(run: Command, server: FakeOpenAI) -> None:
     assert value["results"][0]["summary"]["success"] == 0.0
 
 
+def test_completions_that_the_limit_ends_are_told(run: Command, guess: str, server: FakeOpenAI) -> None:
+    told = "completions per episode end at the limit of tokens; raise it by --max-new-tokens"
+    asked = ("--policy", f"openai:{server.url}", "--episodes", "2")
+    assert told not in run("eval", guess, *asked).out
+    server.play = lambda body: completion("Let me think about", finish="length")
+    out = run("eval", guess, "max_turns=3", *asked).out
+    assert f"3.00 {told}" in " ".join(out.split())
+    value = run("eval", guess, "max_turns=3", *asked, "--json").json
+    assert (value["mean_truncated_completions"], value["mean_turns"]) == (3.0, 3.0)
+    suite = run("eval", "python-math", "--policy", f"openai:{server.url}", "--episodes", "1", "--run-dir", "suite").out
+    assert told in suite
+    assert "truncated completions per episode |" in Path("suite/results.md").read_text()
+
+
 def test_a_failing_endpoint_is_not_blamed_on_the_environment(run: Command, guess: str, server: FakeOpenAI) -> None:
     server.play = lambda body: 500
     policy = f"openai:{server.url}?num_tries=1"

@@ -160,13 +160,22 @@ def usage(spec: ToolSpec) -> str:
     Example:
         >>> usage(ToolSpec("go", "", {"properties": {"to": {"type": "string"}}, "required": ["to"]}))
         'go(to: string)'
+        >>> usage(ToolSpec("go", "", {"properties": {"to": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}))
+        'go(to?: string or null)'
     """
     required = spec.parameters.get("required", ())
     shown = [
-        f"{name}{'' if name in required else '?'}: {prop.get('type', 'any')}"
+        f"{name}{'' if name in required else '?'}: {_kind(prop, spec.parameters)}"
         for name, prop in spec.parameters.get("properties", {}).items()
     ]
     return f"{spec.name}({', '.join(shown)})"
+
+
+def _kind(schema: JsonSchema, root: JsonSchema) -> str:
+    """Return the type of a schema in words, such as ``object or null``."""
+    schema = resolved(schema, root)
+    choices = schema.get("anyOf") or schema.get("oneOf") or ()
+    return " or ".join(dict.fromkeys(_kind(one, root) for one in choices)) or str(schema.get("type", "any"))
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> ToolError:

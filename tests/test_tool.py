@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 from agentgym.tool import (
@@ -134,6 +134,16 @@ def test_a_call_of_a_tool_of_no_parameters() -> None:
     assert tool_of(look).spec.parameters == {"additionalProperties": False, "properties": {}, "type": "object"}
     assert tool_of(look).arguments(ToolCall("look")) == {}
     assert usage(tool_of(look).spec) == "look()"
+
+    class Point(BaseModel):
+        x: int
+
+    @tool
+    def go(to: Point, unit: Unit, by: list[Point] | None = None) -> None:
+        """Go."""
+
+    # as the model reads it in an error: the schema names classes by reference
+    assert usage(tool_of(go).spec) == "go(to: object, unit: string, by?: array or null)"
 
 
 def test_a_marked_function_is_still_that_function() -> None:

@@ -311,8 +311,31 @@ def test_a_replay_that_leads_elsewhere_is_refused() -> None:
             return f"start {self.num_started}"
 
     env = started(Drifting())
-    with pytest.raises(ReplayMismatchError, match="'start 2', recorded was 'start 1'"):
+    with pytest.raises(ReplayMismatchError, match=r"0 replayed .* 'start 2', recorded was 'start 1'; is all"):
         env.restore(env.snapshot())
+
+
+def test_a_native_state_that_differs_asks_for_a_copy() -> None:
+    class Aliased(Safe):
+        def start(self, task: Task) -> str:
+            self.taken: list[str] = []
+            return super().start(task)
+
+        def state_key(self) -> str:
+            return str(self.taken)
+
+        def dump_state(self) -> Any:
+            return self.taken
+
+        def load_state(self, state: Any) -> None:
+            self.taken = state
+
+    env = Aliased()
+    started(env)
+    snapshot = env.snapshot()
+    env.taken.append("ring")
+    with pytest.raises(ReplayMismatchError, match=r"after load_state\(\) .*; does dump_state\(\) return a copy\?"):
+        env.restore(snapshot)
 
 
 def test_a_native_state_needs_load_state() -> None:

@@ -441,9 +441,12 @@ class Env(gymnasium.Env[Observation, Action]):
 
     def _check_state(self, snapshot: Snapshot) -> None:
         if self.state_key() != snapshot.state_key:
+            is_replayed = snapshot.native is None
+            done = f"{len(snapshot.actions)} replayed actions" if is_replayed else "load_state()"
+            cause = "is all randomness drawn from self.np_random" if is_replayed else "does dump_state() return a copy"
             raise ReplayMismatchError(
-                f"{self.env_id}: after {len(snapshot.actions)} replayed actions the state is {self.state_key()!r}, "
-                f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
+                f"{self.env_id}: after {done} the state is {self.state_key()!r}, recorded was {snapshot.state_key!r}; "
+                f"{cause}?"
             )
 
     def _begin(self, seed: int | None, options: dict[str, object] | None) -> Task:

@@ -201,7 +201,8 @@ def _begin(
         try:
             plan, folder = evaluation.begin(as_the_run(names[0], policies[0], given, out.note, require_trust), run_dir)
         except UnknownNameError as error:
-            if suites := eval_suites.suites_like(names[0]):
+            is_of_the_env = str(error).startswith("unknown environment")  # not one of its arguments
+            if is_of_the_env and (suites := eval_suites.suites_like(names[0])):
                 raise UnknownNameError(f"{error}; suites with such names: {', '.join(suites)}") from None
             raise
         return _play_env(plan, folder, effort, False, out)

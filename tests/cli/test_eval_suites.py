@@ -109,6 +109,9 @@ def test_a_suite_that_stopped_says_only_what_its_reason_says(suite_file: str) ->
 def test_a_misspelt_suite_is_suggested(run: Command) -> None:
     said = run("eval", "babyai-level", "--policy", "oracle").assert_one_line_error()
     assert said.rstrip().endswith("suites with such names: babyai-levels")
+    # the environment is there; what is unknown is its argument
+    wrong = run("eval", "agentgym/Household-v0", "num_object=3", "--policy", "random").assert_one_line_error()
+    assert "did you mean 'num_objects'" in wrong and "suites" not in wrong
 
 
 @pytest.mark.slow

@@ -265,7 +265,8 @@ def _types(run: RunFolder) -> dict[str, object] | None:
 def _of_type(found: dict[str, float] | None) -> dict[str, str]:
     if found is None:
         return {"success": "–", "interval": ""}
-    interval = f"{found['success_low']:.1%} to {found['success_high']:.1%}, {found['num_episodes']:.0f} episodes"
+    number = f"{found['num_episodes']:.0f} episode{'' if found['num_episodes'] == 1 else 's'}"
+    interval = f"{found['success_low']:.1%} to {found['success_high']:.1%}, {number}"
     return {"success": as_share(round(found["success"], 4)), "interval": interval}
 
 
@@ -275,6 +276,7 @@ def _headline(label: str, summary: EvalSummary) -> dict[str, object]:
         "value": as_share(round(summary.success, 4)),
         "interval": f"{summary.success_low:.1%} to {summary.success_high:.1%}",
         "num_episodes": summary.num_episodes - summary.num_failed,
+        "num_tasks": summary.num_tasks if summary.repeats else None,
         "num_failed": summary.num_failed,
     }
 

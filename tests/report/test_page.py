@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from agentgym.errors import CorruptDataError, UsageError
+from agentgym.evals.episodes import write_json
+from agentgym.evals.runner import EvalSummary
 from agentgym.report import write_report
 from agentgym.report.curves import NUM_COLOURS
 from agentgym.report.packing import unpacked
@@ -55,7 +57,7 @@ def test_a_training_run(run_dir: Path) -> None:
     page = page_of(run_dir)
     for text in ("mugs-001", "training run", "Mugs-v0", "num_mugs=3", "gigpo", "success before", "success after"):
         assert text in page
-    assert "5.7% to 51.0%, 10 episodes" in page  # Wilson's interval of 2 in 10
+    assert "95 % interval 5.7% to 51.0%, 10 episodes<" in page  # Wilson's interval of 2 in 10
     captions = re.findall(r"<figcaption>([^<]+)", page)
     assert captions[:3] == ["success of valid episodes", "how episodes ended", "where the time went"]
     for caption in ("return", "turns", "loss", "entropy", "turns with an anchor", "my_own_number", "loss on actions"):
@@ -65,6 +67,27 @@ def test_a_training_run(run_dir: Path) -> None:
     assert 'aria-label="step 12: completed 52, truncated_turns 12"' in page
     assert 'aria-label="loss on actions: 3 at step 1 to 0.15 at step 20, between 0.15 and 3"' in page
     assert "rollout <span>56.5%, 15.6 s</span>" in page
+
+
+def test_numbers_of_an_evaluation_come_with_their_size(tmp_path: Path) -> None:
+    interval = {"success_low": 0.207, "success_high": 1.0, "mean_turns": 2.0}
+    summary = EvalSummary(
+        suite_or_env="Mugs-v0", policy="random", num_episodes=9, num_failed=1, success=0.5, success_low=0.2,
+        success_high=0.8, mean_return=0.5, mean_turns=2.0, mean_tokens=0.0, statuses={"completed": 8}, run_dir="",
+        num_tasks=2, repeats={"pass_at": {"1": 0.5}},
+        by_type={
+            "clean": {"num_episodes": 1.0, "success": 1.0, **interval},
+            "heat": {"num_episodes": 7.0, "success": 0.4, **interval},
+        },
+    )  # fmt: skip
+    (tmp_path / "episodes.jsonl").touch()
+    write_json(tmp_path / "summary.json", asdict(summary))
+    write_json(tmp_path / "config.json", {"eval": {"env": "Mugs-v0", "policy": "random"}})
+    page = page_of(tmp_path)
+    assert "95 % interval 20.0% to 80.0%, 8 episodes of 2 tasks, 1 failed" in page
+    assert [re.sub(r"<[^>]+>", "", row) for row in re.findall(r"<td>(?:100|40)%.*?</td>", page)] == [
+        "100% 20.7% to 100.0%, 1 episode", "40% 20.7% to 100.0%, 7 episodes"
+    ]  # fmt: skip
 
 
 def test_it_is_closed_in_itself(run_dir: Path) -> None:

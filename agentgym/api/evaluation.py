@@ -317,11 +317,10 @@ async def play(
     tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
     num_slots = max(1, min(effort.num_envs, len(tasks)))
-    make_agent, close = (
-        (given.make_agent, _nothing)
-        if given.make_agent
-        else await open_agents(plan.policy, sampling, num_slots, folder=folder)
-    )
+    made = given.make_agent
+    if made is None and resume and runner.is_complete(folder, [folder]):
+        made = runner.complete_policy  # a new price, say, needs no endpoint that answers
+    make_agent, close = (made, _nothing) if made else await open_agents(plan.policy, sampling, num_slots, folder=folder)
     make_opponent, close_opponent = (
         await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
     )

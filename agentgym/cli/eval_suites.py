@@ -24,8 +24,9 @@ from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import write_json
 from agentgym.evals.prices import cost_text
 from agentgym.evals.results_table import write_tables
+from agentgym.evals.runner import complete_policy, is_complete
 from agentgym.evals.scoring import Scoring
-from agentgym.evals.suite_runner import Play, SuiteResult, run_suite
+from agentgym.evals.suite_runner import Play, SuiteResult, part_dir, run_suite
 from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, suite_names
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
@@ -129,7 +130,12 @@ async def evaluate_suites(
             told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
             out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
-            make_agent, close = await open_agents(policy, plan.sampling, num_slots=effort.num_envs, folder=folder)
+            is_played = resume and all(_is_complete(suite, folder / suite.name / name) for suite in plan.suites)
+            make_agent, close = (
+                (complete_policy, _nothing)
+                if is_played  # a new price, say, needs no endpoint that answers
+                else await open_agents(policy, plan.sampling, num_slots=effort.num_envs, folder=folder)
+            )
             try:
                 for suite in plan.suites:
                     out.status.print(f"{suite.label}, {policy}", markup=False)
@@ -147,6 +153,14 @@ async def evaluate_suites(
             finally:
                 await close()
     return sorted(results, key=lambda result: [suite.label for suite in plan.suites].index(result.suite))
+
+
+def _is_complete(suite: Suite, out_dir: Path) -> bool:
+    return is_complete(out_dir, [part_dir(out_dir, suite, part.label) for part in suite.parts])
+
+
+async def _nothing() -> None:
+    pass
 
 
 def folder_names(policies: Sequence[str]) -> list[str]:

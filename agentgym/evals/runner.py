@@ -11,12 +11,13 @@ from statistics import fmean
 from typing import Any
 
 from agentgym.canonical import read_json
+from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
-from agentgym.evals.episodes import EpisodeFiles, write_json
+from agentgym.evals.episodes import RECORD_NAME, EpisodeFiles, read_rows, write_json
 from agentgym.evals.prices import Price, sum_costs
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.evals.statistics import best_of, chosen_of, clustered_interval, pass_all, pass_at
-from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.agent import Agent, MakeAgent
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.in_flight import InFlight
@@ -321,6 +322,26 @@ def _by_type(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
             "mean_turns": fmean(row["num_turns"] for row in some),
         }
     return found
+
+
+def is_complete(out_dir: Path, parts: Sequence[Path]) -> bool:
+    """Return True for a finished evaluation without a failed episode, of which a resume plays nothing.
+
+    Args:
+        parts: folders of its episodes; ``out_dir`` itself if it has one part.
+    """
+    try:
+        summary = load_summary(out_dir)
+    except CorruptDataError:
+        return False
+    has_records = all((part / RECORD_NAME).is_file() for part in parts)
+    num_rows = sum(len(read_rows(part)) for part in parts)
+    return has_records and not summary.num_failed and num_rows == summary.num_episodes
+
+
+def complete_policy(env: Env, seed: int) -> Agent:
+    """Refuse to play: the policy of a complete evaluation, which needs no model."""
+    raise UsageError("this evaluation is complete, but its tasks have changed since; begin another one")
 
 
 def load_summary(out_dir: Path) -> EvalSummary:

@@ -50,6 +50,22 @@ def test_episodes_have_a_cost(run: Command, guess: str, policy: str) -> None:
     assert "<dt>cost</dt>" in Path(page).read_text()
 
 
+@pytest.mark.parametrize("is_suite", [False, True])
+def test_a_complete_evaluation_is_priced_again_without_its_endpoint(run: Command, guess: str, is_suite: bool) -> None:
+    Path("mine.toml").write_text(f'name = "mine"\nversion = 1\n[[parts]]\nenv = "{guess}"\nnum_tasks = 4\n')
+    asked = ("mine.toml",) if is_suite else (guess, *ASKED)
+    guesses = completion(None, ("guess", '{"number": 1}'), prompt_tokens=1000, completion_tokens=100)
+    server = FakeOpenAI(lambda body: guesses)
+    assert run("eval", *asked, "--policy", f"openai:{server.url}", "--run-dir", "here").code == 0
+    server.close()
+    again = run("eval", "--resume", "here", "--prices", "2,10", "--json").json
+    found = again["results"][0]["summary"] if is_suite else again
+    assert found["cost"] == pytest.approx(found["mean_turns"] * 4 * (1000 * 2 + 100 * 10) / 1e6)
+    (rows,) = Path("here").rglob("episodes.jsonl")
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))  # one episode is left to play
+    assert "cannot be reached" in run("eval", "--resume", "here").assert_one_line_error()
+
+
 def test_without_a_price_there_is_a_dash(run: Command, guess: str, policy: str) -> None:
     value = run("eval", guess, *ASKED, "--policy", policy, "--json").json
     assert (value["cost"], value["mean_cost"]) == (None, None)

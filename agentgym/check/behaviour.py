@@ -69,9 +69,12 @@ def oracle(subject: Subject) -> str:
         for number, task in enumerate(subject.tasks()):
             env.reset(options={"task": task})
             try:
-                env.oracle()
+                said: object = env.oracle()
             except UsageError:
                 return "not applicable: no oracle"
+            if not isinstance(said, Message):  # training shows it to the model as a message
+                kind = type(said).__name__
+                raise CheckFailed(f"oracle() returned a {kind}, expected a Message, as self.parse_action(text) makes")
             episode = play(env, oracle_action, task, subject.rng(7, number), max_turns=_ORACLE_TURNS)
             if not episode.is_success:
                 end = "without success" if episode.is_over else "not at all"

@@ -235,6 +235,15 @@ def test_tasks_without_a_number_are_named() -> None:
     assert details == {"tasks('train') returned a generator, expected a sequence such as a list"}
 
 
+def test_an_oracle_that_returns_text_is_named() -> None:
+    class SaysText(Corridor):
+        def oracle(self) -> Any:
+            return "go: right"
+
+    details = {check.detail for check in check_env(SaysText, num_episodes=1).failures}
+    assert details == {"oracle() returned a str, expected a Message, as self.parse_action(text) makes"}
+
+
 def test_one_failed_episode_leaves_the_other_rows_their_findings() -> None:
     report = check_env(FailsOnce, num_episodes=20)
     assert [check.name for check in report.failures] == ["episodes"]

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
-from agentgym.errors import require_extra
+from agentgym.errors import UsageError, require_extra
 from agentgym.registry import find, make
 
 
@@ -37,8 +37,11 @@ def mcp(
 
     made = make(find(env).id, **parse_pairs(kwargs or ()))
     try:
+        tasks = made.tasks(split)
+        if not 0 <= task < len(tasks):
+            raise UsageError(f"{made.env_id}: no task {task} in split {split!r}, which has {len(tasks)}")
         if seed is None:
-            seed = made.tasks(split)[task].seed
+            seed = tasks[task].seed
         episode = McpEpisode(made, seed=seed, options={"task": task, "split": split})
         try:
             if port is None:

@@ -209,6 +209,8 @@ def test_an_environment_without_tools_is_refused() -> None:
 
     with pytest.raises(UsageError, match="Words has no tools"):
         McpEpisode(Words(), seed=0, options={})
+    far = CliRunner().invoke(app, ["mcp", "agentgym/GuessNumber-v0", "--task", "99999999"])
+    assert (far.exit_code, "no task 99999999 in split" in far.stderr) == (2, True)
     gone = CliRunner().invoke(app, ["mcp", "agentgym/Nothing-v0"])
     assert gone.exit_code == 2 and "unknown environment" in gone.output
 

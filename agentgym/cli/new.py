@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -69,6 +70,10 @@ def _names(name: str) -> dict[str, str]:
     is_plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) is not None
     if not is_plain or not words or keyword.iskeyword(module_name):
         raise UsageError(f"{name!r} cannot name an environment; use letters, digits and _, as in MyWorld or my_world")
+    if module_name in sys.stdlib_module_names:
+        raise UsageError(
+            f"{name!r} cannot name an environment; Python has a module {module_name}, which its file would hide"
+        )
     class_name = "".join(word[0].upper() + word[1:] for word in words)
     folder = module_name.replace("_", "-")
     return {"module_name": module_name, "class_name": class_name, "id": f"{class_name}-v0", "folder": folder}

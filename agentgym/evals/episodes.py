@@ -162,10 +162,12 @@ class EpisodeFiles:
         """Add all episodes of another evaluation, without their scores.
 
         Raises:
-            CorruptDataError: its files cannot be read.
+            CorruptDataError: its files cannot be read, or have no episodes.
         """
-        rows = {key_of(row): row for row in read_rows(source)}
-        for group in read_groups(source):
+        rows, groups = {key_of(row): row for row in read_rows(source)}, read_groups(source)
+        if not groups:
+            raise CorruptDataError(f"{source} has no recorded episodes: its {RECORD_NAME} is missing or empty")
+        for group in groups:
             key = _key_of_group(group)
             self.add(group)
             self.rows[key] = self._priced(_unscored(rows.get(key, {}), group.trajectories[0]))

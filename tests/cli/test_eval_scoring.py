@@ -111,6 +111,13 @@ def test_a_scorer_that_cannot_score_leaves_nothing(run: Command) -> None:
     assert [path.name for path in Path("runs").iterdir()] == [Path(before["run_dir"]).name]
 
 
+def test_rescoring_without_records_says_which_file_is_missing(run: Command, guess: str) -> None:
+    folder = Path(run("eval", guess, "--policy", "random", "--episodes", "2", "--json").json["run_dir"])
+    (folder / "episodes.jsonl.gz").unlink()
+    said = run("eval", "--rescore", str(folder), "scorer.kind=outcome").assert_one_line_error()
+    assert "has no recorded episodes: its episodes.jsonl.gz is missing" in said
+
+
 def test_a_gate(run: Command, guess: str) -> None:
     for policy in ("oracle", "random"):
         run("eval", guess, "highest=3", "max_turns=1", "--policy", policy, "--episodes", "20")

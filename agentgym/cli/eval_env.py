@@ -14,7 +14,7 @@ from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import REPEATS, EvalSummary
+from agentgym.evals.runner import EvalSummary, repeat_texts
 from agentgym.evals.statistics import task_interval
 
 
@@ -82,10 +82,7 @@ def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
         >>> repeat_lines({"pass_at": {"1": 0.5, "2": 0.75}, "majority": {"2": 0.5}})
         [('pass@k', '1: 50.0%  2: 75.0%'), ('majority of k', '2: 50.0%')]
     """
-    return [
-        (REPEATS[name], "  ".join(f"{k}: {value:.1%}" for k, value in values.items()))
-        for name, values in repeats.items()
-    ]
+    return [(title, "  ".join(f"{k}: {value}" for k, value in values)) for title, values in repeat_texts(repeats)]
 
 
 def types_table(summary: EvalSummary) -> Grid:

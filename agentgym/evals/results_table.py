@@ -10,7 +10,7 @@ from agentgym.errors import AgentGymError
 from agentgym.evals.compare import Comparison, as_points, compare, open_evaluation
 from agentgym.evals.episodes import write_json
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import REPEATS, EvalSummary
+from agentgym.evals.runner import EvalSummary, repeat_texts
 from agentgym.evals.suite_runner import SuiteResult
 from agentgym.rollout.record import replace_text
 
@@ -92,9 +92,9 @@ def _interval(summary: EvalSummary) -> str:
 
 def _repeats(result: SuiteResult) -> list[str]:
     repeats: dict[str, dict[str, float]] = {} if result.summary is None else result.summary.repeats
-    shown = {name: ", ".join(f"{k}: {value:.1%}" for k, value in by_k.items()) for name, by_k in repeats.items()}
     about = f"| {result.suite} | {_cell(result.policy)}"
-    return [f"{about} | {REPEATS[name]} | {values} |" for name, values in shown.items()]
+    shown = ((title, ", ".join(f"{k}: {value}" for k, value in values)) for title, values in repeat_texts(repeats))
+    return [f"{about} | {title} | {values} |" for title, values in shown]
 
 
 def _comparison(one: Comparison) -> str:

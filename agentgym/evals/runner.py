@@ -36,6 +36,7 @@ REPEATS = {
     "majority": "majority of k",
 }
 """Statistics of repeated episodes per task, with their displayed names."""
+_FEWER = "num_tasks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,11 +266,14 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
     """Return the statistics of repeated episodes by number of trials; empty if no task has several.
 
     Args:
-        tasks: the rows of each task. Statistics of ``k`` trials use the tasks with at least ``k`` valid ones.
+        tasks: the rows of each task. Statistics of ``k`` trials use the tasks with at least ``k`` valid ones;
+            ``num_tasks`` says how many, where it is not all of them.
 
     Example:
         >>> repeats_of([[{"success": True}, {"success": False}], [{"success": True}, {"success": True}]])
         {'pass_at': {'1': 0.75, '2': 1.0}, 'pass_all': {'1': 0.75, '2': 0.5}}
+        >>> repeats_of([[{"success": True}, {"success": False}], [{"success": True}]])["num_tasks"]
+        {'2': 1.0}
     """
     most = max(len(rows) for rows in tasks)
     if most == 1:
@@ -288,7 +292,29 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
             found.setdefault("chosen", {})[str(k)] = fmean(chosen)
     if all(row.get("answer") is not None for rows in tasks for row in rows):
         found["majority"] = {str(most): fmean(_wins_vote(rows) for rows in tasks)}
+    fewer = {str(k): float(sum(len(rows) >= k for rows in tasks)) for k in numbers}
+    if fewer := {k: number for k, number in fewer.items() if number < len(tasks)}:
+        found[_FEWER] = fewer
     return found
+
+
+def repeat_texts(repeats: Mapping[str, Mapping[str, float]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the statistics of :func:`repeats_of` as text: each measure's name, and its values by number of trials.
+
+    Example:
+        >>> repeat_texts({"pass_at": {"1": 0.5, "2": 0.75}, "num_tasks": {"2": 8.0}})
+        [('pass@k', [('1', '50.0%'), ('2', '75.0% of 8 tasks')])]
+    """
+
+    def told(name: str, k: str, value: float) -> str:
+        num_tasks = None if name == "majority" else repeats.get(_FEWER, {}).get(k)  # the vote is one of all tasks
+        return f"{value:.1%}" + (f" of {num_tasks:.0f} tasks" if num_tasks else "")
+
+    return [
+        (REPEATS[name], [(k, told(name, k, value)) for k, value in by_k.items()])
+        for name, by_k in repeats.items()
+        if name in REPEATS
+    ]
 
 
 def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from agentgym.errors import UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import REPEATS, EvalSummary
+from agentgym.evals.runner import EvalSummary, repeat_texts
 from agentgym.report.beside import compared, join_traces, name_beside
 from agentgym.report.charts import as_share
 from agentgym.report.curves import (
@@ -244,9 +244,9 @@ def _interval(label: str, summary: EvalSummary) -> dict[str, str]:
 def _repeats(run: RunFolder) -> list[dict[str, object]]:
     """Return the statistics of repeated episodes, one row per evaluation and measure."""
     return [
-        {"evaluation": label or "this", "measure": REPEATS[name], "values": [(k, as_share(v)) for k, v in by_k.items()]}
+        {"evaluation": label or "this", "measure": title, "values": values}
         for label, summary in run.summaries.items()
-        for name, by_k in summary.repeats.items()
+        for title, values in repeat_texts(summary.repeats)
     ]
 
 

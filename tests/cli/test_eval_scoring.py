@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from agentgym.evals.episodes import read_groups, read_rows
+from agentgym.evals.results_table import markdown
+from agentgym.evals.runner import summarise
+from agentgym.evals.suite_runner import SuiteResult
 
 Command = Callable[..., Any]
 WIKI = ("agentgym/WikiWorld-v0", "num_pages=40", "--episodes", "3")
@@ -30,6 +33,19 @@ def test_repeats(run: Command, guess: str) -> None:
     rate = value["success"]
     assert value["success_low"] < rate < value["success_high"]
     assert whole["repeats"] == {}
+
+
+def test_measures_of_fewer_tasks_say_how_many(tmp_path: Path) -> None:
+    def row(task: int, status: str, success: bool | None) -> dict[str, Any]:
+        numbers = dict.fromkeys(("num_turns", "num_tokens", "seconds", "return"), 1)
+        key = {"task_id": f"t{task}", "content_hash": str(task), "seed": 0}
+        return {**key, **numbers, "status": status, "success": success, "error": None}
+
+    rows = [row(0, "completed", True), row(0, "completed", False), row(1, "completed", True), row(1, "env_error", None)]
+    summary = summarise(rows, suite_or_env="e", policy="p", run_dir=tmp_path)
+    assert summary.repeats["num_tasks"] == {"2": 1.0}
+    result = SuiteResult(suite="s@1", content_hash="", policy="p", outcome="done", summary=summary)
+    assert "| s@1 | p | pass@k | 1: 75.0%, 2: 100.0% of 1 tasks |" in markdown([result], [])
 
 
 def test_an_interrupted_evaluation_with_repeats_counts_each_once(run: Command, guess: str) -> None:

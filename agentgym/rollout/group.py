@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentgym.rollout.reflection import Reflect
 
 _OF_A_SANDBOX = re.compile(r"(?<![/\w])sandbox\b")  # in an error, but not in a path
+_OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot)|(the )?harness ")  # an agent's own program
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
 ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
@@ -405,6 +406,8 @@ def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
     worst = _worst(failed)
     if worst.status is Status.ABORTED:
         return "The policy failed, not the environment: look at its code, its engine or its endpoint"
+    if _OF_AN_AGENT.match(str(worst.error)):
+        return "The agent's program failed, not the environment: look at its command and at what it printed"
     if _OF_A_SANDBOX.search(str(worst.error)):
         return "agentgym doctor shows which sandboxes work on this machine"
     # enough episodes to see a fault of this rate a few times

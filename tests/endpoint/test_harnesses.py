@@ -107,6 +107,8 @@ def test_wrong_harnesses_are_refused_before_a_model_is_loaded(tmp_path: Path) ->
         (["--harness", "openai_loop"], "needs a model whose tokens agentgym samples"),
         (["harness.max_calls=3"], "needs --harness NAME"),
         (["--harness", "command", "harness.comand=x"], "comand"),
+        (["--harness", "command"], "harness.command is empty"),
+        (["--harness", "sandbox_command"], "harness.command is empty"),
     ):
         said = CliRunner().invoke(app, ["eval", "agentgym/Maze-v0", "--policy", "random", *arguments])
         assert said.exit_code == 2 and told in said.output, said.output

@@ -198,6 +198,8 @@ def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert advice(lost).endswith("agentgym check mine.py:Mine-v0 --episodes 20 looks for faults of the environment")
     assert "The policy failed, not the environment" in advice(replace(lost, status=Status.ABORTED))
     assert "agentgym doctor" in advice(replace(lost, error="sandbox ab cannot be reset"))
+    for error in ("the agent's command ended with code 127: not found", "harness command took more than 2 s"):
+        assert "The agent's program failed, not the environment" in advice(replace(lost, error=error))
     config = GroupConfig(group_size=1, min_valid=1)
     with pytest.raises(RunStoppedError, match=r"2 retries each \(group\.max_failure_rate=0\.5\); most often"):
         check_rollouts(

@@ -22,6 +22,9 @@ _SHOWN = 2000
 """Most characters of a failed command's output in the error message."""
 
 
+EMPTY = "harness.command is empty: set harness.command='my-agent --task {instruction}'"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOptions(Options):
     """Settings of the harness ``command``."""
@@ -34,6 +37,9 @@ class CommandOptions(Options):
     """Working directory; empty for a new folder per episode."""
     timeout_s: Positive = 600.0
     """Seconds after which the command is killed; the episode then counts as failed."""
+
+    def check_together(self) -> None:
+        self.check(is_ok=bool(self.command.strip()), message=EMPTY)
 
 
 def endpoint_variables(episode: AgentEpisode, root_url: str = "") -> dict[str, str]:
@@ -61,10 +67,8 @@ async def command(episode: AgentEpisode, options: CommandOptions) -> None:
     """Run a command on this machine until it ends.
 
     Raises:
-        EnvError: no command is set, or the command fails or takes too long.
+        EnvError: the command fails or takes too long.
     """
-    if not options.command.strip():
-        raise EnvError("harness.command is empty: set harness.command='my-agent --task {instruction}'")
     with _folder(options.cwd) as folder, tempfile.TemporaryDirectory(prefix="agentgym-") as beside:
         task = Path(beside) / "instruction.txt"
         task.write_text(episode.instruction, encoding="utf-8")

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from agentgym import errors
 from agentgym.endpoint.drivers import in_sandbox
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.command import endpoint_variables, fill
+from agentgym.endpoint.harnesses.command import EMPTY, endpoint_variables, fill
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EnvError, EnvTimeoutError, SandboxSpentError, UsageError
 from agentgym.plugins import Options
@@ -55,6 +55,7 @@ class SandboxCommandOptions(Options):
     """Exit codes other than 0 that are not failures, such as the code for an agent's own limit."""
 
     def check_together(self) -> None:
+        self.check(is_ok=bool(self.command.strip()), message=EMPTY)
         self.limits()
 
     def limits(self) -> Limits:
@@ -91,10 +92,8 @@ def prepare(env: Any, options: SandboxCommandOptions) -> None:
     """Configure an environment's sandboxes so that the agent's program can run in them.
 
     Raises:
-        UsageError: the environment has no sandbox, no command is set, or the folder is wrong.
+        UsageError: the environment has no sandbox, or the folder is wrong.
     """
-    if not options.command.strip():
-        raise UsageError("harness.command is empty: set harness.command='my-agent --task {instruction}'")
     if "{folder}" in options.command and not options.folder:
         raise UsageError("harness.command names {folder}: set harness.folder to the folder that holds the agent")
     if not isinstance(env, HostsAgents):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring", "harness": "harness", "verify": "verify"}
 """Groups of settings given as ``GROUP.KEY=VALUE``, with the field of the plan that holds each group."""
+
+
+_OF_A_MODEL = ("temperature", "max_new_tokens", "max_thinking_tokens", "max_context_tokens", "chat", "context")
+"""Options that change nothing of a policy without a model."""
 
 
 def eval_(  # noqa: PLR0913  (a command's options)
@@ -194,6 +198,7 @@ def _begin(
         )
     FULL.changed(given.get("context", {}))  # report wrong keys before a model is loaded
     ChatConfig().changed(given.get("chat", {}))
+    _note_unused(policies, given, out)
     suites = [name for name in names if eval_suites.is_suite(name)]
     if not suites:
         if len(names) > 1 or len(policies) > 1:
@@ -218,6 +223,14 @@ def _begin(
     given = _sampled_as_the_run(policies, given, out)
     made, folder = eval_suites.begin(suites, policies, size, SamplingPlan(**given), run_dir)
     return _play_suites(made, folder, effort, False, out)
+
+
+def _note_unused(policies: list[str], given: Mapping[str, object], out: Output) -> None:
+    """Print a note on settings of a model, if none of the policies has one."""
+    from agentgym.api.policies import is_scripted
+
+    if all(map(is_scripted, policies)) and (unused := [name for name in _OF_A_MODEL if name in given]):
+        out.note(f"note: without effect, since {', '.join(policies)} samples no tokens: {', '.join(unused)}")
 
 
 def _sampled_as_the_run(policies: list[str], given: dict[str, object], out: Output) -> dict[str, Any]:

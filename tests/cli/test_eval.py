@@ -52,6 +52,13 @@ def test_the_interval_of_the_return_counts_tasks(run: Command, tmp_path: Path) -
     assert "1 in every task" in paid
 
 
+def test_settings_of_a_model_have_no_effect_on_a_script(run: Command, guess: str) -> None:
+    asked = ("eval", guess, "--episodes", "2", "--max-new-tokens", "5", "chat.codec=json", "--policy")
+    told = "note: without effect, since random samples no tokens: max_new_tokens, chat\n"
+    assert run(*asked, "random").err.startswith(told)
+    assert "without effect" not in run("eval", guess, "--episodes", "2", "--policy", "random").err
+
+
 def test_more_episodes_than_tasks(run: Command, guess: str) -> None:
     done = run("eval", guess, "--policy", "oracle", "--episodes", "1001", "--json")
     assert done.json["num_episodes"] == 1000

@@ -380,6 +380,11 @@ def test_the_models_name_is_looked_up(server: FakeOpenAI, tmp_path: Path) -> Non
     with pytest.raises(BaseExceptionGroup) as raised:
         play(server, tmp_path / "b", model="")
     assert "lists 2 models; name one by ?model=NAME (a, b)" in str(raised.value.exceptions[0])
+    server.models = None
+    with pytest.raises(BaseExceptionGroup) as raised:
+        play(server, tmp_path / "c", model="")
+    assert "if the address is right, name the model by ?model=NAME" in str(raised.value.exceptions[0])
+    assert "no model ''" not in str(raised.value.exceptions[0])
 
 
 def test_no_more_requests_at_once_than_slots(server: FakeOpenAI, tmp_path: Path) -> None:

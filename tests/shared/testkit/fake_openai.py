@@ -28,7 +28,8 @@ class FakeOpenAI:
         self.num_plain_tokens = 1
         """Number of prompt tokens that the server reports without tools."""
         self.num_plain_requests = 0
-        self.models: list[str] = ["only"]
+        self.models: list[str] | None = ["only"]
+        """Names that the server lists; None if it lists none, as some proxies do."""
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
@@ -38,7 +39,8 @@ class FakeOpenAI:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self._send((200, {"data": [{"id": name} for name in outer.models]}))
+                listed = outer.models
+                self._send((404, "") if listed is None else (200, {"data": [{"id": name} for name in listed]}))
 
             def do_POST(self) -> None:
                 try:

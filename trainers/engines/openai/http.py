@@ -173,7 +173,10 @@ class OpenAIClient:
     async def _model_name(self) -> str:
         async with self._naming:
             if not self._model:
-                answer = await self._ask("GET", "/models", None)
+                try:
+                    answer = await self._ask("GET", "/models", None)
+                except _NotFoundError as error:
+                    raise UsageError(f"{error}; if the address is right, name the model by ?model=NAME") from None
                 cards = answer.get("data") if isinstance(answer, Mapping) else None
                 listed = cards if isinstance(cards, list) else []
                 names = [str(card["id"]) for card in listed if isinstance(card, Mapping) and "id" in card]
@@ -227,7 +230,8 @@ class OpenAIClient:
             return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
         if code == _NOT_FOUND:
             hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
-            return _NotFoundError(f"{url} knows no model {self._model!r}, or no such address ({fault}){hint}")
+            what = f"no model {self._model!r}, or no such address" if self._model else "no such address"
+            return _NotFoundError(f"{url} knows {what} ({fault}){hint}")
         if code == _BAD_REQUEST and any(said in text.lower() for said in _TOO_LONG):
             return ContextFullError(f"{url}: {fault}")
         if code == _BAD_REQUEST and self._limit_name == _LIMIT and _NEW_LIMIT in text:

@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from agentgym.env.env import Env
 
 ENTRY_POINT_GROUP = "agentgym.envs"
+_MISSING = re.compile(r"missing \d+ required [\w-]+ arguments?: (.*?)(?: was raised from|$)")
+"""Python's error for arguments that a constructor needs, with what Gymnasium adds to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,9 @@ def make(reference: str, **kwargs: Any) -> Env:
     try:
         made = gymnasium.make(entry.id, **kwargs).unwrapped
     except TypeError as error:
+        if missing := _MISSING.search(str(error)):
+            names = " ".join(f"{name}=VALUE" for name in re.findall(r"'(\w+)'", missing[1]))
+            raise UsageError(f"{entry.id} needs arguments: {names}") from error
         raise UsageError(f"{entry.id}: {error}") from error
     if not isinstance(made, Env):
         raise UsageError(f"{entry.id} made a {type(made).__name__}, expected a subclass of agentgym.Env")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -93,6 +94,16 @@ def test_unknown_arguments_are_the_users_mistake() -> None:
     register("test/Silent-v3", Silent)
     with pytest.raises(UsageError, match=r"test/Silent-v3: .*wrod"):
         make("test/Silent-v3", wrod="x")
+
+
+def test_missing_arguments_are_named_as_they_are_given() -> None:
+    class Needs(Silent):
+        def __init__(self, *, data_dir: str, sites: str, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+
+    register("test/Needs-v0", Needs)
+    with pytest.raises(UsageError, match=r"^test/Needs-v0 needs arguments: data_dir=VALUE sites=VALUE$"):
+        make("test/Needs-v0")
 
 
 def test_what_is_no_environment_is_refused() -> None:

@@ -85,7 +85,8 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     """Print comparisons as a table."""
     from agentgym.evals.compare import as_points
 
-    table = Grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
+    titles = ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
+    table = Grid(*titles, whole=titles)
     for one in found:
         table.add_row(
             escape(one.suite_or_env),

@@ -16,7 +16,10 @@ import pytest
 from rich.console import Console
 from testkit.made_groups import trajectory, turn
 
+from agentgym.cli.compare import print_comparisons
 from agentgym.cli.grid import Grid
+from agentgym.cli.output import Output
+from agentgym.evals.compare import Comparison
 from agentgym.progress import SuccessCount, progress_bars
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
@@ -79,6 +82,20 @@ def test_a_table_becomes_paragraphs_where_it_does_not_fit() -> None:
         "games@1\n"
         "  runs here no                          \n"
     )
+
+
+def test_comparisons_of_suites_with_short_names_split_no_word() -> None:
+    out = Output(as_json=False)
+    out.console = Console(file=StringIO(), width=80, highlight=False)
+    found = Comparison(
+        suite_or_env="mine@1", content_hash="", policy_a="random", policy_b="idle", num_pairs=6, num_left_out=3,
+        success_a=0.667, success_b=0.0, difference=-0.667, difference_low=-0.99, difference_high=-0.01, num_only_a=4,
+        num_only_b=0, p_value=0.125, detectable=0.7, tasks_needed=7, return_difference=-0.667,
+        return_difference_low=-1.0, return_difference_high=-0.333,
+    )  # fmt: skip
+    print_comparisons(out, [found])
+    text = " ".join(out.console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "95 % interval -99.0 pp to -1.0 pp" in text and text.endswith("pairs 6, 3 left out")
 
 
 def test_an_optional_column_goes_first() -> None:

@@ -188,7 +188,8 @@ def _refused(
     if isinstance(error, MissingExtraError) and not mend:
         mend = f"pip install 'agentgym[{error.extra}]'"
     elif not isinstance(error, (UsageError, RunStoppedError)) and not mend:  # these errors say what to do
-        mend = "agentgym doctor"
+        own = next((part.env for part in suite.parts if ":" in part.env and part.env in str(error)), None)
+        mend = f"agentgym check {own}" if own else "agentgym doctor"
     reason = " ".join(str(error).split())
     return SuiteResult(
         suite=suite.label, content_hash=content_hash, policy=policy, outcome=outcome, reason=reason, mend=mend

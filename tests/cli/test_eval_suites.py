@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,9 @@ def test_a_suite_that_stopped_says_only_what_its_reason_says(suite_file: str) ->
     stopped = _refused(suite, "", "oracle", RunStoppedError("3 of 4 episodes failed: see the log"), "stopped")
     assert (stopped.reason, stopped.mend) == ("3 of 4 episodes failed: see the log", "")
     assert _refused(suite, "", "oracle", EnvError("no browser"), "stopped").mend == "agentgym doctor"
+    own = replace(suite, parts=(replace(suite.parts[0], env="mine.py:Mine-v0"),))
+    broken = EnvError("mine.py:Mine-v0 reset: ConnectionError: no database")
+    assert _refused(own, "", "oracle", broken, "cannot_run").mend == "agentgym check mine.py:Mine-v0"
 
 
 def test_a_misspelt_suite_is_suggested(run: Command) -> None:

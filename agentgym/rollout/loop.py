@@ -323,7 +323,7 @@ def state_key_of(env: Env) -> str:
     Raises:
         EnvError: computing the key failed.
     """
-    with boundary(EnvError, f"{env.env_id} state_key", _PASSING):
+    with boundary(EnvError, f"{env.env_id} state_key", _PASSING), contained_exit():
         return checked_key(env.state_key())
 
 

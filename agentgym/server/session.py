@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from agentgym.env.env import Env, StepInfo
 from agentgym.env.observations import as_observation
 from agentgym.env.time_limit import Limited
-from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError
+from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError, contained_exit
 from agentgym.remote import wire
 from agentgym.remote.wire import Step, View
 from agentgym.server.limits import Limits
@@ -279,7 +279,8 @@ class LocalSession(Session):
         limited = Limited(work, self._limit_s, name)
         try:
             async with asyncio.timeout(self._limit_s):
-                return await limited
+                with contained_exit():  # of the episode alone, not of the server with all others
+                    return await limited
         except HungError:
             type(self.env).is_blocking = True  # use a new thread from now on, since the old one is hung
             raise

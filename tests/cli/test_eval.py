@@ -104,11 +104,16 @@ class Leaves(ToolEnv):
         self.finish(1.0)
         return "gone"
 
+    def state_key(self):
+        if self.at == "key" and self.task.seed % 2:
+            sys.exit(0)
+        return "here"
+
 register("Leaves-v0", Leaves, max_turns=2)
 """
 
 
-@pytest.mark.parametrize("at", ["start", "go"])
+@pytest.mark.parametrize("at", ["start", "go", "key"])
 def test_an_environment_that_exits_fails_its_episode_alone(run: Command, tmp_path: Path, at: str) -> None:
     file = tmp_path / "leaves.py"
     file.write_text(LEAVES)

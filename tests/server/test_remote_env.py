@@ -27,6 +27,7 @@ HOUSE = "agentgym/Household-v0"
 
 OWN = '''
 import os
+import sys
 import time
 
 from agentgym import Env, Message, ToolEnv, ToolError, register, tool
@@ -98,8 +99,16 @@ class Slow(ToolEnv):
         return "done"
 
 
+class Exits(Env):
+    """Ends the interpreter."""
+
+    def start(self, task):
+        sys.exit(0)
+
+
 register("Odd-v0", Odd)
 register("Ends-v0", Ends)
+register("Exits-v0", Exits)
 register("Slow-v0", Slow)
 '''
 
@@ -113,7 +122,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def server(own: str) -> Iterator[EnvServer]:
-    names = [HOUSE, "agentgym/Maze-v0", f"{own}:Odd-v0", f"{own}:Ends-v0", f"{own}:Slow-v0"]
+    names = [HOUSE, "agentgym/Maze-v0", f"{own}:Odd-v0", *(f"{own}:{name}-v0" for name in ("Ends", "Exits", "Slow"))]
     with env_server(*names, "--step-timeout-s", "1") as started:
         yield started
 
@@ -203,9 +212,11 @@ def test_failures_are_the_infrastructures(server: EnvServer, own: str) -> None:
     for name, policy, told in (
         (f"{own}:Odd-v0", crashes, "the wheel came off"),
         (f"{own}:Slow-v0", waits, "not done after 1 s"),
+        (f"{own}:Exits-v0", crashes, "SystemExit: 0"),  # of the episode, not of the server
     ):
         with pytest.raises(agentgym.AgentGymError, match=told):
             agentgym.collect_rollouts(name, policy, kwargs={"url": server.url})
+    assert agentgym.make("Ends-v0", url=server.url).reset(seed=0)
 
 
 def test_the_conformance_kit_passes(server: EnvServer) -> None:

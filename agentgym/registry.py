@@ -171,6 +171,20 @@ def _make_remote(reference: str, kwargs: Mapping[str, Any]) -> Env:
     return RemoteEnv(reference, **kwargs)
 
 
+def id_of(reference: str, kwargs: Mapping[str, object]) -> str:
+    """Return the id of an environment with these arguments. One that a server runs need not be known here.
+
+    Raises:
+        UsageError: there is no such environment here, and the arguments name no server.
+    """
+    try:
+        return find(reference).id
+    except UsageError:
+        if not is_remote(kwargs):
+            raise
+        return reference
+
+
 def find(reference: str) -> EnvEntry:
     """Return the entry for an id, ``module:Id`` or ``file.py:Id``, after importing the module or file if one is named.
 
@@ -249,14 +263,19 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
 
 def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:
     """Return the turn limit of an environment's episodes without making the environment; None if neither arguments nor
-    registry give one.
+    registry give one, or if only a server knows the environment.
 
     Raises:
-        UsageError: the argument is not a whole number.
+        UsageError: the argument is not a whole number, or there is no such environment.
     """
     if "max_turns" in kwargs:
         return None if kwargs["max_turns"] is None else checked_turns(kwargs["max_turns"])
-    entry = find(reference)
+    try:
+        entry = find(reference)
+    except UsageError:
+        if is_remote(kwargs):
+            return None
+        raise
     if not entry.is_available:
         return None
     import gymnasium

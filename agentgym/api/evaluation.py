@@ -29,7 +29,7 @@ from agentgym.evals.policies import policy_of
 from agentgym.evals.prices import read_prices
 from agentgym.evals.scoring import Scoring
 from agentgym.progress import episode_progress
-from agentgym.registry import find, make
+from agentgym.registry import id_of, make
 from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.context import FULL
@@ -261,7 +261,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
         check_policy(plan.policy, plan.sampling)
     if plan.opponent:
         check_policy(plan.opponent, plan.sampling)
-    name = plan.env if objects.make_env else find(plan.env).id
+    name = plan.env if objects.make_env else id_of(plan.env, plan.kwargs)
     folder = new_run_dir(f"eval-{name.rpartition('/')[2].lower()}", run_dir)
     write_json(folder / "config.json", {"eval": asdict(plan)})
     sign(folder)
@@ -271,7 +271,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
 def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
     """Return a function that makes an instance of the plan's environment."""
     if given.make_env is None:
-        return partial(make, find(plan.env).id, **plan.kwargs)
+        return partial(make, id_of(plan.env, plan.kwargs), **plan.kwargs)
 
     def checked() -> Env:
         assert given.make_env is not None
@@ -313,7 +313,7 @@ async def play(
     status = status or Console(file=sys.stderr, highlight=False)
     price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
     make_env = env_maker(plan, given)
-    name = plan.env if given.make_env else find(plan.env).id
+    name = plan.env if given.make_env else id_of(plan.env, plan.kwargs)
     tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
     num_slots = max(1, min(effort.num_envs, len(tasks)))

@@ -10,7 +10,7 @@ from agentgym.api.policies import SamplingPlan, check_policy, open_agents
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals.policies import policy_of
-from agentgym.registry import find, make
+from agentgym.registry import id_of, make
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.types import Task, TrajectoryGroup
@@ -61,7 +61,9 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
     lengths = {"max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens}
     options = {"kwargs": dict(kwargs or {}), "temperature": temperature, **lengths}
     plan = EvalPlan(**plan_of(env, policy, {name: value for name, value in options.items() if value is not None}))
-    make_env = partial(make, find(env).id, **plan.kwargs) if isinstance(env, str) else partial(env, **plan.kwargs)
+    make_env = (
+        partial(make, id_of(env, plan.kwargs), **plan.kwargs) if isinstance(env, str) else partial(env, **plan.kwargs)
+    )
     chosen, sampling = _chosen(make_env, tasks, split), plan.sampling
     for named in (policy, opponent):
         if isinstance(named, str) and named:

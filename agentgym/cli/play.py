@@ -8,7 +8,7 @@ import typer
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, output
-from agentgym.registry import find, make
+from agentgym.registry import id_of, make
 
 
 def play(
@@ -27,7 +27,8 @@ def play(
     from agentgym.rollout.seeds import derive_seed
 
     with output(as_json) as out:
-        made = make(find(env).id, **parse_pairs(kwargs or ()))
+        arguments = parse_pairs(kwargs or ())
+        made = make(id_of(env, arguments), **arguments)
         game = Game(made, out.status if as_json else out.console, seed=seed, split=split)
         try:
             game.begin()

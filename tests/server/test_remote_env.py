@@ -18,6 +18,7 @@ import agentgym
 from agentgym import Message, ToolCall
 from agentgym.check import check_env
 from agentgym.errors import EnvError, MissingExtraError, ToolError, UnknownNameError, UsageError
+from agentgym.registry import turn_limit
 from agentgym.remote import channel as channel_module
 from agentgym.remote import wire
 from agentgym.remote.env import RemoteEnv
@@ -113,16 +114,35 @@ register("Slow-v0", Slow)
 '''
 
 
+ALONE = """
+from agentgym import Env, register
+
+
+class Alone(Env):
+    def start(self, task):
+        return "?"
+
+    def respond(self, action):
+        self.finish(1.0)
+        return "!"
+
+
+register("Alone-v0", Alone, max_turns=2)
+"""
+
+
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("own") / "own.py"
     path.write_text(OWN, encoding="utf-8")
+    (path.parent / "alone.py").write_text(ALONE, encoding="utf-8")
     return str(path)
 
 
 @pytest.fixture(scope="module")
 def server(own: str) -> Iterator[EnvServer]:
     names = [HOUSE, "agentgym/Maze-v0", f"{own}:Odd-v0", *(f"{own}:{name}-v0" for name in ("Ends", "Exits", "Slow"))]
+    names.append(f"{Path(own).with_name('alone.py')}:Alone-v0")
     with env_server(*names, "--step-timeout-s", "1") as started:
         yield started
 
@@ -217,6 +237,17 @@ def test_failures_are_the_infrastructures(server: EnvServer, own: str) -> None:
         with pytest.raises(agentgym.AgentGymError, match=told):
             agentgym.collect_rollouts(name, policy, kwargs={"url": server.url})
     assert agentgym.make("Ends-v0", url=server.url).reset(seed=0)
+
+
+def test_an_environment_that_only_the_server_has(server: EnvServer, tmp_path: Path) -> None:
+    words = lambda: "hello"  # noqa: E731
+    with pytest.raises(UnknownNameError, match="Alone-v0"):
+        agentgym.evaluate("Alone-v0", words, episodes=2, run_dir=tmp_path / "here")
+    found = agentgym.evaluate("Alone-v0", words, episodes=2, kwargs={"url": server.url}, run_dir=tmp_path / "there")
+    assert (found.success, found.summary.suite_or_env) == (1.0, "Alone-v0")
+    (group,) = agentgym.collect_rollouts("Alone-v0", words, tasks=1, kwargs={"url": server.url})
+    assert group.trajectories[0].success
+    assert turn_limit("Alone-v0", {"url": server.url}) is None  # which training asks for before it begins
 
 
 def test_the_conformance_kit_passes(server: EnvServer) -> None:

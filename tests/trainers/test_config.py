@@ -72,6 +72,7 @@ def test_a_saved_configuration_may_have_keys_of_another_version(tmp_path: Path) 
         ("model.lora.rank=-8", "model.lora: rank must be at least 0"),
         ("optimizer.betas=[2,3]", r"optimizer: betas must be at least 0 and below 1, got \[2.0, 3.0\]"),
         ("optimizer.weight_decay=-3", "optimizer: weight_decay must be at least 0"),
+        ("optimizer.max_grad_norm=0", "optimizer: max_grad_norm must be above 0, got 0"),
         ("optimizer.lr=Infinity", "optimizer: lr must be finite, got inf"),
         ('group={"group_size": 4, "num_env": 2}', r"unknown key 'group\.num_env'; did you mean 'group\.num_envs'"),
         ('model={"lora": {"rnk": 2}}', r"unknown key 'model\.lora\.rnk'; did you mean 'model\.lora\.rank'"),

@@ -27,7 +27,8 @@ class OptimizerConfig:
     and a policy that negative advantages push away from its mistakes drifts towards those tokens. PPO implementations
     use 1e-5."""
     weight_decay: NonNegative = 0.0
-    max_grad_norm: NonNegative = 1.0
+    max_grad_norm: Positive = 1.0
+    """Largest norm of the gradient; a larger one is scaled down to it. 1e9 leaves every gradient as it is."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

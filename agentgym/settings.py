@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from numbers import Integral
+from numbers import Integral, Real
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, UsageError, unknown_name
@@ -50,20 +50,27 @@ Natural: TypeAlias = Annotated[int, Range(at_least=0)]
 
 
 def check_ranges(settings: object, prefix: str = "") -> None:
-    """Raise an error if a number is outside the :class:`Range` of its field.
+    """Raise an error if a value is outside the :class:`Range` of its field, or none of the field's choices.
 
     Args:
-        settings: a dataclass whose fields are annotated, as in ``votes: Count``.
+        settings: a dataclass whose fields are annotated, as in ``votes: Count`` or ``norm: Literal["mean", "none"]``.
         prefix: text before the field's name in the message.
 
     Raises:
-        ConfigError: a number is out of range; the message names the first such field.
+        ConfigError: a value is out of range, no number, or no choice; the message names the first such field.
     """
     kind: Any = type(settings)
-    for name, allowed in _ranges(kind).items():
+    for name, (allowed, takes_others) in _ranges(kind).items():
         value = getattr(settings, name)
-        if isinstance(value, int | float):
-            check_number(f"{prefix}{name}", value, allowed)
+        if isinstance(value, Real):
+            check_number(f"{prefix}{name}", value if isinstance(value, int | float) else float(value), allowed)
+        elif not takes_others:
+            raise ConfigError(f"{prefix}{name} must be a number {allowed}, got {value!r}")
+    for name, choices in _choices(kind).items():
+        value = getattr(settings, name)
+        # of a user's component the kind is a reference: file.py:NAME
+        if value not in choices and name != "kind":
+            raise ConfigError(f"{prefix}{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
 
 
 def check_number(name: str, value: float, allowed: Range) -> None:
@@ -94,19 +101,36 @@ def checked_turns(max_turns: object) -> int:
 
 
 @cache
-def _ranges(kind: Callable[..., object]) -> dict[str, Range]:
+def _members(kind: Callable[..., object]) -> dict[str, tuple[Any, ...]]:
+    """Return the annotation of each field, split into its parts where it is a union."""
     try:
         hints = get_type_hints(kind, include_extras=True)
     except NameError:  # annotations that name types imported under TYPE_CHECKING only
         return {}
-    # of "Count | None", too
-    marks = (
-        (name, mark)
-        for name, hint in hints.items()
-        for part in (hint, *(get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else ()))
+    is_union = {name: isinstance(hint, UnionType) or get_origin(hint) is Union for name, hint in hints.items()}
+    return {name: get_args(hint) if is_union[name] else (hint,) for name, hint in hints.items()}
+
+
+@cache
+def _ranges(kind: Callable[..., object]) -> dict[str, tuple[Range, bool]]:
+    """Return the range of each field that has one, and whether it also takes something else, as in ``Count | None``."""
+    return {
+        name: (mark, len(parts) > 1)
+        for name, parts in _members(kind).items()
+        for part in parts
         for mark in getattr(part, "__metadata__", ())
-    )
-    return {name: mark for name, mark in marks if isinstance(mark, Range)}
+        if isinstance(mark, Range)
+    }
+
+
+@cache
+def _choices(kind: Callable[..., object]) -> dict[str, tuple[object, ...]]:
+    """Return the values of each field that is a ``Literal``, or a ``Literal`` or None."""
+    return {
+        name: tuple(choice for part in parts for choice in (get_args(part) or (None,)))
+        for name, parts in _members(kind).items()
+        if all(get_origin(part) is Literal or part is type(None) for part in parts)
+    }
 
 
 def read_pair(text: str) -> tuple[str, object]:

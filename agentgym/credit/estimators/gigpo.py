@@ -24,6 +24,7 @@ from agentgym.credit.statistics import (
     trajectory_returns,
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
+from agentgym.errors import require_known
 from agentgym.plugins import Options
 from agentgym.settings import Range
 
@@ -130,6 +131,7 @@ def score_alone(score: Floats, norm: str) -> Floats:
 
 
 def _episode_statistics(table: TurnTable, score: Floats, unit: str) -> GroupStatistics:
+    require_known("statistics_unit", unit, ("turn", "trajectory"))
     if unit == "turn":
         return group_statistics(score, table.group)
     view = trajectories(table)

@@ -15,8 +15,9 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.gigpo import episode_advantage, penalised
-from agentgym.credit.statistics import dense, group_statistics, returns_to_go
+from agentgym.credit.statistics import NORMS, dense, group_statistics, returns_to_go
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+from agentgym.errors import require_known
 from agentgym.plugins import Options
 from agentgym.settings import Natural
 
@@ -76,6 +77,7 @@ def hgpo(
         >>> np.round(hgpo(table).advantage, 4).tolist()
         [0.6521, 1.1657, 0.0, -1.4128, -0.8828, -0.7071, 0.7607, 0.0]
     """
+    require_known("norm", norm, NORMS)
     step_return = penalised(returns_to_go(table, gamma), table, invalid_penalty)
     # All sums are in an order in which the rows of a context follow each other, on every level.
     order, states = _ordered(table, options.history + 1)

@@ -61,9 +61,10 @@ def check_ranges(settings: object, prefix: str = "") -> None:
     """
     kind: Any = type(settings)
     for name, (allowed, takes_others) in _ranges(kind).items():
-        value = getattr(settings, name)
-        if isinstance(value, Real):
-            check_number(f"{prefix}{name}", value if isinstance(value, int | float) else float(value), allowed)
+        value: Any = getattr(settings, name)
+        is_number = isinstance(value, Real)  # numpy's numbers, too
+        if is_number:
+            check_number(f"{prefix}{name}", value, allowed)
         elif not takes_others:
             raise ConfigError(f"{prefix}{name} must be a number {allowed}, got {value!r}")
     for name, choices in _choices(kind).items():

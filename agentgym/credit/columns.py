@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from agentgym.canonical import canonical
-from agentgym.credit.table import PER_TOKEN, PER_TRAJECTORY, TurnTable, codes_of
+from agentgym.credit.inputs import PER_TOKEN, PER_TRAJECTORY, codes_of
+from agentgym.credit.table import TurnTable
 from agentgym.errors import unknown_name
 from agentgym.types import RewardRole, Segment, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.credit.table import PER_TOKEN, Floats, Ints, TurnTable
+from agentgym.credit.inputs import PER_TOKEN
+from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.errors import ConfigError, require_known
 
 FLAT = 1e-6

@@ -9,7 +9,6 @@ Shapes in this package: N turns, I trajectories, M sampled tokens, P reward part
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,25 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym.errors import ConfigError
+from agentgym.credit.inputs import (
+    NO_ROWS,
+    PER_TOKEN,
+    PER_TRAJECTORY,
+    by_value,
+    check_finite,
+    check_ragged,
+    check_rows,
+    codes_of,
+    column_of,
+    group_codes,
+    is_list,
+    plain,
+)
+from agentgym.errors import ConfigError, require_known
 from agentgym.types import RewardRole
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-DTYPES: dict[str, type] = {
-    **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed", "is_patched", "is_faulty"), np.bool_),
-    **dict.fromkeys(("reward", "entropy", "value", "q_value", "info_gain", "progress"), np.float64),
-    **dict.fromkeys(("player_outcome", "drift", "token_value", "token_entropy", "part_values"), np.float64),
-    **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
-    **dict.fromkeys(("num_calls", "num_errors", "num_answers", "num_tokens", "segment"), np.int64),
-    "num_shared_tokens": np.int64,
-    **dict.fromkeys(("role", "invocation", "parent", "branch_turn"), np.int64),
-}
-PER_TOKEN = ("token_value", "token_entropy")
-PER_TRAJECTORY = ("answer_logprobs", "answer_lengths")
-NO_ROWS = ("part_names", "part_roles", "group_keys", *PER_TOKEN, *PER_TRAJECTORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,21 @@ class TurnTable:
             column = getattr(self, name)
             if column is not None and (self.num_tokens is None or len(column) != int(self.num_tokens.sum())):
                 raise ConfigError(f"column {name!r} needs one entry per sampled token, so also column 'num_tokens'")
+        self._check_order()
+
+    def _check_order(self) -> None:
+        """Check that rows are sorted by trajectory and turn, and that a trajectory is in one group."""
+        step, is_later = np.diff(self.trajectory), np.diff(self.turn) > 0
+        is_next = (step > 0) | ((step == 0) & is_later & (self.group[1:] == self.group[:-1]))
+        if is_next.all():
+            return
+        row = int(np.argmin(is_next)) + 1
+        where = f"row {row} is turn {self.turn[row]} of trajectory {self.trajectory[row]} in group {self.group[row]}"
+        before = f"turn {self.turn[row - 1]} of trajectory {self.trajectory[row - 1]} in group {self.group[row - 1]}"
+        raise ConfigError(
+            f"{where}, after {before}: rows are sorted by trajectory and turn, a turn occurs once, and a trajectory is "
+            "in one group; TurnTable.from_rows sorts rows"
+        )
 
     @classmethod
     def from_lists(
@@ -150,22 +165,31 @@ class TurnTable:
         rewards: Sequence[Sequence[float]],
         states: Sequence[Sequence[Hashable]] | None = None,
         is_valid: Sequence[Sequence[bool]] | None = None,
-        group_of_trajectory: Sequence[int],
+        group_of_trajectory: Sequence[Hashable],
     ) -> TurnTable:
         """Build a table from one list per trajectory; :meth:`with_columns` adds the optional columns.
 
+        Rows may be lists, arrays or tensors.
+
         Args:
             rewards: turn rewards.
-            states: state key in which each turn was taken; by default every turn is its own anchor group.
+            states: state key in which each turn was taken; by default every turn is its own anchor group. Keys are
+                compared by value: text, numbers, arrays, or lists and dicts of them.
             is_valid: True where the turn's action was well-formed and possible; all True by default.
-            group_of_trajectory: group of each trajectory; trajectories of one group share task and start state.
+            group_of_trajectory: group of each trajectory, a number or text; trajectories of one group share task and
+                start state. Ids that are not integers are numbered in the order in which they appear.
 
         Raises:
             ConfigError: a list does not have one entry per trajectory and turn; the message names the first such list.
-                Or a reward is not finite.
+                Or a reward is not finite, or a state cannot be compared by value.
         """
-        _check_ragged(rewards, states=states, is_valid=is_valid)
-        _check_finite(rewards)
+        rewards = [plain(row) for row in rewards]
+        states = None if states is None else [plain(row) for row in states]
+        is_valid = None if is_valid is None else [plain(row) for row in is_valid]
+        check_ragged(rewards, states=states, is_valid=is_valid)
+        check_finite(rewards)
+        if not is_list(group_of_trajectory):
+            raise ConfigError(f"group_of_trajectory is {group_of_trajectory!r}, expected one group per trajectory")
         if len(group_of_trajectory) != len(rewards):
             raise ConfigError(
                 f"group_of_trajectory has {len(group_of_trajectory)} entries, expected one for each of the "
@@ -173,40 +197,64 @@ class TurnTable:
             )
         lengths = np.array([len(row) for row in rewards], dtype=np.int64)
         trajectory = np.repeat(np.arange(len(rewards), dtype=np.int64), lengths)
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if len(rewards) else lengths
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if rewards else lengths
         num_turns = int(lengths.sum())
+        groups = group_codes(group_of_trajectory)
         if states is None:
             anchor = np.arange(num_turns, dtype=np.int64)
         else:
-            keyed = zip(group_of_trajectory, states, strict=True)
-            anchor = codes_of([(int(group), key) for group, row in keyed for key in row])
-        valid = [True] * num_turns if is_valid is None else [flag for row in is_valid for flag in row]
+            keyed = zip(groups.tolist(), states, strict=True)
+            anchor = codes_of([(group, by_value(key, "state")) for group, row in keyed for key in row])
         return cls(
-            group=np.asarray(group_of_trajectory, dtype=np.int64)[trajectory],
+            group=groups[trajectory],
             trajectory=trajectory,
             turn=np.arange(num_turns, dtype=np.int64) - starts[trajectory],
             reward=np.array([r for row in rewards for r in row], dtype=np.float64),
             anchor=anchor,
-            is_valid=np.array(valid, dtype=np.bool_),
+            is_valid=np.ones(num_turns, dtype=np.bool_) if is_valid is None else column_of("is_valid", is_valid),
         )
 
     @classmethod
     def from_rows(cls, **columns: Any) -> TurnTable:
         """Build a table from columns whose rows may be in any order; they are sorted by trajectory and turn.
 
+        The columns ``group``, ``trajectory``, ``turn`` and ``reward`` are required. Ids of groups and trajectories may
+        be text, and ``parent`` names a trajectory by its id. ``anchor`` and ``final_anchor`` may be any state keys;
+        equal keys of different groups are different states. Columns per token follow the order of the rows, columns
+        per trajectory that of the sorted ids.
+
+        Raises:
+            ConfigError: a column is missing, unknown or of another length; a turn occurs twice; or a trajectory is in
+                two groups.
+
         Example:
             >>> TurnTable.from_rows(group=[0, 0], trajectory=[7, 7], turn=[1, 0], reward=[1, 0]).reward.tolist()
             [0.0, 1.0]
         """
+        cls._check_names(columns, required=("group", "trajectory", "turn", "reward"))
         num_turns = len(columns["reward"])
+        for name, column in columns.items():
+            if column is not None and name not in NO_ROWS and len(column) != num_turns:
+                raise ConfigError(f"column {name!r} has {len(column)} rows, the column 'reward' {num_turns}")
         columns = {"anchor": np.arange(num_turns), "is_valid": np.ones(num_turns, dtype=np.bool_), **columns}
-        columns["trajectory"] = codes_of(np.asarray(columns["trajectory"]).tolist(), in_order=True)
+        columns |= _coded(columns)
         order = np.lexsort((np.asarray(columns["turn"]), columns["trajectory"]))
-        table = {
-            name: _column(name, column) if name in NO_ROWS else _column(name, column)[order]
-            for name, column in columns.items()
-        }
-        return cls(**table)
+        table = {name: column_of(name, column) for name, column in columns.items() if column is not None}
+        if any(name in table for name in PER_TOKEN) and "num_tokens" in table:
+            place = np.argsort(order)[np.repeat(np.arange(num_turns), table["num_tokens"])]
+            tokens = np.argsort(place, kind="stable")
+            table |= {name: table[name][tokens] for name in PER_TOKEN if len(table.get(name, ())) == len(tokens)}
+        texts = {"observation": [table["observation"][row] for row in order]} if "observation" in table else {}
+        rows = {name: table[name][order] for name in table if name not in (*NO_ROWS, "observation")}
+        return cls(**{**table, **rows, **{name: tuple(text) for name, text in texts.items()}})
+
+    @classmethod
+    def _check_names(cls, columns: Mapping[str, object], required: Sequence[str] = ()) -> None:
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(columns) - known):
+            raise ConfigError(f"unknown columns {unknown}; known: {', '.join(sorted(known))}")
+        if missing := [name for name in required if name not in columns]:
+            raise ConfigError(f"the columns {', '.join(missing)} are missing; {', '.join(required)} are required")
 
     def with_columns(self, **columns: object) -> TurnTable:
         """Return a copy with columns added or replaced; values may be arrays, flat lists, or one list per trajectory.
@@ -219,42 +267,42 @@ class TurnTable:
             >>> table.with_columns(num_tokens=[[4, 2], [3]]).num_tokens.tolist()
             [4, 2, 3]
         """
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(set(columns) - known):
-            raise ConfigError(f"unknown columns {unknown}; known: {', '.join(sorted(known))}")
+        self._check_names(columns)
+        turns = np.bincount(self.trajectory)
         for name, value in columns.items():
-            self._check_rows(name, value)
-        return replace(self, **{name: _column(name, value) for name, value in columns.items()})
-
-    def _check_rows(self, name: str, value: Any) -> None:
-        """Check a column given as one list per trajectory, and name the list that is too short or too long."""
-        is_by_trajectory = isinstance(value, list | tuple) and all(isinstance(row, list | tuple) for row in value)
-        if not is_by_trajectory or name in (*NO_ROWS, "q_value", "part_values", "observation"):
-            return
-        turns = np.bincount(self.trajectory).tolist() if len(self) else []
-        if len(value) != len(turns):
-            raise ConfigError(
-                f"column {name!r} has {len(value)} lists, expected one for each of {len(turns)} trajectories"
-            )
-        for number, (row, num_turns) in enumerate(zip(value, turns, strict=True)):
-            if len(row) != num_turns:
-                raise ConfigError(
-                    f"column {name!r}: list {number} has {len(row)} entries, expected {num_turns}, one per turn"
-                )
+            if name not in (*NO_ROWS, "q_value", "part_values", "observation"):
+                check_rows(f"column {name!r}", value, turns)
+        return replace(self, **{name: column_of(name, value) for name, value in columns.items()})
 
     def with_parts(self, **parts: tuple[RewardRole | str, Sequence[object]]) -> TurnTable:
         """Return a copy whose rewards are the sums of named parts, each given as ``(role, values per turn)``.
 
         Roles are those of :class:`RewardRole`: ``outcome``, ``process``, ``format`` and ``cost``.
 
+        Raises:
+            ConfigError: a role is unknown, or a part does not have one value per turn.
+
         Example:
             >>> table = TurnTable.from_lists(rewards=[[0, 0]], group_of_trajectory=[0])
             >>> table.with_parts(solved=("outcome", [0, 1]), steps=("process", [0.1, 0.1])).reward.tolist()
             [0.1, 1.1]
         """
-        values = np.stack([_column("reward", value) for _, value in parts.values()], axis=1)
-        roles = tuple(RewardRole(role) for role, _ in parts.values())
-        return replace(self, part_names=tuple(parts), part_roles=roles, part_values=values, reward=values.sum(axis=1))
+        turns = np.bincount(self.trajectory)
+        columns: list[Floats] = []
+        roles: list[RewardRole] = []
+        for name, part in parts.items():
+            if not (isinstance(part, tuple | list) and len(part) == 2 and isinstance(part[0], str)):
+                raise ConfigError(f"part {name!r} is {part!r}, expected a role and the values per turn, as a pair")
+            require_known("role", part[0], [role.value for role in RewardRole], f"of part {name}")
+            check_rows(f"part {name!r}", part[1], turns)
+            columns.append(column_of("reward", part[1]))
+            roles.append(RewardRole(part[0]))
+            if len(columns[-1]) != len(self):
+                raise ConfigError(f"part {name!r} has {len(columns[-1])} values, expected {len(self)}, one per turn")
+        values = np.stack(columns, axis=1) if columns else np.zeros((len(self), 0))
+        return replace(
+            self, part_names=tuple(parts), part_roles=tuple(roles), part_values=values, reward=values.sum(axis=1)
+        )
 
     def require(self, *names: str, by: str) -> None:
         """Check that the table has the columns that a component reads.
@@ -267,8 +315,8 @@ class TurnTable:
             ConfigError: a column is missing; the message names the component and the column.
         """
         if missing := [name for name in names if getattr(self, name) is None]:
-            columns = ", ".join(missing)
-            raise ConfigError(f"{by} needs the columns {columns}: fill them with TurnTable.with_columns")
+            method = "with_parts" if missing == ["part_values"] else "with_columns"
+            raise ConfigError(f"{by} needs the columns {', '.join(missing)}: fill them with TurnTable.{method}")
 
     def column(self, name: str, *, by: str) -> Any:
         """Return a column that a component reads, after :meth:`require`."""
@@ -321,58 +369,18 @@ class TurnAdvantages:
     """Weight of the turn in the loss, 0 to leave it out; None means 1 everywhere."""
 
 
-def codes_of(keys: Sequence[Hashable], *, in_order: bool = False) -> Ints:
-    """Return integers that are equal exactly for equal keys, numbered by first appearance or by the keys' order.
-
-    Example:
-        >>> codes_of(["b", "a", "b"]).tolist(), codes_of(["b", "a", "b"], in_order=True).tolist()
-        ([0, 1, 0], [1, 0, 1])
-    """
-    first = sorted(set(keys)) if in_order else ()  # type: ignore[type-var]
-    codes: dict[Hashable, int] = {key: code for code, key in enumerate(first)}
-    return np.fromiter((codes.setdefault(key, len(codes)) for key in keys), np.int64, len(keys))
-
-
-def _check_ragged(rewards: Sequence[Sequence[float]], **others: Sequence[Sequence[object]] | None) -> None:
-    for name, rows in (("rewards", rewards), *others.items()):
-        if rows is None:
-            continue
-        for number, row in enumerate(rows):
-            if not isinstance(row, Sequence | np.ndarray) or isinstance(row, str):
-                raise ConfigError(
-                    f"{name}[{number}] is {row!r}, expected the list of a trajectory's turns: one list per trajectory"
-                )
-        if len(rows) != len(rewards):
-            raise ConfigError(f"{name} has {len(rows)} lists, expected one for each of the {len(rewards)} trajectories")
-        for number, (row, turns) in enumerate(zip(rows, rewards, strict=True)):
-            if len(row) != len(turns):
-                raise ConfigError(f"{name}[{number}] has {len(row)} entries, expected {len(turns)}, one per turn")
-
-
-def _check_finite(rewards: Sequence[Sequence[float]]) -> None:
-    for number, row in enumerate(rewards):
-        for turn, reward in enumerate(row):
-            if not math.isfinite(reward):
-                raise ConfigError(f"rewards[{number}][{turn}] is {reward}, expected a finite number")
-
-
-def _flat(name: str, value: Sequence[Any]) -> list[object]:
-    for number, row in enumerate(value):
-        if not isinstance(row, list | tuple):
-            raise ConfigError(
-                f"column {name!r}: entry {number} is {row!r} among lists; give one list per trajectory, or none"
-            )
-    return [item for row in value for item in row]
-
-
-def _column(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, Mapping):
-        return value
-    if name in ("part_names", "part_roles", "group_keys"):
-        return tuple(value)
-    if name in PER_TRAJECTORY:
-        dtype = np.float64 if name == "answer_logprobs" else np.int64
-        return tuple(np.asarray(row, dtype=dtype) for row in value)
-    is_nested = not isinstance(value, np.ndarray) and any(isinstance(row, list | tuple) for row in value)
-    flat = _flat(name, value) if is_nested and name not in ("q_value", "part_values") else value
-    return tuple(flat) if name == "observation" else np.asarray(flat, dtype=DTYPES[name])
+def _coded(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of ids as integers: groups, trajectories, their parents, and states within their group."""
+    ids = [by_value(key, "the trajectory id") for key in plain(columns["trajectory"])]
+    trajectory, group = codes_of(ids, in_order=True), group_codes(columns["group"])
+    made: dict[str, Any] = {"group": group, "trajectory": trajectory}
+    if columns.get("parent") is not None:
+        code = dict(zip(ids, trajectory.tolist(), strict=True))
+        made["parent"] = [code.get(by_value(key, "the parent"), -1) for key in plain(columns["parent"])]
+    named = [name for name in ("anchor", "final_anchor") if columns.get(name) is not None]
+    states = [[by_value(key, "state") for key in plain(columns[name])] for name in named]
+    codes = codes_of([(of, key) for keys in states for of, key in zip(group.tolist(), keys, strict=True)])
+    made |= dict(zip(named, np.split(codes, len(named)), strict=True))
+    if "final_anchor" in made:
+        made["final_anchor"] = np.where([key == -1 for key in states[-1]], -1, made["final_anchor"])
+    return made

@@ -248,7 +248,7 @@ def test_a_missing_column_is_named_with_who_needs_it(component: CreditComponent)
     if component.name in ("otc", "ufo", "dynamic_sampling"):
         needed = tuple(name for name in needed if name != "part_values")
     for _ in needed:
-        with pytest.raises(ConfigError, match=r"needs the columns .*: fill them with TurnTable.with_columns"):
+        with pytest.raises(ConfigError, match=r"needs the columns .*: fill them with TurnTable.with_(columns|parts)"):
             credit_turns(bandits(1, 0), config)
 
 

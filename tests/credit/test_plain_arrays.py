@@ -8,13 +8,19 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from testkit.credit_tables import bandits
 
-from agentgym.credit.compose import CreditConfig
+from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.hgpo import hgpo
+from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 
+REWARDS = [[0, 0, 1], [0, 0], [1]]
+STATES = [["a", "b", "c"], ["a", "b"], ["a"]]
+table_of = cast(Callable[..., TurnTable], TurnTable.from_lists)
+from_rows = TurnTable.from_rows
 config = cast(Callable[..., CreditConfig], CreditConfig)
 
 
@@ -31,5 +37,99 @@ config = cast(Callable[..., CreditConfig], CreditConfig)
     ],
 )
 def test_settings_from_python_are_checked_as_those_of_the_command_line(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        make()
+
+
+def gigpo_of(**lists: Any) -> list[float]:
+    advantage = credit_turns(table_of(**lists), config(norm="mean_norm")).advantage
+    return [round(float(one), 6) for one in advantage]
+
+
+@pytest.mark.parametrize("ids", [["x", "y", "x"], [0.5, 0.7, 0.5], [("task", 1), ("task", 2), ("task", 1)], [5, 2, 5]])
+def test_groups_may_have_any_ids(ids: list[object]) -> None:
+    expected = gigpo_of(rewards=REWARDS, states=STATES, group_of_trajectory=[0, 1, 0])
+    assert gigpo_of(rewards=REWARDS, states=STATES, group_of_trajectory=ids) == expected
+
+
+@pytest.mark.parametrize(
+    "state",
+    [torch.tensor, np.array, lambda n: torch.tensor([n, 1]), lambda n: [n], lambda n: {"at": n}, lambda n: ([n], 1)],
+    ids=["tensors", "arrays", "vectors", "lists", "dicts", "tuples of lists"],
+)
+def test_states_are_compared_by_value(state: Callable[[int], object]) -> None:
+    codes = [[0, 1, 2], [0, 1], [0]]
+    made = [[state(code) for code in row] for row in codes]
+    expected = gigpo_of(rewards=REWARDS, states=codes, group_of_trajectory=[0, 0, 0])
+    assert gigpo_of(rewards=REWARDS, states=made, group_of_trajectory=[0, 0, 0]) == expected
+
+
+def test_rows_may_be_tensors() -> None:
+    square = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    expected = gigpo_of(rewards=square.tolist(), states=[["a", "b"], ["a", "b"]], group_of_trajectory=[0, 0])
+    assert gigpo_of(rewards=square, states=[["a", "b"], ["a", "b"]], group_of_trajectory=torch.zeros(2)) == expected
+    table = table_of(rewards=[square[0], square[1]], group_of_trajectory=[0, 0])
+    table = table.with_columns(num_tokens=[np.array([1, 2]), torch.tensor([3, 4])])
+    assert table.num_tokens is not None and table.num_tokens.tolist() == [1, 2, 3, 4]
+
+
+def test_rows_in_any_order_keep_their_ids_and_tokens() -> None:
+    table = from_rows(
+        group=["g", "h", "g"],
+        trajectory=["t9", "t7", "t8"],
+        turn=[0, 0, 0],
+        reward=[1, 5, 0],
+        anchor=["s", "s", "s"],
+        final_anchor=["s", -1, "end"],
+        parent=["t8", None, -1],
+        num_tokens=[2, 1, 3],
+        token_value=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+        observation=["nine", "seven", "eight"],
+    )
+    assert table.reward.tolist() == [5, 0, 1]
+    assert table.group.tolist() == [1, 0, 0]
+    assert table.anchor.tolist()[1:] == [table.anchor[1]] * 2 and table.anchor[0] != table.anchor[1]
+    assert table.final_anchor is not None and table.final_anchor[0] == -1
+    assert table.final_anchor[2] == table.anchor[2] and table.final_anchor[1] not in table.anchor
+    assert table.parent is not None and table.parent.tolist() == [-1, -1, 1]
+    assert table.token_value is not None and table.token_value.tolist() == [0.3, 0.4, 0.5, 0.6, 0.1, 0.2]
+    assert table.observation == ("seven", "eight", "nine")
+
+
+ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: table_of(rewards=REWARDS, group_of_trajectory=0), "group_of_trajectory is 0, expected one group per"),
+        (
+            lambda: table_of(rewards=[[None]], group_of_trajectory=[0]),
+            "rewards[0][0] is None, expected a finite number",
+        ),
+        (lambda: table_of(rewards=[[0]], states=[[object()]], group_of_trajectory=[0]), "equals no other object"),
+        (lambda: bandits(1, 0, is_void=["no", "yes"]), "column 'is_void' holds 'no', expected True or False"),
+        (lambda: bandits(1, 0, num_tokens=[1.5, 2]), "column 'num_tokens' holds 1.5, expected whole numbers"),
+        (lambda: bandits(1, 0, value=["a", 2]), "column 'value': expected numbers"),
+        (lambda: from_rows(reward=[1]), "the columns group, trajectory, turn are missing"),
+        (lambda: from_rows(**ROW, foo=[1, 2]), "unknown columns ['foo']"),
+        (lambda: from_rows(**{**ROW, "group": [0]}), "column 'group' has 1 rows, the column 'reward' 2"),
+        (
+            lambda: from_rows(**{**ROW, "trajectory": [0, 0]}),
+            "row 1 is turn 0 of trajectory 0 in group 0, after",
+        ),
+        (lambda: from_rows(**{**ROW, "trajectory": [0, 0], "turn": [0, 1], "group": [0, 1]}), "a trajectory is in one"),
+        (lambda: bandits(1, 0).with_parts(a=("result", [1, 0])), "unknown role 'result'"),
+        (lambda: bandits(1, 0).with_parts(a=("outcome", [1])), "part 'a' has 1 values, expected 2, one per turn"),
+        (lambda: bandits(1, 0).with_parts(a=cast(Any, [1, 0])), "part 'a' is [1, 0], expected a role and"),
+        (
+            lambda: table_of(rewards=REWARDS, group_of_trajectory=[0] * 3).with_parts(
+                a=("outcome", [[0, 0], [0, 0, 0], [1]])
+            ),
+            "part 'a': list 0 has 2 entries, expected 3, one per turn",
+        ),
+    ],
+)
+def test_wrong_columns_are_refused_in_words(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         make()

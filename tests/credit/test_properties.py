@@ -19,7 +19,7 @@ from agentgym.credit.modulators.branches import shared_prefix
 from agentgym.credit.modulators.entropy import aepo_advantage, empg
 from agentgym.credit.modulators.salt import salt
 from agentgym.credit.parts import on_last_turn
-from agentgym.credit.statistics import per_trajectory, trajectories
+from agentgym.credit.statistics import per_trajectory, token_rows, trajectories
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.types import (
     Completion,
@@ -92,15 +92,16 @@ def test_the_order_of_rows_does_not_matter(name: str, batch: Batch, seed: int) -
         key: getattr(table, key)[order]
         for key in (*columns, "value", "q_value", "info_gain", "is_truncated", "is_patched", "is_faulty")
     }
-    assert table.part_values is not None
+    assert table.part_values is not None and table.token_value is not None and table.token_entropy is not None
+    tokens = np.concatenate([np.flatnonzero(token_rows(table) == row) for row in order])
     again = TurnTable.from_rows(
         **rows,
         part_names=table.part_names,
         part_roles=table.part_roles,
         part_values=table.part_values[order],
         group_keys=table.group_keys,
-        token_value=table.token_value,
-        token_entropy=table.token_entropy,
+        token_value=table.token_value[tokens],
+        token_entropy=table.token_entropy[tokens],
     )
     assert_close(estimate(name, again).advantage, estimate(name, table).advantage, 1e-9)
 

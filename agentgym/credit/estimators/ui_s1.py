@@ -14,6 +14,7 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.gigpo import score_alone
+from agentgym.credit.inputs import codes_of
 from agentgym.credit.statistics import (
     ends_of_trajectories,
     group_statistics,
@@ -21,7 +22,7 @@ from agentgym.credit.statistics import (
     suffix_sums,
     trajectory_returns,
 )
-from agentgym.credit.table import Floats, TurnAdvantages, TurnTable, codes_of
+from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 from agentgym.settings import Fraction, NonNegative
 

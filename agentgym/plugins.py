@@ -62,6 +62,13 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Named(Options):
+    """A component of a list that has no settings of its own, as in ``Named(kind="mine.py:halved")``."""
+
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """A named function with its options, its source and its status."""
 
@@ -243,9 +250,7 @@ class ByKind:
         reference = kind(value)
         if not isinstance(reference, str):
             raise ValueError("expected the component's name under the key 'kind'")
-        options = self._registry[reference].options
-        if options is None:
-            raise ValueError(f"{reference} has no settings of its own")
+        options = self._registry[reference].options or Named
         if isinstance(value, Options):
             return value
         own = next(field.default for field in fields(options) if field.name == "kind")

@@ -13,6 +13,7 @@ from testkit import TESTKIT, counting_runs
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
 
 from agentgym import plugins
+from agentgym.credit.component import ESTIMATORS
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
@@ -26,7 +27,7 @@ FILE = str(TESTKIT / "user_parts.py")
 
 @pytest.fixture(autouse=True)
 def _registries_as_before() -> Iterator[None]:
-    registries: list[Any] = [*FAMILIES.values(), ENGINES]
+    registries: list[Any] = [*FAMILIES.values(), ENGINES, ESTIMATORS]
     before = [dict(registry._components) for registry in registries if list(registry)]
     yield
     for registry, components in zip(registries, before, strict=True):
@@ -72,6 +73,13 @@ def test_a_correction_that_weighs_is_not_joined_with_another() -> None:
     parts = f'loss.corrections=[{{"kind": "{FILE}:half"}}, {{"kind": "token_tis"}}]'
     with pytest.raises(ConfigError, match="multiply by the same ratio twice"):
         config(parts)
+
+
+def test_a_correction_without_settings_is_named_by_its_kind_alone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(config(f'loss.corrections=[{{"kind": "{FILE}:third"}}]', "num_steps=1"), run)
+    rows = [row for row in read_json_lines(run / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["correction_weight"] for row in rows] == [pytest.approx(1 / 3)]
 
 
 def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:

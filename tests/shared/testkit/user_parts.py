@@ -37,6 +37,12 @@ def half(log_rho_N: Tensor, options: HalfOptions) -> Tensor:
     return torch.full_like(log_rho_N, options.factor)
 
 
+@correction("third", weighs=True)
+def third(log_rho_N: Tensor) -> Tensor:
+    """Give every token the same weight."""
+    return torch.full_like(log_rho_N, 1 / 3)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatOptions(Options):
     """Keys of the regulariser."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from agentgym.errors import ConfigError, unknown_name
+from agentgym.errors import ConfigError, gist, unknown_name
 from agentgym.plugins import Component, F, Registry, Status, checked_options
 
 Family = Literal["shaper", "estimator", "modulator", "selection"]
@@ -83,15 +83,24 @@ class CreditComponent(Component):
             the function's result and the memory of all components, updated if this component keeps one.
 
         Raises:
-            ConfigError: the component takes ``memory`` but does not return a pair.
+            ConfigError: the component takes ``memory`` but does not return a pair, or it changes an array in place.
         """
         has_memory = self.reads("memory")
         own = {"memory": memory.get(self.name, {})} if has_memory else {}
-        result = self.call(**self.arguments({**values, **own}, options))
-        if has_memory and not (isinstance(result, tuple) and len(result) == 2):
+        try:
+            result = self.call(**self.arguments({**values, **own}, options))
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
             raise ConfigError(
-                f"{self.family} {self.name!r} takes memory, so it must return its result and the new memory; got a "
-                f"{type(result).__name__}"
+                f"{self.family} {self.name!r} changes an array that it was given in place ({gist(error)}): copy it "
+                "first, as in table.reward.copy()"
+            ) from error
+        parts = result if isinstance(result, tuple) else (result,)
+        if has_memory and not (len(parts) == 2 and isinstance(parts[1], Mapping)):
+            raise ConfigError(
+                f"{self.family} {self.name!r} takes memory, so it must return its result and the new memory, a dict; "
+                f"got {', '.join(type(part).__name__ for part in parts)}"
             )
         return (result[0], {**memory, self.name: result[1]}) if has_memory else (result, memory)
 

@@ -15,9 +15,10 @@ from agentgym.credit.component import ESTIMATORS, MODULATORS, SELECTIONS, SHAPER
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
 from agentgym.credit.credited import CreditColumns, GroupCredit, turn_credits
 from agentgym.credit.parts import outcome_reward
+from agentgym.credit.results import checked_advantages, checked_modulation, checked_selection, checked_shaping
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, require_finite, trajectories
-from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable
+from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable, read_only
 from agentgym.errors import ConfigError
 from agentgym.types import TrajectoryGroup
 
@@ -62,6 +63,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
         ([0.7071, 0.7071, -0.7071], 1)
     """
     require_finite(table, "reward", "part_values", by="credit")
+    table = table.read_only()
     state = CreditState() if state is None else state
     diagnostics: dict[str, float] = {}
     kept, mask, statistics = _select_before(table, config, state, diagnostics)
@@ -70,7 +72,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     entry = ESTIMATORS[config.estimator]
     values = {"table": batch, "step": state.step, **asdict(config.shared)}
     credited, memory = entry.run(values, config.estimator_options, state.memory)
-    _check_result(entry.name, credited, len(batch))
+    credited = checked_advantages(entry, credited, batch)
     state = replace(state, memory=memory)
     credited, token_keep = _modulate(batch, config, credited, diagnostics)
     credited, chosen = _select_after(batch, config, credited, state, diagnostics)
@@ -192,28 +194,6 @@ def _check_granularity(config: CreditConfig, table: TurnTable, advantage: Floats
         )
 
 
-def _check_result(name: str, credited: object, num_turns: int) -> None:
-    """Check an estimator's result; only a user's own estimator can fail here."""
-    if not isinstance(credited, TurnAdvantages):
-        raise ConfigError(
-            f"estimator {name!r} returned {type(credited).__name__}, expected agentgym.credit.table.TurnAdvantages("
-            "advantage=..., return_to_go=...)"
-        )
-    for field in ("advantage", "return_to_go"):
-        value = np.asarray(getattr(credited, field))
-        if value.shape != (num_turns,):
-            raise ConfigError(
-                f"estimator {name!r} returned {field} of shape {value.shape}, expected ({num_turns},): one number per "
-                "turn of its table"
-            )
-        if not np.isfinite(value).all():
-            at = int(np.flatnonzero(~np.isfinite(value))[0])
-            raise ConfigError(
-                f"estimator {name!r} returned {field} {value[at]} for row {at} of its table, expected finite numbers: "
-                "look for a division by 0, as in a group of equal returns"
-            )
-
-
 def _select_before(
     table: TurnTable, config: CreditConfig, state: CreditState, diagnostics: dict[str, float]
 ) -> tuple[Bools, Bools, Mapping[str, str]]:
@@ -246,10 +226,12 @@ def _shape(
     merged = not ESTIMATORS[config.estimator].keeps_parts
     for options in config.effective_shapers:
         values = {"table": table, "step": state.step, "merged": merged}
-        shaped, memory = SHAPERS[options.kind].run(values, options, state.memory)
+        component = SHAPERS[options.kind]
+        result, memory = component.run(values, options, state.memory)
+        shaped = checked_shaping(component, result, table)
         state = replace(state, memory=memory)
-        diagnostics[f"changed/{SHAPERS[options.kind].name}"] = _share(_shaped_rows(table, shaped.table))
-        table = shaped.table
+        diagnostics[f"changed/{component.name}"] = _share(_shaped_rows(table, shaped.table))
+        table = shaped.table.read_only()
         diagnostics |= shaped.diagnostics
         if shaped.gate_open is not None:
             gate_open &= shaped.gate_open
@@ -273,15 +255,20 @@ def _modulate(
 ) -> tuple[TurnAdvantages, Bools | None]:
     token_keep: Bools | None = None
     for options in config.modulators:
-        values = {"table": table, "advantage": credited.advantage, "token_advantage": credited.token_advantage}
-        result, _ = MODULATORS[options.kind].run(values, options, {})
+        values = {
+            "table": table,
+            "advantage": read_only(credited.advantage),
+            "token_advantage": read_only(credited.token_advantage),
+        }
+        component = MODULATORS[options.kind]
+        result = checked_modulation(component, component.run(values, options, {})[0], table)
         weight = credited.loss_weight
         changed = result.advantage != credited.advantage
         if result.loss_weight is not None:
             changed = changed | (result.loss_weight != 1)
         if result.token_advantage is not None and result.token_advantage is not credited.token_advantage:
             changed = np.ones_like(changed)  # every turn has advantages per token now
-        diagnostics[f"changed/{MODULATORS[options.kind].name}"] = _share(changed)
+        diagnostics[f"changed/{component.name}"] = _share(changed)
         if result.loss_weight is not None:
             weight = result.loss_weight if weight is None else weight * result.loss_weight
         token_keep = _both(token_keep, result.token_keep)
@@ -304,8 +291,9 @@ def _select_after(
         component = SELECTIONS[options.kind]
         if not component.is_after:
             continue
-        rows, token_keep = _selected(component, options, table, credited.advantage, state.step)
-        left_out = ~rows if token_keep is None else ~token_keep
+        rows, chosen = _selected(component, options, table, credited.advantage, state.step)
+        token_keep = _both(token_keep, chosen)
+        left_out = ~rows if chosen is None else ~chosen
         diagnostics[f"changed/{component.name}"] = _share(left_out)
         weight = np.ones(len(table)) if credited.loss_weight is None else credited.loss_weight
         credited = replace(credited, loss_weight=np.where(rows, weight, 0.0))
@@ -317,7 +305,7 @@ def _selected(
 ) -> tuple[Bools, Bools | None]:
     """Return the rows that train, and the tokens that train if the selection chooses tokens."""
     chosen, _ = component.run({"table": table, "advantage": advantage, "step": step}, options, {})
-    return chosen if isinstance(chosen, tuple) else (chosen, None)
+    return checked_selection(component, chosen, table)
 
 
 def _dropped(table: TurnTable, config: CreditConfig, trains: Bools, diagnostics: dict[str, float]) -> tuple[str, ...]:

@@ -347,6 +347,11 @@ class TurnTable:
             columns["parent"] = np.where(np.isin(columns["parent"], kept), at, -1)
         return replace(self, **columns)
 
+    def read_only(self) -> TurnTable:
+        """Return the same columns, which cannot be changed in place."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: read_only(column) for name, column in columns.items()})
+
     def __len__(self) -> int:
         return len(self.reward)
 
@@ -367,6 +372,14 @@ class TurnAdvantages:
     """``[M]`` target of a token-level critic."""
     loss_weight: Floats | None = None
     """Weight of the turn in the loss, 0 to leave it out; None means 1 everywhere."""
+
+
+def read_only(column: Any) -> Any:
+    """Return a view of an array that cannot be changed in place; anything else as it is."""
+    if isinstance(column, np.ndarray) and column.flags.writeable:
+        column = column.view()
+        column.flags.writeable = False
+    return column
 
 
 def _coded(columns: Mapping[str, Any]) -> dict[str, Any]:

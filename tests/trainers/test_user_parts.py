@@ -75,6 +75,11 @@ def test_a_correction_that_weighs_is_not_joined_with_another() -> None:
         config(parts)
 
 
+def test_weights_between_0_and_1_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"credit gives turns a loss_weight of 0\.5, and the trainer takes 0 or 1"):
+        train(config(f"credit.estimator={FILE}:half_weights", "num_steps=1"), tmp_path / "run")
+
+
 def test_a_correction_without_settings_is_named_by_its_kind_alone(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(config(f'loss.corrections=[{{"kind": "{FILE}:third"}}]', "num_steps=1"), run)

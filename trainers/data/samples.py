@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
+from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord
 from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.types import Segment, Trajectory, TrajectoryGroup
@@ -204,7 +205,11 @@ def _over_tokens(segment: Segment, of_sampled: Floats | None) -> Floats | None:
 
 def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:
     """Return the columns of all rows of a group, concatenated."""
-    assert np.isin(credit.loss_weight, (0.0, 1.0)).all(), "the configuration refuses components with fractional weights"
+    if not (whole := np.isin(credit.loss_weight, (0.0, 1.0))).all():
+        raise ConfigError(
+            f"credit gives turns a loss_weight of {credit.loss_weight[~whole][0]:g}, and the trainer takes 0 or 1: "
+            "multiply the advantage instead"
+        )
     turns = [turn for trajectory in group.valid for turn in trajectory.turns]
     index = [at for trajectory in group.valid for at in range(len(trajectory.turns))]
     sampled = [len(turn.completion.token_ids) for turn in turns]

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from agentgym.credit.component import estimator
+from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.engine import Engine
 from agentgym.plugins import Options
 from agentgym.trainers.config.train import TrainConfig
@@ -41,6 +44,15 @@ def half(log_rho_N: Tensor, options: HalfOptions) -> Tensor:
 def third(log_rho_N: Tensor) -> Tensor:
     """Give every token the same weight."""
     return torch.full_like(log_rho_N, 1 / 3)
+
+
+@estimator("half_weights", granularity="turn")
+def half_weights(table: TurnTable) -> TurnAdvantages:
+    """Weigh every turn by a half, which the trainer does not take."""
+    weight = np.full(len(table), 0.5)
+    return TurnAdvantages(
+        advantage=np.arange(len(table), dtype=np.float64), return_to_go=table.reward, loss_weight=weight
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,7 +184,9 @@ def checked(
             message = ", or ".join([message, *(words.removeprefix("Input ") for words in either)])
         where = ".".join([*([prefix] if prefix else []), *map(str, loc)])
         if first["type"] in ("tuple_type", "list_type") and loc:
-            message = f"expected a list, as in '{where}={json.dumps([first['input']], default=str)}'"
+            is_name = isinstance(first["input"], str) and _holds_components(kind, loc)
+            member = {"kind": first["input"]} if is_name else first["input"]
+            message = f"expected a list, as in '{where}={json.dumps([member], default=str)}'"
         if isinstance(first["input"], str) and first["input"][:1] in ("[", "{"):
             message = 'lists and objects are written as JSON, as in \'[{"kind": "NAME"}]\''
         if not loc:
@@ -192,6 +194,16 @@ def checked(
         given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
         raise ConfigError(f"{where}: {message}{given}") from None
     return made
+
+
+def _holds_components(kind: Any, loc: Sequence[str | int]) -> bool:
+    """Return True if the field at a path is a list of components, whose annotation says how each is read."""
+    for name in loc:
+        if not is_dataclass(kind):
+            return False
+        kind = get_type_hints(kind, include_extras=True)[str(name)]
+    marks = (mark for member in get_args(kind) for mark in getattr(member, "__metadata__", ()))
+    return any(hasattr(mark, "__get_pydantic_core_schema__") for mark in marks)
 
 
 def _refuse_unknown(kind: Any, values: object, where: str) -> None:

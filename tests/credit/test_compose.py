@@ -231,6 +231,8 @@ def test_settings_out_of_range_are_refused_by_their_component() -> None:
         PodsOptions(keep=1)
     with pytest.raises(ConfigError, match="overlong_penalty: buffer_tokens"):
         OverlongOptions(max_tokens=10, buffer_tokens=20)
+    with pytest.raises(ConfigError, match="g_ra: 2 thresholds for 1 gates: one for each priority but the lowest"):
+        GraOptions(thresholds=(0.5, 0.5))
 
 
 # ---------------------------------------------------------------------------------------------------------- columns

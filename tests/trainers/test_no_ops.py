@@ -114,12 +114,30 @@ def test_published_settings_are_not_idle(component: Any) -> None:
         ("harness.max_calls=9", 'harness.name="smolagents"', "without harness.name"),
         ("context.window_tokens=99", "context.policy=window", "without context.policy=window or summarise"),
         ("critic.lr=0.1", "credit.estimator=turn_gae", "critic.lr=0.1 has no effect without an estimator that has"),
+        (
+            "mixture.by=progress",
+            'envs=[{"id": "agentgym/GuessNumber-v0"}]',
+            "mixture.by=progress has no effect without envs",
+        ),
+        (
+            "loss.norm_length=5",
+            "loss.aggregation=seq-mean-token-sum-norm",
+            "without loss.aggregation=seq-mean-token-sum",
+        ),
     ],
 )
 def test_settings_of_what_is_off_are_named(chosen: str, switch: str, said: str) -> None:
     (line,) = apply_overrides(load_recipe("tiny"), [chosen]).warnings
     assert said in line
     assert not idle_settings(apply_overrides(load_recipe("tiny"), [chosen, switch]))
+
+
+def test_a_seed_of_sampling_and_updates_without_groups_are_named() -> None:
+    seed, updates = apply_overrides(load_recipe("tiny"), ["sampling.seed=5", "loss.num_updates=20"]).warnings[::-1]
+    assert seed == "sampling.seed=5 has no effect: the seed of each turn follows from seed"
+    assert updates.startswith("loss.num_updates=20 makes 8 updates at most")
+    by_tokens = ["loss.num_updates=20", "loss.minibatch=tokens"]
+    assert apply_overrides(load_recipe("tiny"), by_tokens).warnings == ()
 
 
 def test_settings_of_ranks_are_named_where_there_is_one() -> None:

@@ -11,6 +11,7 @@ from agentgym.trainers.config.columns import OF_CRITIC, needed_columns
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
+NORMED = "seq-mean-token-sum-norm"
 _OF_ADAPTERS = ("alpha", "target_modules")
 _OF_CONTEXT = ("num_turns", "window_tokens", "summary_tokens", "max_summaries", "instruction")
 
@@ -43,12 +44,16 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (has_harness, "harness", config.harness, (), "harness.name"),
         (cuts_context, "context", config.context, _OF_CONTEXT, "context.policy=window or summarise"),
         (reads_values, "critic", config.critic, (), "an estimator that has a critic, such as turn_gae"),
+        (bool(config.envs), "mixture", config.mixture, (), "envs"),
+        (config.loss.mean == NORMED, "loss", config.loss, ("norm_length",), f"loss.aggregation={NORMED}"),
     ]
-    return tuple(
+    idle = tuple(
         f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} no effect without {switch}"
         for is_on, prefix, part, names, switch in rows
         if not is_on and (chosen := list(_chosen(prefix, part, names)))
     )
+    seeds = tuple(_chosen("sampling", config.sampling, ("seed",)))
+    return (*idle, *(f"{one} has no effect: the seed of each turn follows from seed" for one in seeds))
 
 
 def idle_ranks(config: TrainConfig) -> str:

@@ -273,10 +273,19 @@ class TrainConfig:
         """
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
         notes = (component.note for component, _ in self.loss.parts() if component.note)
-        return (*self.credit.warnings, *of_loss, *notes, *self._slow_start(), *idle_settings(self))
+        return (*self.credit.warnings, *of_loss, *notes, *self._slow_start(), *self._few_groups(), *idle_settings(self))
 
     def _slow_start(self) -> tuple[str, ...]:
         warmup = self.optimizer.warmup_steps
         if not 0 < self.num_steps <= warmup:
             return ()
         return (f"num_steps={self.num_steps} ends within optimizer.warmup_steps={warmup}: the full rate is never used",)
+
+    def _few_groups(self) -> tuple[str, ...]:
+        num_updates, groups = self.loss.num_updates, self.groups_per_step
+        if self.loss.minibatch != "episodes" or num_updates <= groups:
+            return ()
+        return (
+            f"loss.num_updates={num_updates} makes {groups} updates at most: with loss.minibatch=episodes each has "
+            f"whole groups, and a step has groups_per_step={groups}",
+        )

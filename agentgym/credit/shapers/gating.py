@@ -38,6 +38,9 @@ class GraOptions(Options):
         self.check(is_ok=set(self.priorities) <= known, message=message)
         least = min(self.priorities.values(), default=0)
         self.check(is_ok=least >= 0, message=f"priorities must be at least 0, got {least}")
+        num_gates = max(self.priorities.values(), default=0)
+        message = f"{len(self.thresholds)} thresholds for {num_gates} gates: one for each priority but the lowest"
+        self.check(is_ok=len(self.thresholds) <= max(num_gates, 1), message=message)
 
     def idle(self) -> str:
         return "all roles have one priority, so that nothing is gated" if len(set(self.priorities.values())) < 2 else ""

@@ -164,9 +164,11 @@ class Registry(Mapping[str, C], Generic[C]):
                 f"choose another name for that of {component.module}"
             )
         if not isinstance(component.function, str) and (unfilled := self.unfilled(component)):
+            offered = ", ".join(sorted(self.offered))
+            may = f"may take options, its options' keys and {offered}" if offered else "takes no parameters"
             raise ConfigError(
-                f"{self.family} {component.name!r} takes {', '.join(unfilled)}, which nothing fills; "
-                f"such a function may take options, its options' keys and {', '.join(sorted(self.offered))}"
+                f"{self.family} {component.name!r} takes {', '.join(unfilled)}, which nothing fills; such a function "
+                f"{may}"
             )
         self._components[component.name] = component
 

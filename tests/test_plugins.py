@@ -30,7 +30,7 @@ from agentgym.registry import make
 from agentgym.tool import tool
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.recipes import load_recipe, recipe
 from agentgym.types import Task, ToolCall
 
 FILE = '''
@@ -199,6 +199,9 @@ def test_a_function_that_nothing_can_fill_is_refused_when_it_is_registered() -> 
         @estimator("curious")
         def curious(table: TurnTable, curiosity: float) -> TurnAdvantages:
             raise AssertionError("never called")
+
+    with pytest.raises(ConfigError, match=r"'long' takes steps, which nothing fills; .* takes no parameters$"):
+        recipe("long")(lambda steps: load_recipe("tiny"))
 
 
 def test_a_name_cannot_be_taken_from_another_module() -> None:

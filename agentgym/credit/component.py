@@ -22,7 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from agentgym.errors import ConfigError, gist, unknown_name
+from agentgym.credit.table import TurnTable
+from agentgym.errors import ConfigError, gist, require_known, unknown_name
 from agentgym.plugins import Component, F, Registry, Status, checked_options
 
 Family = Literal["shaper", "estimator", "modulator", "selection"]
@@ -43,6 +44,7 @@ class Shared:
     invalid_penalty: float = 0.0
 
 
+COLUMNS = tuple(field.name for field in fields(TurnTable))
 SHARED_KEYS = tuple(field.name for field in fields(Shared))
 
 
@@ -64,6 +66,12 @@ class CreditComponent(Component):
     def __post_init__(self) -> None:
         if self.granularity not in get_args(Granularity):
             raise unknown_name("granularity", self.granularity, get_args(Granularity), f"of {self.family} {self.name}")
+        if isinstance(self.column_names, str):
+            raise ConfigError(
+                f"{self.family} {self.name!r}: columns is text, expected names, as in columns=({self.column_names!r},)"
+            )
+        for name in () if callable(self.column_names) else self.column_names:
+            require_known("column", name, COLUMNS, f"of {self.family} {self.name}")
 
     def columns(self, options: object) -> tuple[str, ...]:
         """Return the optional columns of the table that the component reads with the given options."""

@@ -142,3 +142,15 @@ def test_a_later_selection_keeps_the_token_mask_of_an_earlier_one() -> None:
     kept = credit_turns(table, alone).token_keep
     assert kept is not None and kept.tolist() == [False, True, False, True]
     assert_close(credit_turns(table, both).token_keep, kept)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("entropy", "columns is text, expected names, as in columns=('entropy',)"),
+        (("entropi",), "unknown column 'entropi'"),
+    ],
+)
+def test_columns_that_do_not_exist_are_refused_where_they_are_named(columns: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        estimator("own", columns=columns)(lambda table: None)

@@ -7,10 +7,12 @@ therefore cache keys and values of a session, but must give the same result with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from agentgym.errors import EngineError
 from agentgym.settings import Count, Natural, NonNegative, PositiveFraction, check_ranges
 from agentgym.types import Completion
 
@@ -125,3 +127,22 @@ class ReportsHealth(Protocol):
     def health(self) -> EngineHealth:
         """Return the current load and health."""
         ...
+
+
+MAX_LOGPROB = 1e-3
+"""Largest log-probability of a token that an engine may report; rounding can leave a little above 0."""
+
+
+def checked_completion(made: object) -> Completion:
+    """Return the completion that an engine sampled, which a user's own engine may have made of anything.
+
+    Raises:
+        EngineError: it is no completion, has no token, or its log-probabilities are none.
+    """
+    if not isinstance(made, Completion):
+        raise EngineError(f"the engine returned {type(made).__name__}, expected agentgym.types.Completion(...)")
+    if not made.token_ids:
+        raise EngineError("the engine sampled no token, expected one at least")
+    if wrong := [value for value in made.logprobs if not -math.inf < value <= MAX_LOGPROB]:
+        raise EngineError(f"the engine returned a log-probability of {wrong[0]:g}, expected finite numbers up to 0")
+    return made

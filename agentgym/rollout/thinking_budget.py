@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agentgym.engine import Engine, SamplingParams
+from agentgym.engine import Engine, SamplingParams, checked_completion
 from agentgym.rollout.branch import Given
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason
@@ -40,7 +40,7 @@ async def generate_in_budget(
             replace(plain, max_new_tokens=limit - len(begun.token_ids)),
             session_id=session_id,
         )
-        thought = joined(begun, rest)
+        thought = joined(begun, checked_completion(rest))
     num_tokens = len(thought.token_ids)
     is_spent = thought.finish_reason is FinishReason.LENGTH and num_tokens >= budget
     if not budget or not (is_spent or num_tokens > sampling.max_new_tokens):
@@ -56,7 +56,7 @@ async def generate_in_budget(
         replace(plain, max_new_tokens=num_left, seed=derive_seed(sampling.seed, "answer")),
         session_id=session_id,
     )
-    return joined(thought, rest)
+    return joined(thought, checked_completion(rest))
 
 
 def _cut(completion: Completion, num_tokens: int) -> Completion:

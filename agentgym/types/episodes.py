@@ -61,7 +61,10 @@ class Completion:
     """Wall seconds in the engine's queue; None if the engine does not report them."""
 
     def __post_init__(self) -> None:
-        assert len(self.token_ids) == len(self.logprobs) == len(self.policy_versions)
+        lengths = len(self.token_ids), len(self.logprobs), len(self.policy_versions)
+        assert len(set(lengths)) == 1, (
+            f"token_ids, logprobs and policy_versions have {lengths} entries, expected as many"
+        )
 
 
 EMPTY_COMPLETION = Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.STOP)

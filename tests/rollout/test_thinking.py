@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from testkit.tokenizers_for_tests import HERMES, trained
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, EngineError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.thinking_budget import generate_in_budget
-from agentgym.types import Completion, FinishReason
+from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason
 
 RENDERER = ChatRenderer(trained())
 PROMPT = (1, 2, 3)
@@ -21,6 +22,11 @@ PROMPT = (1, 2, 3)
 
 def ids_of(text: str) -> tuple[int, ...]:
     return tuple(trained().encode(text, add_special_tokens=False))
+
+
+def completion(token_ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Completion:
+    versions = (0,) * len(token_ids)
+    return Completion(token_ids=token_ids, logprobs=logprobs, policy_versions=versions, finish_reason=FinishReason.STOP)
 
 
 def sampled(text: str, **sampling: Any) -> tuple[Completion, int]:
@@ -91,3 +97,22 @@ def test_a_thinking_budget_that_is_left_over_is_not_the_answers(thinking: str) -
 def test_a_negative_budget_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_thinking_tokens must be at least 0, got -1"):
         SamplingParams(max_thinking_tokens=-1)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (None, "the engine returned NoneType, expected agentgym.types.Completion"),
+        (EMPTY_COMPLETION, "the engine sampled no token"),
+        (completion((1, 2), (-0.1, float("nan"))), "a log-probability of nan, expected finite numbers up to 0"),
+        (completion((1, 2), (-0.1, 0.5)), "a log-probability of 0.5, expected finite numbers up to 0"),
+        (completion((1, 2), (-0.1, -float("inf"))), "a log-probability of -inf, expected finite numbers up to 0"),
+    ],
+)
+def test_what_no_engine_may_sample_is_a_failure_of_the_engine(made: Any, words: str) -> None:
+    class Wrong(ScriptedEngine):
+        async def generate(self, prompt_ids: Any, sampling: SamplingParams, *, session_id: str = "") -> Any:
+            return made
+
+    with pytest.raises(EngineError, match=re.escape(words)):
+        asyncio.run(generate_in_budget(Wrong(lambda prompt: []), RENDERER, PROMPT, SamplingParams(), "s"))

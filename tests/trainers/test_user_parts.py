@@ -88,7 +88,7 @@ def test_a_correction_without_settings_is_named_by_its_kind_alone(tmp_path: Path
 
 
 def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"broken made a str, which lacks methods of agentgym\.engine\.Engine"):
+    with pytest.raises(ConfigError, match=r"broken made a str, which lacks policy_version, .*generate, .* of agentgym"):
         train(config(f"engine.kind={FILE}:broken", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
 
 

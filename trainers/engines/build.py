@@ -44,8 +44,9 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     values = {"config": config, "model": model, "run_dir": run_dir}
     made = component.call(**component.arguments(values, config.engine.own_options))
     if not isinstance(made, Engine):
+        missing = [name for name in vars(Engine) if not name.startswith("_") and not hasattr(made, name)]
         raise ConfigError(
-            f"engine.kind={config.engine.kind} made a {type(made).__name__}, which lacks methods of "
+            f"engine.kind={config.engine.kind} made a {type(made).__name__}, which lacks {', '.join(missing)} of "
             "agentgym.engine.Engine"
         )
     return made

@@ -10,12 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
-from agentgym.engine import SamplingParams
+from agentgym.engine import MAX_LOGPROB, SamplingParams
 from agentgym.errors import EngineError
 from agentgym.types import Completion, FinishReason, Json, JsonObject
 
-_MAX_LOGPROB = 1e-3
-"""Largest log-probability that counts as valid; rounding can make one slightly positive."""
 MIN_TEMPERATURE = 0.01
 """Smallest temperature that vLLM supports. It silently raises lower ones, which changes the distribution."""
 
@@ -188,4 +186,4 @@ def _mapping(parent: JsonObject, key: str) -> JsonObject:
 
 
 def _is_logprob(value: Json) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value) and value <= _MAX_LOGPROB
+    return isinstance(value, int | float) and math.isfinite(value) and value <= MAX_LOGPROB

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentgym.check.policies import random_action
 from agentgym.credit.component import ESTIMATORS
-from agentgym.credit.compose import check_estimator
+from agentgym.credit.compose import check_own_components
 from agentgym.env.env import Env
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.sub_agents import AsksAgents
@@ -90,7 +90,7 @@ class RunEnv:
         self.config = dataclasses.replace(config, context=self._context(config, probe))
         _check_sub_agents(config, probe)
         _check_branching(config, probe)
-        check_estimator(config.credit)
+        check_own_components(config.credit)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
 

@@ -101,8 +101,8 @@ class CreditComponent(Component):
             if "read-only" not in str(error):
                 raise
             raise ConfigError(
-                f"{self.family} {self.name!r} changes an array that it was given in place ({gist(error)}): copy it "
-                "first, as in table.reward.copy()"
+                f"{self.family} {self.name!r} changes an array that it was given in place ({gist(error)}): change a "
+                "copy of it"
             ) from error
         parts = result if isinstance(result, tuple) else (result,)
         if has_memory and not (len(parts) == 2 and isinstance(parts[1], Mapping)):

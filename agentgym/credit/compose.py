@@ -164,33 +164,37 @@ def credit_groups(
     return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
 
 
-def check_estimator(config: CreditConfig) -> None:
-    """Run a user's own estimator on a few made-up turns, so that its errors show before training starts.
+def check_own_components(config: CreditConfig) -> None:
+    """Run a user's own components on a few made-up turns, so that their errors show before training starts.
 
-    Estimators that read optional columns are not run, because the made-up turns have none.
+    Configurations whose components read optional columns are not run, because the made-up turns have only reward parts.
 
     Raises:
-        ConfigError: the estimator does not return finite :class:`TurnAdvantages` of the right shape.
+        ConfigError: a component does not return what its family returns, finite and of the right shape, or the
+            advantages are not equal within the unit that the components declare.
     """
-    if ESTIMATORS[config.estimator].status == "user" and not config.columns():
-        table = TurnTable.from_lists(
-            rewards=[[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]],
-            states=[["a", "b"], ["a"], ["a", "b", "a"], ["a"]],
-            group_of_trajectory=[0, 0, 1, 1],
-        )
-        table = table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]]))
-        _check_granularity(config, table, credit_turns(table, config).advantage)
+    is_own = any(component.status == "user" for component, _ in config.components())
+    if not is_own or not {"part_values"}.issuperset(config.columns()):
+        return
+    table = TurnTable.from_lists(
+        rewards=[[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]],
+        states=[["a", "b"], ["a"], ["a", "b", "a"], ["a"]],
+        group_of_trajectory=[0, 0, 1, 1],
+    )
+    table = table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]]))
+    _check_granularity(config, table, credit_turns(table, config).advantage)
 
 
 def _check_granularity(config: CreditConfig, table: TurnTable, advantage: Floats) -> None:
-    is_alone = not (config.shapers or config.modulators or config.selections)
-    if config.granularity != "trajectory" or not is_alone:
-        return
     differs = (np.diff(advantage) != 0) & (np.diff(table.trajectory) == 0)
-    if differs.any():
+    if config.granularity == "trajectory" and differs.any():
+        own = (
+            one for one, _ in config.components() if one.status == "user" and one.family in ("estimator", "modulator")
+        )
+        names = " or ".join(f"{one.family} {one.name!r}" for one in own) or f"estimator {config.estimator!r}"
         raise ConfigError(
-            f"estimator {config.estimator!r} gives turns of one episode different advantages "
-            f"({advantage[:2].tolist()}): declare it with @estimator(..., granularity='turn')"
+            f"{names} gives turns of one episode different advantages ({advantage[:2].tolist()}): declare it with "
+            "granularity='turn' in its decorator"
         )
 
 

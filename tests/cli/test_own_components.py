@@ -11,7 +11,7 @@ import pytest
 from testkit.recorded_runs import write_run
 
 from agentgym.credit.component import ESTIMATORS
-from agentgym.credit.compose import CreditConfig, check_estimator, credit_turns
+from agentgym.credit.compose import CreditConfig, check_own_components, credit_turns
 from agentgym.credit.estimators.gigpo import gigpo
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
@@ -136,7 +136,7 @@ def test_what_no_estimator_may_return_is_found_before_training(
 ) -> None:
     file.write_text(LEAVE_OUT.replace("RESULT", result))
     with np.errstate(all="ignore"), pytest.raises(ConfigError, match=said):
-        check_estimator(CreditConfig(estimator=f"{file}:leave_out"))
+        check_own_components(CreditConfig(estimator=f"{file}:leave_out"))
     done = run("train", "tiny", "env.id=agentgym/Maze-v0", f"credit.estimator={file.name}:leave_out")
     assert "estimator 'leave_out' returned" in done.assert_one_line_error()
     assert not list(Path("runs").glob("*/metrics.jsonl"))
@@ -159,7 +159,7 @@ def test_what_an_estimator_says_of_itself_is_checked(tmp_path: Path, monkeypatch
     ):
         path.write_text(LEAVE_OUT.replace('granularity="turn"', told).replace("RESULT", GOOD))
         with pytest.raises(ConfigError, match=said):
-            check_estimator(CreditConfig(estimator=f"{path}:leave_out"))
+            check_own_components(CreditConfig(estimator=f"{path}:leave_out"))
     path.write_text(LEAVE_OUT.replace('granularity="turn"', 'columns=("entropie",)').replace("RESULT", GOOD))
     with pytest.raises(ConfigError, match="unknown column 'entropie'; did you mean 'entropy'"):
         check_columns(CreditConfig(estimator=f"{path}:leave_out"))

@@ -14,7 +14,7 @@ from testkit.credit_tables import assert_close, bandits, table_of
 
 from agentgym import plugins
 from agentgym.credit.component import FAMILIES, SELECTIONS, estimator, modulator, selection, shaper
-from agentgym.credit.compose import CreditConfig, CreditResult, credit_turns
+from agentgym.credit.compose import CreditConfig, CreditResult, check_own_components, credit_turns
 from agentgym.credit.parts import Modulated, Shaped
 from agentgym.credit.selections.downsampling import D3sOptions
 from agentgym.credit.table import TurnAdvantages, TurnTable
@@ -154,3 +154,19 @@ def test_a_later_selection_keeps_the_token_mask_of_an_earlier_one() -> None:
 def test_columns_that_do_not_exist_are_refused_where_they_are_named(columns: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         estimator("own", columns=columns)(lambda table: None)
+
+
+def test_components_are_tried_before_training() -> None:
+    @modulator("late")
+    def late(table: TurnTable, advantage: Any) -> Modulated:
+        return Modulated(advantage=advantage * (1 + table.turn))
+
+    @shaper("lost")
+    def lost(table: TurnTable) -> None: ...
+
+    said = "modulator 'late' gives turns of one episode different advantages .* granularity='turn'"
+    with pytest.raises(ConfigError, match=said):
+        check_own_components(CreditConfig(estimator="grpo", modulators=(Named(kind="late"),)))
+    check_own_components(CreditConfig(estimator="gigpo", modulators=(Named(kind="late"),)))
+    with pytest.raises(ConfigError, match="shaper 'lost' returned NoneType"):
+        check_own_components(CreditConfig(estimator="grpo", shapers=(Named(kind="lost"),)))

@@ -237,7 +237,7 @@ class KlOptions(_Regulariser):
     """Keys of the KL penalty to the policy before RL."""
 
     kind: Literal["kl"] = "kl"
-    coef: float = 0.01
+    coef: NonNegative = 0.01
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
     """``k3+`` has the value of k3 and the gradient of k2, which is unbiased."""
 
@@ -247,7 +247,7 @@ class KlFirstOptions(_Regulariser):
     """Keys of the KL penalty to the policy before RL on the first turns alone."""
 
     kind: Literal["kl_first"] = "kl_first"
-    coef: float = 0.1
+    coef: NonNegative = 0.1
     """SCoRe's beta_2."""
     num_turns: Count = 1
     """Turns of an episode, from the first on, that the penalty holds."""
@@ -259,7 +259,7 @@ class KlConvexOptions(_Regulariser):
     """Keys of ReMix's KL penalty: to the policy before RL, and to the policy before the step."""
 
     kind: Literal["kl_convex"] = "kl_convex"
-    coef: float = 0.01
+    coef: NonNegative = 0.01
     base_share: Fraction = 0.5
     """Weight of the KL to the policy before RL; the rest weighs the KL to the old policy of the ratio. Ours."""
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
@@ -275,7 +275,7 @@ class DistillOptions(_Regulariser):
     kind: Literal["distill"] = "distill"
     teacher: str = ""
     """The teacher, in the form of ``model.path``; it must have the policy's tokenizer."""
-    coef: float = 1.0
+    coef: NonNegative = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +283,7 @@ class SelfDistillOptions(_Regulariser):
     """Keys of self-distillation: a reverse KL to the policy that sees a demonstration in its prompt."""
 
     kind: Literal["self_distill"] = "self_distill"
-    coef: float = 0.5
+    coef: NonNegative = 0.5
     max_chars: Annotated[int, Range(at_least=200)] = 4000
     """Longest transcript of the demonstration in characters; longer ones lose turns in the middle."""
 
@@ -326,7 +326,7 @@ class LldsOptions(_Regulariser):
     """Keys of LLDS."""
 
     kind: Literal["llds"] = "llds"
-    coef: float = 0.2
+    coef: NonNegative = 0.2
     gate: Literal["turn", "sequence"] = "turn"
     """Unit whose likelihood must have fallen before its tokens are penalised: a turn, or a row."""
     preserve_only_correct: bool = True
@@ -371,4 +371,4 @@ class KlCovOptions(_Share):
 
     kind: Literal["kl_cov"] = "kl_cov"
     share: PositiveFraction = 0.0002
-    coef: float = 1.0
+    coef: NonNegative = 1.0

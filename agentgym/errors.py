@@ -247,6 +247,19 @@ def _is_installed(module: str) -> bool:
         return True
 
 
+def check_type(name: str, value: object, expected: type, example: str) -> None:
+    """Raise an error for an argument of another type than expected.
+
+    Args:
+        example: how to make one, as in ``as in CreditConfig(estimator='gigpo')``.
+
+    Raises:
+        ConfigError: ``value`` is no instance of ``expected``.
+    """
+    if not isinstance(value, expected):
+        raise ConfigError(f"{name} is {value!r}, expected {expected.__name__}, {example}")
+
+
 def require_known(kind: str, name: str, known: Collection[str], hint: str = "") -> None:
     """Raise an error for a name that is not among the known ones.
 

@@ -19,7 +19,7 @@ from agentgym.credit.results import checked_advantages, checked_modulation, chec
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, require_finite, trajectories
 from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable, read_only
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, check_type
 from agentgym.types import TrajectoryGroup
 
 __all__ = ["CreditConfig", "CreditResult", "GroupCredit", "assign_credit", "credit_groups", "credit_turns"]
@@ -62,6 +62,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
         >>> np.round(result.advantage, 4).tolist(), result.state.step
         ([0.7071, 0.7071, -0.7071], 1)
     """
+    check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
     require_finite(table, "reward", "part_values", by="credit")
     table = table.read_only()
     state = CreditState() if state is None else state
@@ -157,6 +158,9 @@ def credit_groups(
 
     Rows are the turns of valid trajectories in order.
     """
+    check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
+    if isinstance(groups, TrajectoryGroup):
+        raise ConfigError("groups is one TrajectoryGroup, expected a list, as in [group]")
     supplied = {} if columns is None else dict(columns)
     # Reward parts are always read: diagnostics take success from the outcome parts, because shaping changes the reward.
     names = dict.fromkeys(("part_values", *config.columns()))

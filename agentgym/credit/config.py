@@ -54,7 +54,7 @@ class CreditConfig:
     """Divide by the group's standard deviation or not; read by grpo, gigpo, hgpo and returns."""
     gamma: Fraction = 0.95
     """Discount per turn; read by grpo, gigpo and hgpo. Other estimators have a discount among their options."""
-    step_weight: float = 1.0
+    step_weight: NonNegative = 1.0
     """GiGPO's and UI-S1's weight of the step-level part."""
     statistics_unit: Literal["turn", "trajectory"] = "turn"
     """GiGPO's unit of the episode-level mean and deviation."""

@@ -11,14 +11,16 @@ import pytest
 import torch
 from testkit.credit_tables import bandits
 
-from agentgym.credit.compose import CreditConfig, credit_turns
+from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.hgpo import hgpo
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
+from agentgym.types import Task, TrajectoryGroup
 
 REWARDS = [[0, 0, 1], [0, 0], [1]]
 STATES = [["a", "b", "c"], ["a", "b"], ["a"]]
+GROUP = TrajectoryGroup(ordinal=0, task=Task(id="t", split="train", seed=0), trajectories=())
 table_of = cast(Callable[..., TurnTable], TurnTable.from_lists)
 from_rows = TurnTable.from_rows
 config = cast(Callable[..., CreditConfig], CreditConfig)
@@ -32,6 +34,10 @@ config = cast(Callable[..., CreditConfig], CreditConfig)
         (lambda: GigpoOptions(anchors=cast(Any, "same")), "gigpo: anchors must be one of exact, similarity; got"),
         (lambda: config(gamma="0.9"), "gamma must be a number between 0 and 1, got '0.9'"),
         (lambda: config(gamma=np.float32(1.5)), "gamma must be between 0 and 1, got 1.5"),
+        (lambda: config(step_weight=-1), "step_weight must be at least 0, got -1"),
+        (lambda: credit_turns(bandits(1, 0), cast(Any, "gigpo")), "config is 'gigpo', expected CreditConfig, as in"),
+        (lambda: assign_credit([], cast(Any, {"estimator": "gigpo"})), "config is {'estimator': 'gigpo'}, expected C"),
+        (lambda: assign_credit(cast(Any, GROUP), config()), "groups is one TrajectoryGroup, expected a list"),
         (lambda: gigpo(bandits(1, 0), statistics_unit="rows"), "unknown statistics_unit 'rows'"),
         (lambda: hgpo(bandits(1, 0), norm="std"), "unknown norm 'std'"),
     ],

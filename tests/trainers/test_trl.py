@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.trl.environments import task_dataset
-from agentgym.trainers.trl.settings import CreditSettings
+from agentgym.trainers.trl.settings import CreditSettings, check_args
 from agentgym.trainers.trl.trainer import CreditGRPOTrainer
 from agentgym.trainers.trl.versions import TESTED_BELOW, TESTED_FROM
 from agentgym.types import Completion, Segment, TrajectoryGroup
@@ -389,6 +389,11 @@ def test_arguments_of_trl_that_cannot_be_served_are_refused(
 def test_credit_without_its_data_is_refused(credit: CreditConfig, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         make_trainer(tmp_path, settings=CreditSettings(credit=credit))
+
+
+def test_settings_of_another_type_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"settings is CreditConfig\(.*, expected CreditSettings, as in Credit"):
+        check_args(arguments(tmp_path), cast(Any, CreditConfig(estimator="gigpo")))
 
 
 def test_rewards_and_tools_come_from_the_environment(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from agentgym.credit.compose import CreditConfig
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, check_type
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
@@ -75,8 +75,10 @@ def check_args(args: GrpoArguments, settings: CreditSettings) -> None:
     """Check that no argument of TRL would be ignored, or would change the loss in an unexpected way.
 
     Raises:
-        ConfigError: an argument would; the message names it, the reason, and the accepted values.
+        ConfigError: an argument would; the message names it, the reason, and the accepted values. Or ``settings`` is
+            something else, such as its ``credit`` alone.
     """
+    check_type("settings", settings, CreditSettings, "as in CreditSettings(credit=CreditConfig(estimator='gigpo'))")
     for name, (allowed, why) in _UNREAD.items():
         value = getattr(args, name)
         if value not in allowed:

@@ -68,6 +68,23 @@ def group_codes(groups: Sequence[Any]) -> NDArray[np.int64]:
     return codes_of([by_value(key, "the group id") for key in keys])
 
 
+def coded(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of ids as integers: groups, trajectories, their parents, and states within their group."""
+    ids = [by_value(key, "the trajectory id") for key in plain(columns["trajectory"])]
+    trajectory, group = codes_of(ids, in_order=True), group_codes(columns["group"])
+    made: dict[str, Any] = {"group": group, "trajectory": trajectory}
+    if columns.get("parent") is not None:
+        code = dict(zip(ids, trajectory.tolist(), strict=True))
+        made["parent"] = [code.get(by_value(key, "the parent"), -1) for key in plain(columns["parent"])]
+    named = [name for name in ("anchor", "final_anchor") if columns.get(name) is not None]
+    states = [[by_value(key, "state") for key in plain(columns[name])] for name in named]
+    codes = codes_of([(of, key) for keys in states for of, key in zip(group.tolist(), keys, strict=True)])
+    made |= dict(zip(named, np.split(codes, len(named)), strict=True))
+    if "final_anchor" in made:
+        made["final_anchor"] = np.where([key == -1 for key in states[-1]], -1, made["final_anchor"])
+    return made
+
+
 def by_value(key: Any, name: str) -> Hashable:
     """Return a key that is hashable and equal to another exactly if the values are equal.
 
@@ -155,11 +172,21 @@ def column_of(name: str, value: Any) -> Any:
     if name in ("part_names", "part_roles", "group_keys"):
         return tuple(value)
     if name in PER_TRAJECTORY:
-        dtype = np.float64 if name == "answer_logprobs" else np.int64
-        return tuple(np.asarray(row, dtype=dtype) for row in value)
+        return tuple(_of_trajectory(name, number, row) for number, row in enumerate(value))
     is_nested = isinstance(value, list | tuple) and any(is_list(row) for row in value)
     flat = _flat(name, value) if is_nested and name not in ("q_value", "part_values") else value
     return tuple(flat) if name == "observation" else _typed(name, flat)
+
+
+def _of_trajectory(name: str, number: int, value: Any) -> Any:
+    num_dimensions, axes = (2, "[C, R]") if name == "answer_logprobs" else (1, "[R]")
+    try:
+        array = np.asarray(value, dtype=np.float64 if num_dimensions == 2 else np.int64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"column {name!r}: entry {number} is no array of numbers; {error}") from None
+    if array.size and array.ndim != num_dimensions:
+        raise ConfigError(f"column {name!r}: entry {number} has the shape {array.shape}, expected {axes}")
+    return array
 
 
 def _flat(name: str, value: Sequence[Any]) -> list[object]:

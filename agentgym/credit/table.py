@@ -24,6 +24,7 @@ from agentgym.credit.inputs import (
     check_finite,
     check_ragged,
     check_rows,
+    coded,
     codes_of,
     column_of,
     group_codes,
@@ -142,6 +143,11 @@ class TurnTable:
             column = getattr(self, name)
             if column is not None and (self.num_tokens is None or len(column) != int(self.num_tokens.sum())):
                 raise ConfigError(f"column {name!r} needs one entry per sampled token, so also column 'num_tokens'")
+        last = int(np.max(self.trajectory, initial=-1))  # trajectories after it have no turns
+        for name in PER_TRAJECTORY:
+            column = getattr(self, name)
+            if column is not None and len(column) <= last:
+                raise ConfigError(f"column {name!r} has {len(column)} entries, the table {last + 1} trajectories")
         self._check_order()
 
     def _check_order(self) -> None:
@@ -237,7 +243,7 @@ class TurnTable:
             if column is not None and name not in NO_ROWS and len(column) != num_turns:
                 raise ConfigError(f"column {name!r} has {len(column)} rows, the column 'reward' {num_turns}")
         columns = {"anchor": np.arange(num_turns), "is_valid": np.ones(num_turns, dtype=np.bool_), **columns}
-        columns |= _coded(columns)
+        columns |= coded(columns)
         order = np.lexsort((np.asarray(columns["turn"]), columns["trajectory"]))
         table = {name: column_of(name, column) for name, column in columns.items() if column is not None}
         if any(name in table for name in PER_TOKEN) and "num_tokens" in table:
@@ -380,20 +386,3 @@ def read_only(column: Any) -> Any:
         column = column.view()
         column.flags.writeable = False
     return column
-
-
-def _coded(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of ids as integers: groups, trajectories, their parents, and states within their group."""
-    ids = [by_value(key, "the trajectory id") for key in plain(columns["trajectory"])]
-    trajectory, group = codes_of(ids, in_order=True), group_codes(columns["group"])
-    made: dict[str, Any] = {"group": group, "trajectory": trajectory}
-    if columns.get("parent") is not None:
-        code = dict(zip(ids, trajectory.tolist(), strict=True))
-        made["parent"] = [code.get(by_value(key, "the parent"), -1) for key in plain(columns["parent"])]
-    named = [name for name in ("anchor", "final_anchor") if columns.get(name) is not None]
-    states = [[by_value(key, "state") for key in plain(columns[name])] for name in named]
-    codes = codes_of([(of, key) for keys in states for of, key in zip(group.tolist(), keys, strict=True)])
-    made |= dict(zip(named, np.split(codes, len(named)), strict=True))
-    if "final_anchor" in made:
-        made["final_anchor"] = np.where([key == -1 for key in states[-1]], -1, made["final_anchor"])
-    return made

@@ -117,6 +117,11 @@ ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.
         (lambda: bandits(1, 0, is_void=["no", "yes"]), "column 'is_void' holds 'no', expected True or False"),
         (lambda: bandits(1, 0, num_tokens=[1.5, 2]), "column 'num_tokens' holds 1.5, expected whole numbers"),
         (lambda: bandits(1, 0, value=["a", 2]), "column 'value': expected numbers"),
+        (lambda: bandits(1, 0, answer_logprobs=[[-1, -2], [-1]]), "entry 0 has the shape (2,), expected [C, R]"),
+        (
+            lambda: bandits(1, 0, answer_logprobs=[[[-1]]]),
+            "column 'answer_logprobs' has 1 entries, the table 2",
+        ),
         (lambda: from_rows(reward=[1]), "the columns group, trajectory, turn are missing"),
         (lambda: from_rows(**ROW, foo=[1, 2]), "unknown columns ['foo']"),
         (lambda: from_rows(**{**ROW, "group": [0]}), "column 'group' has 1 rows, the column 'reward' 2"),

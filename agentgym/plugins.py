@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -246,7 +247,8 @@ class ByKind:
         from pydantic import TypeAdapter
 
         if not isinstance(value, Mapping | Options):
-            raise ValueError("expected a component's settings, as in {'kind': 'NAME'}")
+            shown = {"kind": value if isinstance(value, str) else "NAME"}
+            raise ValueError(f"expected a component's settings, as in {json.dumps(shown)}")
         if self._is_late:
             return value
         reference = kind(value)

@@ -14,6 +14,7 @@ from testkit.credit_tables import bandits
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.hgpo import hgpo
+from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.types import Task, TrajectoryGroup
@@ -34,6 +35,11 @@ config = cast(Callable[..., CreditConfig], CreditConfig)
         (lambda: GigpoOptions(anchors=cast(Any, "same")), "gigpo: anchors must be one of exact, similarity; got"),
         (lambda: config(gamma="0.9"), "gamma must be a number between 0 and 1, got '0.9'"),
         (lambda: config(gamma=np.float32(1.5)), "gamma must be between 0 and 1, got 1.5"),
+        (lambda: config(shapers=("g_ra",)), "shapers holds 'g_ra', expected the options of a component, as in (SpaO"),
+        (
+            lambda: config(shapers=GraOptions()),
+            "shapers is GraOptions(",
+        ),
         (lambda: config(step_weight=-1), "step_weight must be at least 0, got -1"),
         (lambda: credit_turns(bandits(1, 0), cast(Any, "gigpo")), "config is 'gigpo', expected CreditConfig, as in"),
         (lambda: assign_credit([], cast(Any, {"estimator": "gigpo"})), "config is {'estimator': 'gigpo'}, expected C"),

@@ -70,6 +70,7 @@ def test_a_saved_configuration_may_have_keys_of_another_version(tmp_path: Path) 
         ("lr=1e-3", "did you mean 'critic.lr' or 'optimizer.lr' or 'sft.optimizer.lr'"),
         ("sft.files=a.jsonl", r"sft.files: expected a list, as in 'sft.files=\[\"a.jsonl\"\]', got 'a.jsonl'"),
         ('loss.regularisers=[{"kind": "kl", "coef": -0.1}]', "kl: coef must be at least 0, got -0.1"),
+        ('loss.corrections=["icepop"]', r"""as in \{"kind": "icepop"\}, got 'icepop'"""),
         ("loss.corrections=icepop", r"""as in 'loss.corrections=\[{"kind": "icepop"}\]', got 'icepop'"""),
         ("model.lora.rank=-8", "model.lora: rank must be at least 0"),
         ("optimizer.betas=[2,3]", r"optimizer: betas must be at least 0 and below 1, got \[2.0, 3.0\]"),

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from agentgym.cli.main import app
-from agentgym.trainers.recipes import recipe_names
+from agentgym.trainers.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -99,7 +99,7 @@ def check_training(context: Any, told: str) -> None:
     recipe, overrides = context.params["recipe"], context.params["overrides"] or []
     if context.params["resume"] is not None:
         assert all(text.startswith("num_steps=") for text in [*([recipe] if recipe else []), *overrides]), told
-    elif recipe in recipe_names():
+    elif recipe in RECIPES:
         values = [re.sub(r"=(FOLDER|RUN|ID|.*\.\.\.)$", "", text) for text in overrides]
         done = CliRunner().invoke(app, ["train", recipe, *(v for v in values if "=" in v), "--dry-run"])
         is_unknown_model = "sizes are known only of" in done.stderr  # of a folder that the page leaves open

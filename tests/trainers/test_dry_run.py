@@ -27,7 +27,7 @@ from agentgym.trainers.planning.dry_run import GIB, dry_run
 from agentgym.trainers.planning.footprint import activation_bytes, footprint
 from agentgym.trainers.planning.meta import count_built, meta_model
 from agentgym.trainers.planning.model_shapes import KNOWN, plan_model
-from agentgym.trainers.recipes import load_recipe, recipe_names
+from agentgym.trainers.recipes import RECIPES, load_recipe
 
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
@@ -240,7 +240,7 @@ def test_ranks_cut_up_what_is_trained_and_copy_what_is_sampled_from() -> None:
     assert eight.without_engine == eight.total - eight.served_copy - eight.engine_weights - eight.kv_cache
 
 
-@pytest.mark.parametrize("name", [name for name in recipe_names() if "qwen" in name])
+@pytest.mark.parametrize("name", [name for name in RECIPES if "qwen" in name])
 def test_every_recipe_fits_what_its_page_says(name: str) -> None:
     is_cut = name.endswith("-fsdp")
     config = load_recipe(name)

@@ -20,7 +20,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import loss_table
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.recipes import load_recipe, recipe_names
+from agentgym.trainers.recipes import RECIPES, load_recipe
 
 CREDIT: list[tuple[dict[str, Any], str]] = [
     ({"shapers": (InvalidCallOptions(penalty=0.0),), "estimator": "rloo"}, "invalid_call: penalty is 0"),
@@ -152,6 +152,6 @@ def test_an_environment_of_a_mixture_may_use_them() -> None:
     assert not idle_settings(apply_overrides(load_recipe("tiny"), ["context.num_turns=5", envs]))
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", tuple(RECIPES))
 def test_no_recipe_has_settings_without_effect(name: str) -> None:
     assert idle_settings(load_recipe(name)) == ()

@@ -1,4 +1,4 @@
-"""What actors of every kind share: the state that they report, folders and child processes that end with them."""
+"""State that actors of every kind report, and folders and child processes that end with an actor."""
 
 from __future__ import annotations
 

@@ -127,11 +127,6 @@ def _facts(name: str) -> RecipeFacts:
     return RecipeFacts(name, envs, model.path or size, summary + (trained if model.path else ""))
 
 
-def recipe_names() -> tuple[str, ...]:
-    """Return the names of all recipes, sorted."""
-    return tuple(RECIPES)
-
-
 def load_recipe(name: str) -> TrainConfig:
     """Return the configuration of a recipe.
 

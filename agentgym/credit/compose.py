@@ -64,7 +64,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     """
     check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
     require_finite(table, "reward", "part_values", by="credit")
-    table = table.read_only()
+    table = table.read_only() if _has_own(config) else table
     state = CreditState() if state is None else state
     diagnostics: dict[str, float] = {}
     kept, mask, statistics = _select_before(table, config, state, diagnostics)
@@ -177,8 +177,7 @@ def check_own_components(config: CreditConfig) -> None:
         ConfigError: a component does not return what its family returns, finite and of the right shape, or the
             advantages are not equal within the unit that the components declare.
     """
-    is_own = any(component.status == "user" for component, _ in config.components())
-    if not is_own or not {"part_values"}.issuperset(config.columns()):
+    if not _has_own(config) or not {"part_values"}.issuperset(config.columns()):
         return
     table = TurnTable.from_lists(
         rewards=[[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]],
@@ -189,12 +188,14 @@ def check_own_components(config: CreditConfig) -> None:
     _check_granularity(config, table, credit_turns(table, config).advantage)
 
 
+def _has_own(config: CreditConfig) -> bool:
+    return any(component.is_own for component, _ in config.components())
+
+
 def _check_granularity(config: CreditConfig, table: TurnTable, advantage: Floats) -> None:
     differs = (np.diff(advantage) != 0) & (np.diff(table.trajectory) == 0)
     if config.granularity == "trajectory" and differs.any():
-        own = (
-            one for one, _ in config.components() if one.status == "user" and one.family in ("estimator", "modulator")
-        )
+        own = (one for one, _ in config.components() if one.is_own and one.family in ("estimator", "modulator"))
         names = " or ".join(f"{one.family} {one.name!r}" for one in own) or f"estimator {config.estimator!r}"
         raise ConfigError(
             f"{names} gives turns of one episode different advantages ({advantage[:2].tolist()}): declare it with "
@@ -239,7 +240,7 @@ def _shape(
         shaped = checked_shaping(component, result, table)
         state = replace(state, memory=memory)
         diagnostics[f"changed/{component.name}"] = _share(_shaped_rows(table, shaped.table))
-        table = shaped.table.read_only()
+        table = shaped.table.read_only() if component.is_own else shaped.table
         diagnostics |= shaped.diagnostics
         if shaped.gate_open is not None:
             gate_open &= shaped.gate_open

@@ -1,4 +1,4 @@
-"""Check the results of components. Those of a user's own file may have any type and shape."""
+"""Check the results of a user's components, which may have any type and shape."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def checked_advantages(component: CreditComponent, result: object, table: TurnTa
     Raises:
         ConfigError: it is no :class:`TurnAdvantages`, or an array has another shape or numbers that are not finite.
     """
+    if isinstance(result, TurnAdvantages) and not component.is_own:
+        return result
     made = _of_type(component, result, TurnAdvantages, "agentgym.credit.table.TurnAdvantages", "return_to_go=...")
     checked: TurnAdvantages = _checked(
         component, made, table, ("advantage", "return_to_go"), ("token_advantage", "token_return")
@@ -32,6 +34,8 @@ def checked_modulation(component: CreditComponent, result: object, table: TurnTa
     Raises:
         ConfigError: it is no :class:`Modulated`, or an array has another shape or numbers that are not finite.
     """
+    if isinstance(result, Modulated) and not component.is_own:
+        return result
     made: Modulated = _of_type(component, result, Modulated, "agentgym.credit.parts.Modulated", "")
     made = _checked(component, made, table, ("advantage",), ("token_advantage",))
     if made.token_keep is None:
@@ -45,6 +49,8 @@ def checked_shaping(component: CreditComponent, result: object, table: TurnTable
     Raises:
         ConfigError: it is no :class:`Shaped`, or its table has other rows or rewards that are not finite.
     """
+    if isinstance(result, Shaped) and not component.is_own:
+        return result
     made: Shaped = _of_type(component, result, Shaped, "agentgym.credit.parts.Shaped", "")
     if not isinstance(made.table, TurnTable) or len(made.table) != len(table):
         raise ConfigError(

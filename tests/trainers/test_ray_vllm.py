@@ -62,6 +62,7 @@ class Process:
     """What stands for the server's process."""
 
     is_running = True
+    pid = 4711
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -92,12 +93,25 @@ def test_a_server_is_told_the_class_of_a_new_model() -> None:
     assert EngineSpec.of(config(), model).shape.architectures == ["Qwen3ForCausalLM"]
 
 
-def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+class Left:
+    """What stands for :class:`~agentgym.trainers.ray.actor_state.Remains`, and kills nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.groups = folder, list[int]()
+
+    def add_group(self, leader: int) -> None:
+        self.groups.append(leader)
+
+
+def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = Left(tmp_path)
+
     async def scenario() -> None:
         server = await FakeVllm().start()
         process = Process(server.url)
         monkeypatch.setattr(vllm_serving, "VllmProcess", process)
         monkeypatch.setattr(vllm_serving, "find_vllm", lambda: INSTALL)
+        monkeypatch.setattr(vllm_serving, "Remains", lambda prefix: left)
         actor = VllmServing(spec())
         assert (await actor.ping()).serial == 0
         for number, version in ((7, 0), (8, 1)):
@@ -116,7 +130,7 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
         process.is_running = False
         await actor.ping()
         assert exits == [1], "an actor ends with its server, and Ray starts both again"
-        assert not process.model.exists()
+        assert left.groups == [process.pid]
         assert actor._engine is not None
         await actor._engine.close()
         await server.kill()
@@ -124,20 +138,31 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(scenario())
 
 
-def test_the_folder_of_an_actor_is_removed_when_it_is_killed() -> None:
+def test_what_an_actor_leaves_ends_when_it_is_killed() -> None:
+    """Its folder, and the workers of a server that is already dead."""
     code = (
-        "import os; from agentgym.trainers.ray.actor_state import own_folder\n"
-        "folder = own_folder('agentgym-engine-'); (folder / 'weights').write_text('w')\n"
-        "print(folder, flush=True); os.kill(os.getpid(), 9)"
+        "import os, subprocess; from agentgym.trainers.ray.actor_state import Remains\n"
+        "remains = Remains('agentgym-engine-'); (remains.folder / 'weights').write_text('w')\n"
+        "server = subprocess.Popen(['sh', '-c', 'sleep 600 >/dev/null 2>&1 & echo $!'], stdout=subprocess.PIPE,\n"
+        "                          start_new_session=True)\n"
+        "worker = int(server.stdout.readline()); server.wait(); remains.add_group(server.pid)\n"
+        "print(remains.folder, worker, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    folder = Path(done.stdout.strip())
-    assert folder.name.startswith("agentgym-engine-"), done.stderr
+    folder, worker = done.stdout.split()
+    assert Path(folder).name.startswith("agentgym-engine-"), done.stderr
     for _ in range(200):
-        if not folder.exists():
+        if not Path(folder).exists() and not is_alive(int(worker)):
             return
         time.sleep(0.05)
-    raise AssertionError(f"{folder} is left")
+    raise AssertionError(f"{folder} or process {worker} is left")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
@@ -151,9 +176,8 @@ def test_a_server_is_killed_with_its_actor() -> None:
         "print(child.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code, *behind], capture_output=True, text=True, check=False)
-    child = Path(f"/proc/{int(done.stdout)}/stat")
     for _ in range(200):
-        if not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z":
+        if not is_alive(int(done.stdout)):
             return
         time.sleep(0.05)
     raise AssertionError("it runs on")

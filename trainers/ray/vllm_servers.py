@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from agentgym.ports import free_port
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.planning.servers import serve_options
-from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent, own_folder
+from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_parent
 from agentgym.trainers.ray.config import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
 
@@ -44,7 +43,7 @@ class VllmServerActor:
         if os.path.isdir(folder):  # where .venv-vllm is looked for
             os.chdir(folder)
         self._state, self._host = ActorState(), ray.util.get_node_ip_address()
-        self._root = own_folder("agentgym-server-")
+        self._remains = Remains("agentgym-server-")
         self._process: VllmProcess | None = None
         self._reason = ""
 
@@ -66,7 +65,8 @@ class VllmServerActor:
         if options.host != self._host:
             raise InfrastructureError(f"the server of {options.host} cannot start on {self._host}")
         # in this thread, which lives as long as the actor: the server is to be killed with it
-        self._process = VllmProcess(find_vllm(), options, self._root / "vllm.log", ending_with_parent())
+        self._process = VllmProcess(find_vllm(), options, self._remains.folder / "vllm.log", ending_with_parent())
+        self._remains.add_group(self._process.pid)
         self._state = replace(self._state, serial=1)
 
     async def ping(self) -> ActorState:
@@ -78,7 +78,6 @@ class VllmServerActor:
         if self._process is not None and not self._process.is_running:
             if not self._reason:
                 self._reason = last_error(self._process.tail())
-                shutil.rmtree(self._root, ignore_errors=True)
                 asyncio.get_running_loop().call_later(_TOLD_S, os._exit, 1)
             raise InfrastructureError(f"it ended ({self._reason})")
         return self._state

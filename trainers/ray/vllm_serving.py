@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, Vll
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.planning.servers import MODEL_FOLDER
-from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent, own_folder
+from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_parent
 from agentgym.trainers.ray.serving import EngineSpec, Serving
 from agentgym.trainers.ray.weights import PackedWeights
 
@@ -48,7 +47,8 @@ class VllmServing(Serving):
             os.chdir(spec.folder)
         self._spec = spec
         self._install: VllmInstall = find_vllm()
-        self._root = own_folder("agentgym-engine-")
+        self._remains = Remains("agentgym-engine-")
+        self._root = self._remains.folder
         self._process: VllmProcess | None = None
         self._weights = PackedWeights(version=0, tensors=b"")
 
@@ -74,6 +74,7 @@ class VllmServing(Serving):
         options = serve_options(spec, folder, free_port())
         # in this thread, which lives as long as the actor: the server is to be killed with it
         self._process = VllmProcess(self._install, options, self._root / "vllm.log", ending_with_parent())
+        self._remains.add_group(self._process.pid)
         config = spec.config.engine
         await asyncio.to_thread(self._process.wait_until_ready, config.start_timeout_s)
         return self._engine_over(replace(config, urls=(self._process.url,)))
@@ -93,5 +94,4 @@ class VllmServing(Serving):
     def _leave_with_the_server(self) -> None:
         """Exit this process if its server has exited, so that Ray restarts both."""
         if self._process is not None and not self._process.is_running:
-            shutil.rmtree(self._root, ignore_errors=True)
             os._exit(1)

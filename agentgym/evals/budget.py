@@ -52,11 +52,14 @@ class Budget:
         if self.tokens and self._spent_tokens >= self.tokens:
             raise RunStoppedError(self._message(f"{self.tokens:,} sampled tokens"))
         if self.cost and self._spent_cost >= self.cost:
-            raise RunStoppedError(self._message(f"{cost_text(self.cost)} of money"))
+            raise RunStoppedError(self._message(f"--max-cost {cost_text(self.cost)}"))
 
     def _message(self, what: str) -> str:
         go_on = f"; go on: {self.go_on}" if self.go_on else ""
-        return f"the budget of {what} is spent after {self._num_episodes} episodes, which are kept{go_on}"
+        episodes = (
+            "1 episode, which is kept" if self._num_episodes == 1 else f"{self._num_episodes} episodes, which are kept"
+        )
+        return f"the budget of {what} is spent after {episodes}{go_on}"
 
 
 def both(*calls: Callable[[Trajectory], None]) -> Callable[[Trajectory], None]:

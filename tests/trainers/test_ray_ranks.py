@@ -261,7 +261,7 @@ def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
 
 
 def test_a_rank_killed_with_the_lock_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_config: TrainConfig, run_dir: Path, _resume: bool, _num_restarts: int) -> None:
+    def refused(_config: TrainConfig, run_dir: Path, *_: object) -> None:
         run_dir.mkdir()
         (run_dir / LOCK_NAME).touch()
         raise UsageError("rank 1 says no, and rank 0 is killed")

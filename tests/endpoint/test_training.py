@@ -41,7 +41,7 @@ def test_a_run_by_the_reference_harness_ends_with_the_same_weights_bit_for_bit(t
         (("harness.name=openai_lop",), "openai_loop"),
         (("harness.name=openai_loop", "context.policy=window"), "context.policy"),
         (("harness.name=command", "harness.options.comand=ls"), r"'harness\.comand'; did you mean 'harness\.command'"),
-        (("harness.name=openai_loop", "cluster.address=auto"), "cluster.address"),
+        (("harness.name=openai_loop", "cluster.address=auto"), "cluster.num_env_workers=0"),
         (("harness.max_calls=0",), "max_calls"),
     ],
 )

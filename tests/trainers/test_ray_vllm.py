@@ -29,7 +29,8 @@ from agentgym.trainers.ray import vllm_serving
 from agentgym.trainers.ray.actor_state import ending_with_parent
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.serving import EngineSpec
-from agentgym.trainers.ray.vllm_serving import VllmServing, serve_options
+from agentgym.trainers.ray.vllm_servers import serve_options
+from agentgym.trainers.ray.vllm_serving import VllmServing
 from agentgym.trainers.ray.weights import PackedWeights
 from agentgym.trainers.recipes import load_recipe
 
@@ -78,12 +79,15 @@ class Process:
 
 
 def test_a_server_has_the_gpus_of_its_actor_and_the_flags_of_the_run() -> None:
-    options = serve_options(spec(gpus_per_engine=2, vllm_flags=("--max-num-seqs", "8")), Path("folder"), 8001)
+    run = config(gpus_per_engine=2, vllm_flags=("--max-num-seqs", "8"))
+    options = serve_options("folder", "http://127.0.0.1:8001", run)
     words, _ = command(INSTALL, options, "agentgym-1")
     line = " ".join(words)
     for part in ("--model folder", "--port 8001", "--tensor-parallel-size 2", "--max-num-seqs 8", "--max-model-len 64"):
         assert part in line
-    assert "tensor-parallel" not in " ".join(command(INSTALL, serve_options(spec(), Path("f"), 1), "n")[0])
+    assert "tensor-parallel" not in " ".join(
+        command(INSTALL, serve_options("f", "http://127.0.0.1:1", config()), "n")[0]
+    )
 
 
 def test_a_server_is_told_the_class_of_a_new_model() -> None:

@@ -140,7 +140,7 @@ def test_a_teacher_that_fails_leaves_episodes_unaided(
         ),
         (
             ['strategy.guidance={"kind": "teacher", "model": "openai:http://x/v1"}', "cluster.address=auto"],
-            "leave cluster.address empty",
+            "set cluster.num_env_workers=0",
         ),
     ],
 )

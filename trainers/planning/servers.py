@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
-from agentgym.trainers.engines.vllm.launch import ServeOptions
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.footprint import BFLOAT16, engine_cache, footprint
 from agentgym.trainers.planning.model_shapes import plan_model
@@ -113,19 +112,6 @@ def serve_command(source: str, url: str, config: TrainConfig, share: float | Non
     if share:
         words += ["--", "--gpu-memory-utilization", f"{share:g}"]
     return shlex.join(words)
-
-
-def serve_options(source: str, url: str, config: TrainConfig) -> ServeOptions:
-    """Return the options of the server of ``url`` with the settings of this run, where a program starts it."""
-    parts, engine = urlsplit(url), config.engine
-    return ServeOptions(
-        model=source,
-        host=str(parts.hostname),
-        port=parts.port or 80,
-        max_context_tokens=config.model.max_context_tokens,
-        lora_rank=config.model.lora.rank if engine.weight_sync == "lora" else 0,
-        weight_transfer=engine.weight_sync if engine.weight_sync in TRANSFERS else "",
-    )
 
 
 def servers_note(config: TrainConfig, share: float | None, gpu_bytes: int) -> str:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import ray
 from ray.actor import ActorClass, ActorHandle
@@ -22,8 +23,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from agentgym.errors import ConfigError, InfrastructureError
 from agentgym.ports import free_port
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
-from agentgym.trainers.planning.servers import serve_options
 from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_parent
 from agentgym.trainers.ray.config import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
@@ -123,10 +124,7 @@ class VllmServers:
         Args:
             source: folder or hub name of the model, which all machines must be able to read.
         """
-        cluster = self._config.cluster
-        num_gpus = int(cluster.gpus_per_engine)
-        extra = (*(("--tensor-parallel-size", str(num_gpus)) if num_gpus > 1 else ()), *cluster.vllm_flags)
-        self._options = [replace(serve_options(source, url, self._config), extra=extra) for url in self.urls]
+        self._options = [serve_options(source, url, self._config) for url in self.urls]
         self._fleet.say = say
         self._fleet.start()
         say(f"vLLM servers that Ray starts: {', '.join(self.urls)}")
@@ -143,6 +141,21 @@ class VllmServers:
     async def _admit(self, member: Member, found: ActorState) -> None:
         if not found.serial:
             await asyncio.wrap_future(member.handle.start.remote(self._options[member.index]).future())
+
+
+def serve_options(source: str, url: str, config: TrainConfig) -> ServeOptions:
+    """Return the options of the server of ``url`` with the settings of a run."""
+    parts, engine, cluster = urlsplit(url), config.engine, config.cluster
+    num_gpus = int(cluster.gpus_per_engine)
+    return ServeOptions(
+        model=source,
+        host=str(parts.hostname),
+        port=parts.port or 80,
+        max_context_tokens=config.model.max_context_tokens,
+        lora_rank=config.model.lora.rank if engine.weight_sync == "lora" else 0,
+        weight_transfer=engine.weight_sync if engine.weight_sync in TRANSFERS else "",
+        extra=(*(("--tensor-parallel-size", str(num_gpus)) if num_gpus > 1 else ()), *cluster.vllm_flags),
+    )
 
 
 def last_error(log: str) -> str:

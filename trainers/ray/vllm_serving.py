@@ -15,27 +15,16 @@ from pathlib import Path
 from agentgym.ports import free_port
 from agentgym.trainers.engines.build import facts_of
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
+from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.planning.servers import MODEL_FOLDER
 from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_parent
 from agentgym.trainers.ray.serving import EngineSpec, Serving
+from agentgym.trainers.ray.vllm_servers import serve_options
 from agentgym.trainers.ray.weights import PackedWeights
 
 _WEIGHTS = "model.safetensors"
-
-
-def serve_options(spec: EngineSpec, folder: Path, port: int) -> ServeOptions:
-    """Return the options with which an engine's server is started."""
-    num_gpus = int(spec.config.cluster.gpus_per_engine)
-    flags = spec.config.cluster.vllm_flags
-    return ServeOptions(
-        model=str(folder),
-        port=port,
-        max_context_tokens=spec.config.model.max_context_tokens,
-        extra=(*(("--tensor-parallel-size", str(num_gpus)) if num_gpus > 1 else ()), *flags),
-    )
 
 
 class VllmServing(Serving):
@@ -71,7 +60,7 @@ class VllmServing(Serving):
         if spec.tokenizer is not None:
             spec.tokenizer.save_pretrained(folder)
         self._save(folder, ())
-        options = serve_options(spec, folder, free_port())
+        options = serve_options(str(folder), f"http://127.0.0.1:{free_port()}", spec.config)
         # in this thread, which lives as long as the actor: the server is to be killed with it
         self._process = VllmProcess(self._install, options, self._root / "vllm.log", ending_with_parent())
         self._remains.add_group(self._process.pid)

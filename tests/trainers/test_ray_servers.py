@@ -21,7 +21,7 @@ from agentgym.trainers.ray.config import ClusterConfig
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
-RANKS_PLAY = replace(CLUSTER, num_env_workers=0, num_trainer_ranks=2)
+RANKS_PLAY = replace(CLUSTER, num_env_workers=0, num_trainer_ranks=2, cpus_per_engine=0)
 
 
 @pytest.fixture(autouse=True)

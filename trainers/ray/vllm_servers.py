@@ -29,6 +29,8 @@ from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_p
 from agentgym.trainers.ray.config import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
 
+_LEAST = {"memory": 1.0}
+"""What a place has whose server reserves nothing, in bytes; Ray makes no empty ones."""
 _TOLD_S = 0.5
 """Seconds in which the trainer receives the reason of an exit."""
 
@@ -175,7 +177,7 @@ def _reserved(config: ClusterConfig) -> PlacementGroup:
     with suppress(ValueError):  # there are none
         remove_placement_group(get_placement_group(name))
     bundle = {"CPU": config.cpus_per_engine, "GPU": config.gpus_per_engine, **config.engine_resources}
-    bundle = {name: amount for name, amount in bundle.items() if amount}
+    bundle = {name: amount for name, amount in bundle.items() if amount} or _LEAST
     group = placement_group([bundle] * config.num_engines, strategy=config.placement.upper(), name=name)
     if not group.wait(config.start_timeout_s):
         remove_placement_group(group)

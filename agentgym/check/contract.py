@@ -107,17 +107,19 @@ def order_of_calls(subject: Subject) -> str:
 
 
 def closing(subject: Subject) -> str:
-    """Check that ``close`` may be called twice and that other calls raise errors afterwards."""
+    """Check that an episode may be left and ``close`` called twice, and that other calls raise errors afterwards."""
     unused, used = subject.factory(), subject.factory()
     task = subject.tasks(1)[0]
-    used.reset(options={"task": task})
+    for _ in range(2):  # the second reset finds what the first episode left
+        used.reset(options={"task": task})
+        asyncio.run(used.aend_episode())
     for env in (unused, used):
         env.close()
         env.close()
         asyncio.run(env.aclose())
         _must_raise(ClosedError, "reset() after close()", partial(env.reset, options={"task": task}))
         _must_raise(ClosedError, "step() after close()", partial(env.step, "x"))
-    return "idempotent; reset() and step() are refused afterwards"
+    return "idempotent, also after end_episode(); reset() and step() are refused afterwards"
 
 
 def observations(subject: Subject) -> str:

@@ -24,12 +24,13 @@ import numpy as np
 from agentgym.canonical import canonical
 from agentgym.env import shared_observations as _for_make_vec  # noqa: F401  (registers)
 from agentgym.env.actions import Action, as_message
-from agentgym.env.episode import EpisodeState, refuse_taken_names
+from agentgym.env.episode import EpisodeState, refuse_taken_names, with_checked_tasks
 from agentgym.env.observations import as_observation
 from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.spaces import ActionSpace, MessageSpace
 from agentgym.env.tasks import SeededTasks
 from agentgym.env.worker_thread import WorkerThread
+from agentgym.env.working_directory import KeptDirectory
 from agentgym.errors import (
     ClosedError,
     ReplayMismatchError,
@@ -118,6 +119,7 @@ class Env(gymnasium.Env[Observation, Action]):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         refuse_taken_names(cls)
+        with_checked_tasks(cls)
 
     # ------------------------------------------------------------------------------------- methods to implement
 
@@ -233,15 +235,17 @@ class Env(gymnasium.Env[Observation, Action]):
             UsageError: there is no such task or split, or an option is not one of ``reset_options``.
             ClosedError: after ``close``.
         """
-        task = self._begin(seed, options)
-        return self._begun(self.start(task))
+        with KeptDirectory(self.env_id):
+            task = self._begin(seed, options)
+            return self._begun(self.start(task))
 
     async def areset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, object]]:
         """Begin an episode, as :meth:`reset` does."""
-        task = self._begin(seed, options)
-        return self._begun(await self.astart(task))
+        with KeptDirectory(self.env_id):
+            task = self._begin(seed, options)
+            return self._begun(await self.astart(task))
 
     def step(self, action: Action) -> StepReturn:
         """Take one turn. The last item returned is a :class:`StepInfo`.
@@ -255,14 +259,16 @@ class Env(gymnasium.Env[Observation, Action]):
             ResetNeededError: before ``reset`` or after the end.
             ClosedError: after ``close``.
         """
-        message = self._enter(action)
-        observation, reward, terminated, truncated, info = self._leave(self.respond(message))
+        with KeptDirectory(self.env_id):
+            message = self._enter(action)
+            observation, reward, terminated, truncated, info = self._leave(self.respond(message))
         return observation, reward, terminated, truncated, {**info}
 
     async def astep(self, action: Action) -> TypedStep:
         """Take one turn, as :meth:`step` does."""
-        message = self._enter(action)
-        return self._leave(await self.arespond(message))
+        with KeptDirectory(self.env_id):
+            message = self._enter(action)
+            return self._leave(await self.arespond(message))
 
     def render(self) -> str | None:
         """Return the last observation as text if ``render_mode`` is ``ansi``. With ``human``, each observation is

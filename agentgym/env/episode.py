@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
 
-from agentgym.errors import UsageError
+from agentgym.errors import EnvError, UsageError
 from agentgym.types import Message, Observation, RewardPart, Task, ToolCall
 
 
@@ -74,3 +77,23 @@ def refuse_taken_names(cls: type) -> None:
                 raise UsageError(
                     f"{cls.__name__}.{name} hides a private method of {base.__name__}: give it another name"
                 )
+
+
+def with_checked_tasks(cls: type) -> None:
+    """Make the ``tasks`` of a user's class raise an error where it returns something without a length.
+
+    Otherwise each of its readers would fail in its own way, for example at a generator.
+    """
+    method: Callable[..., Any] | None = vars(cls).get("tasks")
+    if not inspect.isfunction(method):
+        return
+
+    @wraps(method)
+    def checked(self: object, split: str) -> Any:
+        tasks = method(self, split)
+        if not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
+            kind = type(tasks).__name__
+            raise EnvError(f"{cls.__name__}.tasks({split!r}) returned a {kind}, expected a sequence such as a list")
+        return tasks
+
+    cls.tasks = checked  # type: ignore[attr-defined]

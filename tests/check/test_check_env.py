@@ -232,7 +232,16 @@ def test_tasks_without_a_number_are_named() -> None:
 
     report = check_env(Yields, num_episodes=1)
     details = {check.detail for check in report.failures}
-    assert details == {"tasks('train') returned a generator, expected a sequence such as a list"}
+    assert details == {"EnvError: Yields.tasks('train') returned a generator, expected a sequence such as a list"}
+
+
+def test_an_episode_that_cannot_be_left_is_named() -> None:
+    class Clings(Corridor):
+        def end_episode(self) -> None:
+            raise ValueError("still in use")
+
+    (failure,) = check_env(Clings, num_episodes=1).failures
+    assert (failure.name, failure.detail.partition(" (")[0]) == ("closing", "ValueError: still in use")
 
 
 def test_an_oracle_that_returns_text_is_named() -> None:

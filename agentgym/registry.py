@@ -185,6 +185,15 @@ def id_of(reference: str, kwargs: Mapping[str, object]) -> str:
         return reference
 
 
+def with_id(reference: str) -> str:
+    """Return a reference with its id: ``file.py:Id`` for a ``file.py`` that registers one environment.
+
+    Raises:
+        UsageError: the file does not exist, or registers no or several environments.
+    """
+    return f"{reference}:{find(reference).id}" if reference.endswith(".py") else reference
+
+
 def find(reference: str) -> EnvEntry:
     """Return the entry for an id, ``module:Id`` or ``file.py:Id``, after importing the module or file if one is named.
 

@@ -29,13 +29,14 @@ from agentgym.evals.policies import policy_of
 from agentgym.evals.prices import read_prices
 from agentgym.evals.scoring import Scoring
 from agentgym.progress import episode_progress
-from agentgym.registry import id_of, make
+from agentgym.registry import id_of, make, with_id
 from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.context import FULL
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.unseen_images import UnseenImages
+from agentgym.settings import checked
 from agentgym.trust import sign
 from agentgym.types import Task, Trajectory
 
@@ -252,7 +253,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
     Raises:
         UsageError: the environment or policy is unknown, or the folder is in use. No folder has been made then.
     """
-    plan = EvalPlan(**given)
+    plan = checked(EvalPlan, {**given, "env": with_id(given["env"])})
     if plan.episodes < 1 or plan.repeats < 1:
         raise UsageError(f"episodes and repeats must be at least 1, got {plan.episodes} and {plan.repeats}")
     plan = replace(plan, scoring=asdict(Scoring.read(plan.scoring)) if plan.scoring else {})

@@ -97,10 +97,16 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
             str(one.num_only_a),
             str(one.num_only_b),
             f"{one.p_value:.3g}",
-            f"{one.return_difference:+.3f} ({one.return_difference_low:+.3f} to {one.return_difference_high:+.3f})",
+            _returns(one),
             f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
         )
     out.console.print(table)
+
+
+def _returns(one: Comparison) -> str:
+    """Return the difference of returns with its interval. Where all differences are equal, the bootstrap has none."""
+    low, high = one.return_difference_low, one.return_difference_high
+    return f"{one.return_difference:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low < high else "")
 
 
 def _print(

@@ -17,6 +17,8 @@ from agentgym.cli.exits import FAILED, resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
+from agentgym.registry import with_id
+from agentgym.settings import checked
 
 if TYPE_CHECKING:
     from agentgym.api.effort import Effort
@@ -262,9 +264,14 @@ def _resume(
     require_trust(folder)
     try:
         config = read_json((folder / "config.json").read_text(encoding="utf-8"))
-        plan = eval_suites.read_plan(config["eval_suites"]) if "eval_suites" in config else EvalPlan(**config["eval"])
+        is_of_suites = "eval_suites" in config
+        plan = eval_suites.read_plan(config["eval_suites"]) if is_of_suites else checked(EvalPlan, config["eval"])
     except FileNotFoundError:
         raise CorruptDataError(f"{folder} is not an evaluation: it has no config.json") from None
+    except UsageError as error:
+        raise CorruptDataError(
+            f"{folder / 'config.json'}: {error}; another version of agentgym may have written it"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{folder / 'config.json'} is not an evaluation's configuration ({error!r})") from error
     if isinstance(plan, eval_suites.SuitesPlan):
@@ -272,7 +279,7 @@ def _resume(
             raise UsageError(f"{folder} keeps its own suites, policies and options; leave them out to resume")
         return _play_suites(plan, folder, effort, True, out)
     saved = asdict(plan)
-    given |= {name: asked[0] for name, asked in (("env", names), ("policy", policies)) if asked}
+    given |= {name: asked[0] for name, asked in (("env", [*map(with_id, names)]), ("policy", policies)) if asked}
     for name, value in given.items():
         if saved[name] != value:
             raise UsageError(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from agentgym.canonical import digest, read_json, strict_json
@@ -36,6 +37,8 @@ from agentgym.types import FinishReason, Status, Trajectory, TrajectoryGroup
 Key = tuple[str, str, int]
 """Identity of an episode: task id, content hash, seed of the policy's sampling."""
 
+_SCORES = {"success": (bool, NoneType), "return": (int, float, NoneType)}
+"""Types of the fields of a row that figures are made from."""
 _LONGEST_ANSWER = 200
 ROWS_NAME = "episodes.jsonl"
 RECORD_NAME = "episodes.jsonl.gz"
@@ -202,12 +205,15 @@ def read_rows(out_dir: Path) -> list[dict[str, Any]]:
     """Return the rows of ``episodes.jsonl``; empty if there is no file.
 
     Raises:
-        CorruptDataError: a row is not JSON or lacks a field.
+        CorruptDataError: a row is not JSON, lacks a field, or has a score of another type, as a row edited by hand.
     """
     rows = read_json_lines(out_dir / ROWS_NAME)
     for number, row in enumerate(rows, 1):
         try:
             key_of(row), Status(row["status"])
+            for name, kinds in _SCORES.items():
+                if type(row[name]) not in kinds:
+                    raise ValueError(f"{name} is {row[name]!r}")
         except (KeyError, ValueError, TypeError) as error:
             raise CorruptDataError(f"{out_dir / ROWS_NAME}, line {number}: not an episode ({error!r})") from error
     return rows

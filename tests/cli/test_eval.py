@@ -143,6 +143,30 @@ def test_bad_input(run: Command, guess: str, guess_file: Path, tmp_path: Path) -
     assert run("eval", guess, "--policy", "oracle", "--episodes", "0").code == 2
 
 
+def test_a_file_with_one_environment_is_that_environment(run: Command, guess: str) -> None:
+    of_both = Path(guess.partition(":")[0]).read_text()
+    Path("one.py").write_text(of_both.partition("class NoOracle")[0] + 'register("Guess-v0", Guess, max_turns=4)')
+    by_file, by_id = (
+        run("eval", reference, "--policy", "random", "--episodes", "3", "--json").json["run_dir"]
+        for reference in ("one.py", "one.py:Guess-v0")
+    )
+    assert json.loads(Path(by_file, "config.json").read_text())["eval"]["env"] == "one.py:Guess-v0"
+    compared = run("compare", by_file, by_id)
+    assert compared.code == 0
+    assert "+0.000" in compared.out
+    assert "(+0.000 to" not in compared.out  # all returns are equal, so their bootstrap interval says nothing
+    run("eval", "one.py", "--resume", by_file, "--json")
+
+
+def test_settings_of_another_version_are_named(run: Command, guess: str) -> None:
+    folder = Path(run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"eval": config["eval"] | {"pace": 2}}))
+    said = run("eval", "--resume", str(folder), "--trust").assert_one_line_error()
+    assert "unknown key 'pace'" in said
+    assert "another version of agentgym may have written it" in said
+
+
 def test_corrupt_episodes(run: Command, guess: str) -> None:
     folder = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
     Path(folder, "episodes.jsonl").write_text("not json\n{}\n")

@@ -211,6 +211,11 @@ def test_bad_input(tmp_path: Path) -> None:
     (tmp_path / ROWS_NAME).write_text('{"task_id": "x"}\n{}\n')
     with pytest.raises(CorruptDataError, match="line 1"):
         run(tmp_path, resume=True)
+    row = {"task_id": "x", "content_hash": "y", "seed": 0, "status": "completed", "success": True, "return": 1.0}
+    for edited in ({"success": "yes"}, {"return": "1"}):
+        (tmp_path / ROWS_NAME).write_text(json.dumps(row | edited) + "\n")
+        with pytest.raises(CorruptDataError, match=f"line 1: not an episode .*{next(iter(edited))} is "):
+            read_rows(tmp_path)
     (tmp_path / "summary.json").write_text(json.dumps({"policy": "oracle"}))
     with pytest.raises(CorruptDataError, match="not an evaluation's summary"):
         load_summary(tmp_path)

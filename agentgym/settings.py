@@ -50,21 +50,24 @@ Natural: TypeAlias = Annotated[int, Range(at_least=0)]
 
 
 def check_ranges(settings: object, prefix: str = "") -> None:
-    """Raise an error if a value is outside the :class:`Range` of its field, or none of the field's choices.
+    """Raise an error if a value is outside the :class:`Range` of its field, none of its choices, or no list or mapping.
 
     Args:
         settings: a dataclass whose fields are annotated, as in ``votes: Count`` or ``norm: Literal["mean", "none"]``.
         prefix: text before the field's name in the message.
 
     Raises:
-        ConfigError: a value is out of range, no number, or no choice; the message names the first such field.
+        ConfigError: a value is out of range, no number, no choice, or of another kind than its field; the message
+            names the first such field.
     """
     kind: Any = type(settings)
-    for name, (allowed, takes_others) in _ranges(kind).items():
+    for name, (allowed, is_whole, takes_others) in _ranges(kind).items():
         value: Any = getattr(settings, name)
         is_number = isinstance(value, Real)  # numpy's numbers, too
         if is_number:
             check_number(f"{prefix}{name}", value, allowed)
+            if is_whole and value != int(value):
+                raise ConfigError(f"{prefix}{name} must be a whole number, got {value!r}")
         elif not takes_others:
             raise ConfigError(f"{prefix}{name} must be a number {allowed}, got {value!r}")
     for name, choices in _choices(kind).items():
@@ -72,6 +75,10 @@ def check_ranges(settings: object, prefix: str = "") -> None:
         # of a user's component the kind is a reference: file.py:NAME
         if value not in choices and name != "kind":
             raise ConfigError(f"{prefix}{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
+    for name, (container, words) in _containers(kind).items():
+        value = getattr(settings, name)
+        if isinstance(value, str) or not isinstance(value, container):
+            raise ConfigError(f"{prefix}{name} must be {words}, got {value!r}")
 
 
 def check_number(name: str, value: float, allowed: Range) -> None:
@@ -113,10 +120,12 @@ def _members(kind: Callable[..., object]) -> dict[str, tuple[Any, ...]]:
 
 
 @cache
-def _ranges(kind: Callable[..., object]) -> dict[str, tuple[Range, bool]]:
-    """Return the range of each field that has one, and whether it also takes something else, as in ``Count | None``."""
+def _ranges(kind: Callable[..., object]) -> dict[str, tuple[Range, bool, bool]]:
+    """Return the range of each field that has one, whether it takes whole numbers only, and whether it also takes
+    something else, as in ``Count | None``.
+    """
     return {
-        name: (mark, len(parts) > 1)
+        name: (mark, part.__origin__ is int, len(parts) > 1)
         for name, parts in _members(kind).items()
         for part in parts
         for mark in getattr(part, "__metadata__", ())
@@ -131,6 +140,17 @@ def _choices(kind: Callable[..., object]) -> dict[str, tuple[object, ...]]:
         name: tuple(choice for part in parts for choice in (get_args(part) or (None,)))
         for name, parts in _members(kind).items()
         if all(get_origin(part) is Literal or part is type(None) for part in parts)
+    }
+
+
+@cache
+def _containers(kind: Callable[..., object]) -> dict[str, tuple[type, str]]:
+    """Return the class of each field that holds several values, and its name in a message."""
+    kinds: dict[type, tuple[type, str]] = {tuple: (Sequence, "a list"), Mapping: (Mapping, "a mapping")}
+    return {
+        name: kinds[origin]
+        for name, (part, *others) in _members(kind).items()
+        if not others and (origin := get_origin(part)) in kinds
     }
 
 

@@ -75,10 +75,6 @@ class CreditConfig:
             object.__setattr__(self, "options", made)
         for name in ("shapers", "modulators", "selections"):
             stage = getattr(self, name)
-            if not isinstance(stage, tuple | list):
-                raise ConfigError(
-                    f"{name} is {stage!r}, expected a tuple of components, as in ({type(stage).__name__}(),)"
-                )
             if other := [part for part in stage if not isinstance(part, Options)]:
                 raise ConfigError(
                     f"{name} holds {other[0]!r}, expected the options of a component, as in (SpaOptions(),) or "

@@ -38,8 +38,11 @@ config = cast(Callable[..., CreditConfig], CreditConfig)
         (lambda: config(shapers=("g_ra",)), "shapers holds 'g_ra', expected the options of a component, as in (SpaO"),
         (
             lambda: config(shapers=GraOptions()),
-            "shapers is GraOptions(",
+            "shapers must be a list, got GraOptions(",
         ),
+        (lambda: GraOptions(thresholds=cast(Any, 0.5)), "g_ra: thresholds must be a list, got 0.5"),
+        (lambda: GraOptions(ungated=cast(Any, "win")), "g_ra: ungated must be a list, got 'win'"),
+        (lambda: GraOptions(priorities=cast(Any, 1)), "g_ra: priorities must be a mapping, got 1"),
         (lambda: config(step_weight=-1), "step_weight must be at least 0, got -1"),
         (lambda: credit_turns(bandits(1, 0), cast(Any, "gigpo")), "config is 'gigpo', expected CreditConfig, as in"),
         (lambda: assign_credit([], cast(Any, {"estimator": "gigpo"})), "config is {'estimator': 'gigpo'}, expected C"),

@@ -132,6 +132,13 @@ def test_settings_of_what_is_off_are_named(chosen: str, switch: str, said: str) 
     assert not idle_settings(apply_overrides(load_recipe("tiny"), [chosen, switch]))
 
 
+def test_sizes_of_a_model_from_scratch_are_named_beside_a_path() -> None:
+    (line,) = apply_overrides(load_recipe("smollm2-guess"), ["model.num_layers=2", "model.splits=words"]).warnings
+    assert line == (
+        "model.num_layers=2, model.splits=words have no effect without a model from scratch (an empty model.path)"
+    )
+
+
 def test_a_seed_of_sampling_and_updates_without_groups_are_named() -> None:
     seed, updates = apply_overrides(load_recipe("tiny"), ["sampling.seed=5", "loss.num_updates=20"]).warnings[::-1]
     assert seed == "sampling.seed=5 has no effect: the seed of each turn follows from seed"

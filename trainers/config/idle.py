@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 NORMED = "seq-mean-token-sum-norm"
 _OF_ADAPTERS = ("alpha", "target_modules")
+_OF_SCRATCH = (
+    *("hidden_size", "num_layers", "head_dim", "intermediate_size"),
+    *("vocab_size", "splits", "num_text_episodes", "initializer_range"),
+)
 _OF_CONTEXT = ("num_turns", "window_tokens", "summary_tokens", "max_summaries", "instruction")
 
 
@@ -30,6 +34,7 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
     has_harness = any(one.harness.name for one in each)
     cuts_context = any(one.context.policy != "full" for one in each)
     rows: list[tuple[bool, str, object, Collection[str], str]] = [
+        (not config.model.path, "model", config.model, _OF_SCRATCH, "a model from scratch (an empty model.path)"),
         (config.model.lora.rank > 0, "model.lora", config.model.lora, _OF_ADAPTERS, "model.lora.rank above 0"),
         (config.pipeline.mode == "async", "pipeline", config.pipeline, ("max_staleness",), "pipeline.mode=async"),
         (bool(config.cluster.address), "cluster", config.cluster, (), "cluster.address"),

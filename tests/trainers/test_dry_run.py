@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentgym.errors import ConfigError, CorruptDataError, UsageError
+from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.layout import recomputed
@@ -311,3 +311,11 @@ def test_a_cpu_that_samples_a_step_for_minutes_says_so() -> None:
     short = apply_overrides(long, ["sampling.max_new_tokens=16", "model.codec=compact"])
     assert not dry_run(short).pace_note and not dry_run(long, device_gib=24).pace_note
     assert "some 3 hours" in dry_run(apply_overrides(long, ["group.group_size=32"])).pace_note
+
+
+def test_an_environment_that_only_a_server_knows_is_planned() -> None:
+    overrides = ["env.id=Nowhere-v0", 'env.kwargs.url="ws://127.0.0.1:9"']
+    plan = dry_run(apply_overrides(load_recipe("tiny"), overrides))
+    assert (plan.env, plan.sampled_per_step, plan.downloads) == ("Nowhere-v0", None, ())
+    with pytest.raises(UnknownNameError, match="unknown environment 'Nowhere-v0'"):
+        dry_run(apply_overrides(load_recipe("tiny"), overrides[:1]))

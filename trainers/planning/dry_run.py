@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.registry import EnvEntry, check_arguments, find
+from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote
 from agentgym.render.families import format_named
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
@@ -92,10 +92,12 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         UsageError: the run is impossible: the environment or the model does not exist, the configuration needs a single
             rank, or the device is too small.
     """
-    entries = [find(own.env.id) for own in config.by_env.values()]
-    for entry, own in zip(entries, config.by_env.values(), strict=True):
+    envs = [own.env for own in config.by_env.values()]
+    of_servers = [env for env in envs if is_remote(env.kwargs)]  # only a server knows their arguments
+    here = [(find(env.id), env.kwargs) for env in envs if env not in of_servers]
+    for entry, kwargs in here:
         if entry.is_available:
-            check_arguments(entry, own.env.kwargs)
+            check_arguments(entry, kwargs)
     check_ranks(config, num_ranks)
     if config.model.codec != "auto":
         format_named(config.model.codec)
@@ -120,7 +122,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     )
     return DryRun(
         recipe=config.recipe,
-        env=", ".join(entry.id for entry in entries),
+        env=", ".join(id_of(env.id, env.kwargs) for env in envs),
         model=config.model.path or "from scratch",
         num_ranks=num_ranks,
         num_parameters=weights.own,
@@ -138,7 +140,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         kv_cache=engine_cache(config, sizes),
         checkpoint=checkpoint_bytes(config, weights),
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
-        downloads=_downloads(config, weights.own, entries),
+        downloads=_downloads(config, weights.own, [entry for entry, _ in here]),
         **_servers(config, num_ranks, gpu_bytes),
         pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0),
     )

@@ -348,7 +348,7 @@ class TorchEngine:
             if stop - start > 1 or start < request.num_prompt:
                 if not self._batch_invariant and self._runner.shares:
                     start = self._borrow(slot)
-                    if any(slot.gains_by(other) for other in reading):
+                    if any(slot.gains_by(other, len(other.token_ids) - 1) for other in reading):
                         continue  # another row reads the same beginning; copy it when it is there
                     reading.append(slot)
                 stop = min(stop, start + budget)

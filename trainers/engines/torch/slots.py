@@ -32,20 +32,16 @@ class Slot:
         self.token_ids = token_ids
         return self.num_cached
 
-    def begins_like(self, other: Slot) -> bool:
-        """Return True if both slots have the same first tokens, a quick test before a full comparison."""
-        return self.token_ids[:MIN_SHARED_TOKENS] == other.token_ids[:MIN_SHARED_TOKENS]
-
     def num_shared(self, other: Slot) -> int:
         """Return the number of this slot's tokens that the other slot has cached; the last token never counts."""
         limit = min(len(self.token_ids) - 1, other.num_cached)
         return _common_prefix(self.token_ids, other.token_ids, limit)
 
-    def gains_by(self, other: Slot) -> bool:
-        """Return True if ``other``, once all its tokens are cached, saves this slot enough computation."""
-        limit = min(len(self.token_ids), len(other.token_ids)) - 1
+    def gains_by(self, other: Slot, num_cached: int) -> bool:
+        """Return True if ``other``, with that many tokens cached, saves this slot enough computation."""
         wanted = self.num_cached + MIN_SHARED_TOKENS
-        return limit >= wanted and _common_prefix(self.token_ids, other.token_ids, wanted) == wanted
+        is_long_enough = len(self.token_ids) > wanted and num_cached >= wanted
+        return is_long_enough and self.token_ids[:wanted] == other.token_ids[:wanted]
 
 
 class SlotTable:
@@ -103,9 +99,9 @@ class SlotTable:
 
     def donor(self, slot: Slot) -> Slot | None:
         """Return the slot whose cache saves this one the most tokens, or None if none saves enough."""
-        others = [other for other in self._slots if other is not slot and other.begins_like(slot)]
-        best = max(others, key=slot.num_shared, default=None)
-        return best if best is not None and slot.num_shared(best) >= slot.num_cached + MIN_SHARED_TOKENS else None
+        # few gain enough, and this test of two slices is far quicker than the length of what they share
+        others = [other for other in self._slots if other is not slot and slot.gains_by(other, other.num_cached)]
+        return max(others, key=slot.num_shared, default=None)
 
     def forget_cached(self) -> None:
         """Mark all cached tokens as invalid; sessions and busy slots stay."""
@@ -131,6 +127,11 @@ class SlotTable:
 
 def _common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     """Return the number of equal leading entries, at most ``limit``; both must have that many entries."""
-    if a[:limit] == b[:limit]:
-        return limit
-    return next(i for i in range(limit) if a[i] != b[i])
+    low, high = 0, limit
+    while low < high:  # slices are compared in C
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

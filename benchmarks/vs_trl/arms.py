@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from datasets import Dataset
 from mazes import Setting
@@ -25,7 +27,7 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.loop import TrainingLoop, train
 from agentgym.trainers.trl.environments import environment_factory, episode_return
 
 GROUP_SIZE = 8
@@ -62,6 +64,7 @@ class Trained:
     trained: list[float]
     """Sampled tokens with a gradient; our trainer leaves out groups without a difference in reward."""
     cpu_s: float
+    """Processor seconds of all steps."""
     load: tuple[float, float]
     """Load average before and after."""
 
@@ -101,8 +104,9 @@ def ours(credit: CreditConfig) -> Arm:
             eval=EvalConfig(num_episodes=1),  # all arms are evaluated by the same code, elsewhere
             checkpoint_every=budget.num_steps,
         )
-        before, cpu = os.getloadavg()[0], time.process_time()
-        train(config, folder)
+        before = os.getloadavg()[0]
+        with _cpu_of_steps() as cpu_s:
+            train(config, folder)
         rows = [row for row in read_json_lines(folder / "metrics.jsonl") if row["phase"] == "rl"]
         return Trained(
             model_dir=folder / "model",
@@ -110,11 +114,28 @@ def ours(credit: CreditConfig) -> Arm:
             rollout_s=[row["time/rollout_s"] for row in rows],
             sampled=[row["sampled_tokens"] for row in rows],
             trained=[row["trained_tokens"] for row in rows],
-            cpu_s=time.process_time() - cpu,
+            cpu_s=sum(cpu_s),
             load=(before, os.getloadavg()[0]),
         )
 
     return run
+
+
+@contextmanager
+def _cpu_of_steps() -> Iterator[list[float]]:
+    """Collect the processor seconds of a run's RL steps, without its start, its evaluations and its report.
+
+    TRL's are those of ``trainer.train()``, which has none of these.
+    """
+    learn, seconds = TrainingLoop.learn, []
+
+    async def timed(self: TrainingLoop) -> None:
+        began = time.process_time()
+        await learn(self)
+        seconds.append(time.process_time() - began)
+
+    with patch.object(TrainingLoop, "learn", timed):
+        yield seconds
 
 
 def trl_factory(setting: Setting, start: Path, folder: Path, budget: Budget) -> Trained:

@@ -38,6 +38,7 @@ from agentgym.trainers.data.layout import PaddedRows, recomputed
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.models.precision import use_fused_attention
 
 GROUP_SIZE, PROMPT, TURN, SAMPLED = 8, 128, 40, 16
 ARMS = ("turns", "rows", "prefix", "packed")
@@ -50,11 +51,11 @@ MODELS: dict[str, dict[str, int]] = {
 
 
 def build_model(name: str, vocab_size: int = 1024) -> Any:
-    """Return a Qwen3-shaped model with weights from a seed."""
+    """Return a Qwen3-shaped model with weights from a seed, and with the trainer's attention."""
     torch.manual_seed(0)
     sizes = MODELS[name]
     head_dim = sizes["hidden_size"] // sizes["num_attention_heads"]
-    return Qwen3ForCausalLM(
+    model = Qwen3ForCausalLM(
         Qwen3Config(
             **sizes,
             vocab_size=vocab_size,
@@ -64,6 +65,8 @@ def build_model(name: str, vocab_size: int = 1024) -> Any:
             tie_word_embeddings=True,
         )
     )
+    use_fused_attention(model)
+    return model
 
 
 def episodes(num_turns: int, vocab_size: int = 1024) -> list[TrainingSample]:

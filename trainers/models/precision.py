@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from agentgym.trainers.losses.config import Precision, uses_bfloat16
+from agentgym.trainers.models.causal_blocks import attend_in_blocks, is_marked, marked_mask
 from agentgym.trainers.models.context import context_of
 from agentgym.trainers.types import CausalLM
 
@@ -150,6 +150,9 @@ def attend(
     same_key, same_value = matched_heads(query, key, value, attention_mask)
     # transformers would ask the kernel to group heads that are repeated already
     of = module if same_key is key else SimpleNamespace(is_causal=getattr(module, "is_causal", True))
+    if context is None and is_marked(attention_mask) and how.get("position_bias") is None:
+        scale, dropout = how.get("scaling"), how.get("dropout") or 0.0
+        return attend_in_blocks(query, key, value, scale, dropout), None  # type: ignore[arg-type]
     if not query.is_cuda:
         return sdpa_attention_forward(of, query, same_key, same_value, attention_mask, **how)  # type: ignore[arg-type]
     with sdpa_kernel(FUSED):
@@ -166,4 +169,4 @@ def chosen_backend(
 
 
 AttentionInterface.register(ATTENTION, attend)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+AttentionMaskInterface.register(ATTENTION, marked_mask)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoModelForCausalLM, MistralConfig, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.masking_utils import sliding_window_causal_mask_function
 
 from agentgym.trainers.models import causal_blocks, precision
@@ -61,15 +61,22 @@ def test_only_a_causal_mask_after_a_prefix_is_marked() -> None:
 def test_a_model_attends_in_blocks_where_its_attention_is_full(
     monkeypatch: pytest.MonkeyPatch, window: int | None
 ) -> None:
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    heads = {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 32}
-    config = MistralConfig(**sizes, **heads, sliding_window=window) if window else Qwen3Config(**sizes, **heads)
+    shape: dict[str, Any] = {
+        **{"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
+        **{"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 32, "sliding_window": window},
+    }
+    config = AutoConfig.for_model("mistral" if window else "qwen3", **shape)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).eval()
+    model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     use_fused_attention(model)
     monkeypatch.setattr(causal_blocks, "BLOCK", 4)
     calls = []
-    monkeypatch.setattr(precision, "attend_in_blocks", lambda *given: calls.append(1) or attend_in_blocks(*given))
+
+    def counted(*given: Any) -> Tensor:
+        calls.append(given)
+        return attend_in_blocks(*given)
+
+    monkeypatch.setattr(precision, "attend_in_blocks", counted)
     ids = torch.arange(1, 17)[None]
     with torch.no_grad():
         whole = model(ids).logits

@@ -23,6 +23,8 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("[bold]environment[/]", escape(summary.suite_or_env))
     table.add_row("[bold]policy[/]", escape(summary.policy))
+    if summary.models:
+        table.add_row("[bold]answered by[/]", escape(", ".join(summary.models)))
     interval = f"95 % interval {summary.success_low:.1%} to {summary.success_high:.1%}"
     num_evidence = summary.num_episodes - summary.num_failed
     played = f"{num_evidence} episodes" + (f" of {summary.num_tasks} tasks" if summary.repeats else "")

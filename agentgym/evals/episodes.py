@@ -57,7 +57,7 @@ def row_of(trajectory: Trajectory) -> dict[str, object]:
     or rejected call, ``num_truncated_completions`` completions that a limit of tokens ended, and ``num_tool_errors``
     calls that a tool answered with an error. ``seconds`` is the time of sampling and of the environment in all turns,
     without queueing. For a policy with several attempts, tokens and seconds include all attempts; turns are those of
-    the attempt that counts.
+    the attempt that counts. ``models`` are those that servers said had answered.
     """
     turns = trajectory.turns
     results = [message.result for turn in turns for message in turn.replies if message.result is not None]
@@ -71,6 +71,7 @@ def row_of(trajectory: Trajectory) -> dict[str, object]:
         "return": trajectory.reward,
         "num_turns": len(turns),
         **count_tokens(trajectory),
+        "models": sorted({turn.completion.model for turn in trajectory.turns_of_attempts} - {""}),
         "num_attempts": 1 + len(trajectory.attempts),
         "num_invalid_turns": sum(not turn.is_valid for turn in turns),
         "num_truncated_completions": sum(turn.completion.finish_reason is FinishReason.LENGTH for turn in turns),

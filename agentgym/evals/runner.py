@@ -73,6 +73,8 @@ class EvalSummary:
     mean_tool_errors: float = 0.0
     mean_seconds: float = field(default=0.0, compare=False)
     """Mean seconds of sampling and of the environment per episode."""
+    models: list[str] = field(default_factory=list)
+    """Models that servers said had answered, such as a dated version of the one asked."""
     mean_attempts: float = 1.0
     """Mean number of attempts per episode."""
     mean_cost: float | None = None
@@ -254,6 +256,7 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         mean_truncated_completions=mean("num_truncated_completions"),
         mean_tool_errors=mean("num_tool_errors"),
         mean_seconds=mean("seconds"),
+        models=sorted({name for row in rows for name in row.get("models", ())}),
         mean_attempts=fmean(row.get("num_attempts", 1) for row in evidence),
         mean_cost=None if (of_evidence := sum_costs(evidence)) is None else of_evidence / len(evidence),
         cost=sum_costs(rows),

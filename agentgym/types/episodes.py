@@ -59,6 +59,8 @@ class Completion:
     finish_reason: FinishReason
     queued_s: float | None = field(default=None, compare=False)
     """Wall seconds in the engine's queue; None if the engine does not report them."""
+    model: str = field(default="", compare=False)
+    """Model that a server says has answered, such as a dated version of the one asked; empty if it names none."""
 
     def __post_init__(self) -> None:
         lengths = len(self.token_ids), len(self.logprobs), len(self.policy_versions)

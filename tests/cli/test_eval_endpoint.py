@@ -39,6 +39,16 @@ def test_json(run: Command, guess: str, server: FakeOpenAI) -> None:
     assert run("eval", "--resume", value["run_dir"], "--json").json == value | {"mean_seconds": ANY}
 
 
+def test_the_model_that_answered_is_recorded(run: Command, guess: str, server: FakeOpenAI) -> None:
+    server.play = lambda body: completion("guess: 1") | {"model": f"m-2026-{len(server.requests) % 2}"}
+    asked = ("eval", guess, "max_turns=2", "--policy", f"openai:{server.url}?model=m", "--episodes", "2")
+    value = run(*asked, "--json").json
+    assert value["models"] == ["m-2026-0", "m-2026-1"]
+    rows = [json.loads(line) for line in Path(value["run_dir"], "episodes.jsonl").read_text().splitlines()]
+    assert sorted({name for row in rows for name in row["models"]}) == value["models"]
+    assert "answered by m-2026-0, m-2026-1" in " ".join(run(*asked).out.split())
+
+
 def test_a_suite(run: Command, server: FakeOpenAI) -> None:
     value = run("eval", "python-math", "--policy", f"openai:{server.url}", "--episodes", "1", "--json").json
     assert value["results"][0]["outcome"] == "done"

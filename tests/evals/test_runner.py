@@ -104,7 +104,7 @@ def test_oracle_wins_and_everything_is_on_disk(tmp_path: Path) -> None:
     assert set(rows[0]) == {
         "task_id", "content_hash", "seed", "status", "success", "return", "num_turns", "num_tokens", "num_retries",
         "error", "task_type", "num_prompt_tokens", "num_invalid_turns", "num_tool_errors", "seconds", "answer",
-        "num_cached_tokens", "has_tokens", "num_attempts", "cost", "num_truncated_completions",
+        "num_cached_tokens", "has_tokens", "num_attempts", "models", "cost", "num_truncated_completions",
     }  # fmt: skip
     groups = read_groups(tmp_path)
     assert [group.ordinal for group in groups] == [0, 1, 2, 3, 4, 5]

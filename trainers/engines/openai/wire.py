@@ -166,10 +166,13 @@ def read_answer(answer: Any, num_before: int) -> Said:
     if read:
         row["tool_calls"] = [wire for _, wire in read]
     end = _ENDS.get(str(choice.get("finish_reason")), FinishReason.STOP)
+    model = answer.get("model")
     return Said(
         action=Message("assistant", text, tuple(call for call, _ in read), thinking=thought, answer=text),
         wire=row,
-        completion=replace(EMPTY_COMPLETION, finish_reason=end),
+        completion=replace(
+            EMPTY_COMPLETION, finish_reason=end, model=encodable(model) if isinstance(model, str) else ""
+        ),
         usage=_read_usage(answer),
     )
 

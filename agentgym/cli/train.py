@@ -104,7 +104,7 @@ def _conclude(result: TrainResult, folder: Path, report: Path, out: Output) -> N
     if (folder / "model").is_dir():
         out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
     if result.success_after is not None:
-        line = f"beside actions at random: agentgym eval {folder} --policy random"
+        line = f"compare with random actions: agentgym eval {folder} --policy random"
         out.console.print(line, soft_wrap=True, markup=False)
 
 

@@ -63,14 +63,17 @@ def interrupt_on_ending_signals() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job of a script
+        # Blocked, Ctrl-C has no effect, as if ignored. asyncio replaces only Python's own handler.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupt(number: int, frame: object) -> None:
     for other in _ENDING:  # a second signal would interrupt the cleanup; SIGKILL still ends the process
         signal.signal(other, signal.SIG_IGN)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a script ignores SIGINT
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.raise_signal(signal.SIGINT)  # in a running loop the handler of SIGINT is asyncio's own
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager

@@ -93,11 +93,14 @@ def test_nohup_in_a_script_keeps_a_command_running(tmp_path: Path) -> None:
     ("said", "saved", "more"),
     [("rl 2/9", "rl-00000", ()), ("demonstrations by the oracle", "sft-00000", ("sft.num_epochs=40",))],
 )
+@pytest.mark.parametrize(
+    ("number", "handler"), [(signal.SIGINT, "signal.default_int_handler"), (signal.SIGTERM, "signal.SIG_IGN")]
+)
 def test_an_interrupted_training_run_keeps_its_last_step(
-    said: str, saved: str, more: tuple[str, ...], tmp_path: Path
+    number: signal.Signals, handler: str, said: str, saved: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Also if no checkpoint is due, and while it trains, when nothing waits."""
-    listening = "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    """Also if no checkpoint is due, while it trains, when nothing waits, and in a background job of a script."""
+    listening = f"import os, signal, sys; signal.signal(signal.SIGINT, {handler}); "
     small = ("num_steps=9", "checkpoint_every=100", "eval.num_episodes=2", "sft.num_demos=64", "groups_per_step=2")
     words = ["-m", "agentgym", "train", "tiny", *small, *more, "--run-dir", str(tmp_path / "run")]
     process = subprocess.Popen(
@@ -111,7 +114,7 @@ def test_an_interrupted_training_run_keeps_its_last_step(
     for line in process.stderr:
         lines.append(line)
         if said in line:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
     assert process.wait(60) == 130 and "interrupted; to go on: agentgym train --resume" in lines[-1]
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept[-1].startswith(saved) and kept[-1] != "rl-000000"

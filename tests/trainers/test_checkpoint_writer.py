@@ -16,6 +16,7 @@ from testkit.checkpoints import read_checkpoint
 from testkit.counting_runs import config, trained_ordinals, weights
 from testkit.killed_runs import resume, start
 from testkit.tiny_models import tiny_model
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
@@ -25,7 +26,7 @@ from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.distributed import checkpoint, tensor_folder
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.tensor_folder import held_in_memory, save_tree
+from agentgym.trainers.distributed.tensor_folder import held_in_memory, load_tree, save_tree
 from agentgym.trainers.loop import train, writes_in_background
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.activity import Activity
@@ -198,3 +199,22 @@ def test_where_checkpoints_are_written_in_the_background() -> None:
     assert [writes_in_background(config(), device) for device in (cpu, gpu)] == [False, True]
     assert writes_in_background(config(checkpoint_write="background"), cpu)
     assert not writes_in_background(config(checkpoint_write="blocking"), gpu)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_ctrl_c_at_the_disk_is_no_fault_of_the_disk(
+    reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    tree = {"weights": torch.ones(2)}
+    if reads:
+        save_tree(tmp_path, tree, {}, Ranks())
+    kind, method = (FileSystemReader, "read_data") if reads else (FileSystemWriter, "write_data")
+    monkeypatch.setattr(kind, method, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        if reads:
+            load_tree(tmp_path, tree, {}, Ranks())
+        else:
+            save_tree(tmp_path, tree, {}, Ranks())

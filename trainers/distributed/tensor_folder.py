@@ -69,6 +69,7 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
                 no_dist=ranks.count == 1,
             )
     except CheckpointException as error:
+        _raise_interrupt(error)
         raise _not_written(folder, _reason(error)) from error
     if not ranks.is_main:
         return
@@ -145,6 +146,7 @@ def load_tree(folder: Path, outline: object, targets: Mapping[str, Tensor], rank
                     no_dist=ranks.count == 1,
                 )
         except CheckpointException as error:
+            _raise_interrupt(error)
             raise CorruptDataError(f"{folder}: {_reason(error)}") from error
     return _map_tensors(outline, lambda path, _: wanted[path])
 
@@ -179,6 +181,13 @@ def _map_tensors(tree: object, change: Callable[[str, Tensor], Tensor], path: st
 def _outlined(tensor: Tensor) -> Tensor:
     """Return a tensor on the meta device with the same dtype and the shape of the unsharded tensor."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _raise_interrupt(error: CheckpointException) -> None:
+    """Raise the ``KeyboardInterrupt`` of a rank, which torch reports as a failure of the disk."""
+    for failure, _ in error.failures.values():
+        if isinstance(failure, KeyboardInterrupt):
+            raise failure from None
 
 
 def _reason(error: CheckpointException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from testkit.fake_vllm import COMPLETIONS, STOP, UNTRAINED
-from testkit.vllm_world import SAMPLING, run, some_tokens, world
+from testkit.vllm_world import SAMPLING, World, run, some_tokens, world
 
 from agentgym.engine import Engine
 from agentgym.errors import ClosedError, ConfigError, EngineError
@@ -220,7 +220,7 @@ def test_requests_in_flight_finish_with_the_weights_they_began_with(tells_progre
 
 def test_requests_in_flight_are_kept_and_every_token_has_its_version(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with world(tmp_path, request_timeout_s=5.0) as w:
+        async with world(tmp_path, request_timeout_s=5.0, health_interval_s=60.0) as w:
             server = w.servers[0]
             await w.train(0, 31)
             server.token_delay_s = 0.05
@@ -355,6 +355,32 @@ def test_a_server_that_says_it_loaded_and_holds_something_else_is_left_out(tmp_p
             w.servers[0].faults["/collective_rpc"] = lambda answer: {"results": two}
             with pytest.raises(EngineError, match="its workers hold different weights"):
                 await w.train(1, 31)
+
+    run(scenario())
+
+
+def test_a_server_that_another_run_gives_its_weights_is_left_to_that_run(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path / "first", 2) as first:
+            await first.train(3, 31)
+            second = World(tmp_path / "second", first.servers[:1])
+            await second.train(0, 41)
+            await first.until(lambda: first.engine.server_stats.num_left_out == 1)
+            assert "another run has given it weights (version 0)" in first.said[-1]
+            assert {(await first.ask(str(n))).token_ids[0] for n in range(4)} == {31}
+            await first.train(4, 32)
+            assert first.engine.server_stats.num_updated == 1
+            assert (await second.ask()).token_ids[0] == 41, "it keeps the weights of the second run"
+            await second.engine.close()
+
+            third = World(tmp_path / "third", first.servers[1:])
+            await third.train(0, 51)
+            await first.until(lambda: first.engine.server_stats.num_left_out == 2)
+            with pytest.raises(EngineError, match="another run has given it weights"):
+                await first.ask()
+            with pytest.raises(EngineError, match=r"no vLLM server took .* another run has given it weights"):
+                await first.train(5, 33)
+            await third.engine.close()
 
     run(scenario())
 

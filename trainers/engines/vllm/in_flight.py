@@ -99,6 +99,8 @@ class Server:
     """Reason why the server is out."""
     is_wrong: bool = False
     """True if the server answers but does not fit this run."""
+    is_taken: bool = False
+    """True if another run has given the server weights; this run does not use it again."""
     model_name: str = ""
     """Name of the model in requests; it changes with each start of the server."""
     published: Published | None = None

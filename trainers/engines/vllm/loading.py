@@ -6,11 +6,12 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
-from agentgym.errors import ConfigError, EngineError
+from agentgym.errors import ConfigError, EngineError, InfrastructureError
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError
 from agentgym.trainers.engines.vllm.guest import GuestPool
 from agentgym.trainers.engines.vllm.in_flight import Pause, Server, State
+from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION
 from agentgym.trainers.engines.vllm.proof import prove
 from agentgym.trainers.engines.vllm.weights import Published, Served, WeightSync
 
@@ -92,8 +93,8 @@ class LoadingPool(GuestPool):
             server.wake.set()
 
         def settled() -> bool:
-            states = [server.state for server in self._own]
-            return State.UPDATING not in states and (State.READY in states or not is_patient)
+            states = [server.state for server in self._own if not server.is_taken]
+            return State.UPDATING not in states and (State.READY in states or not is_patient or not states)
 
         if self._own:
             await self._changes.until(settled, timeout_s)
@@ -126,7 +127,28 @@ class LoadingPool(GuestPool):
     def _is_idle(self, server: Server) -> bool:
         """Return True if no weights have been published yet and the server has passed its checks."""
         published = self._target if server.is_own else self._adopted
-        return published is None and bool(server.model_name)
+        return server.is_taken or (published is None and bool(server.model_name))
+
+    async def _check_weights(self, server: Server) -> None:
+        """Exclude a server for the rest of the run if another run has given it weights.
+
+        Its requests are sampled with weights that are not their version's. To load this run's weights again would spoil
+        the other run's. Adapters have names of their own.
+        """
+        published = server.published
+        if not server.is_own or self._config.weight_sync == "lora":
+            return
+        try:
+            held = await server.client.held(self._config.health_timeout_s)
+        except InfrastructureError:  # a busy server, which its requests' time limit is for
+            return
+        is_same = server.state is State.READY and server.published is published
+        if is_same and published is not None and held != published.held and held.version != NO_VERSION:
+            server.is_taken = True
+            self._leave_out(
+                server,
+                f"another run has given it weights (version {held.version}); start a server for each run, then resume",
+            )
 
     async def _admit(self, server: Server) -> None:
         """Run all checks that a server must pass before it serves, in order."""

@@ -205,7 +205,9 @@ class ServerPool(ABC):
         def is_updating() -> bool:
             return any(server.state is State.UPDATING and server.published is not None for server in self.servers)
 
-        await self._changes.until(found, self._config.server_wait_s)
+        await self._changes.until(lambda: found() or self._are_all_taken(), self._config.server_wait_s)
+        if self._are_all_taken():
+            raise EngineError(self.reasons())
         if not chosen and is_updating():  # which takes its own time
             await self._changes.until(lambda: found() or not is_updating(), self._config.update_timeout_s)
         if not chosen:
@@ -231,6 +233,7 @@ class ServerPool(ABC):
                         await server.client.health(self._config.health_timeout_s)
                         if (load := await server.client.load(self._config.health_timeout_s)) is not None:
                             self._loads.count(server.client.url, load)
+                        await self._check_weights(server)
                     elif not self._is_idle(server):
                         await self._admit(server)
                 num_failed = 0
@@ -242,6 +245,12 @@ class ServerPool(ABC):
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._config.health_interval_s):
                     await server.wake.wait()
+
+    async def _check_weights(self, server: Server) -> None:  # noqa: B027  (a pool that gives no weights has no check)
+        """Exclude a server that serves and has no longer the weights that this process gave it."""
+
+    def _are_all_taken(self) -> bool:
+        return all(server.is_taken for server in self.servers)
 
     @abstractmethod
     def _is_own(self, url: str) -> bool:

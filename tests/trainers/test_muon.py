@@ -17,8 +17,9 @@ from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.loop import train
+from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.muon import Muon, hidden_matrices
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.recipes import load_recipe
@@ -51,6 +52,16 @@ def test_a_frozen_weight_is_left_alone() -> None:
     frozen = model.get_submodule("model.layers.0.mlp.up_proj").weight
     frozen.requires_grad_(False)
     assert all(frozen is not one for group in Muon(model, MUON).param_groups for one in group["params"])
+
+
+def test_adapters_are_muons_alone() -> None:
+    """They are matrices, and no other weight is trained."""
+    model = add_lora(_model(), LoraSettings(rank=2), seed=0)
+    optimizer = Muon(model, MUON)
+    assert [len(group["params"]) for group in optimizer.param_groups] == [2 * 2 * 7]
+    before = [parameter.clone() for parameter in optimizer.param_groups[0]["params"]]
+    _step(model, optimizer, 0)
+    assert not any(map(torch.equal, before, optimizer.param_groups[0]["params"]))
 
 
 def test_a_step_is_that_of_torchs_two_optimizers() -> None:

@@ -34,13 +34,12 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, model: CausalLM, config: OptimizerConfig) -> None:
         matrices, others = hidden_matrices(model)
-        muon = torch.optim.Muon(
-            matrices, lr=config.lr, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
-        )
-        adamw = torch.optim.AdamW(
-            others, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
-        )
-        self._parts: tuple[torch.optim.Optimizer, ...] = (muon, adamw)
+        lr, decay = config.lr, config.weight_decay
+        self._parts = list[torch.optim.Optimizer]()
+        if matrices:
+            self._parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        if others:  # adapters are matrices alone
+            self._parts.append(torch.optim.AdamW(others, lr=lr, betas=config.betas, eps=config.eps, weight_decay=decay))
         super().__init__([group for part in self._parts for group in part.param_groups], {})
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from testkit.vllm_world import run, world
 
+from agentgym.errors import ConfigError
 from agentgym.trainers.engines.vllm import server
 
 
@@ -40,6 +41,16 @@ def test_servers_sleep_from_the_start_and_wake_when_the_trainer_has_given_memory
             await w.engine.rest()
             await w.train(2, number=42)
             assert freed == [True, True]
+
+    run(scenario())
+
+
+def test_a_server_that_was_started_without_sleep_is_named_at_the_start(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, sleep=True) as w:
+            w.servers[0].facts["can_sleep"] = False  # vLLM then answers /sleep with 200, and frees nothing
+            with pytest.raises(ConfigError, match=r"cannot sleep, which engine.sleep=true needs; start it with --sleep"):
+                await w.engine.connect()
 
     run(scenario())
 

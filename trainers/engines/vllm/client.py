@@ -75,6 +75,8 @@ class VllmClient:
         """Version of the server's vLLM, known after :meth:`held`."""
         self.dtype = ""
         """Dtype of the server's computation, known after :meth:`held`."""
+        self.can_sleep = True
+        """False if the server keeps its memory when it is told to sleep; known after :meth:`held`."""
         self._http = http
 
     async def health(self, timeout_s: float) -> None:
@@ -172,6 +174,7 @@ class VllmClient:
     def _check_worker(self, worker: JsonObject, expected: ModelFacts | None) -> None:
         self.vllm_version = str(worker.get("vllm_version") or "")
         self.dtype = str(worker.get("dtype") or "")
+        self.can_sleep = worker.get("can_sleep") is not False  # an older serve-model does not say
         self.check_version()
         mode = worker.get("logprobs_mode")
         if mode != "processed_logprobs":

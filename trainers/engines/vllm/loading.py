@@ -205,13 +205,18 @@ class LoadingPool(GuestPool):
         self._changes.notify()
 
     async def _check(self, client: VllmClient, length: int) -> None:
-        """Check that a server has this run's model, and a context that is long enough.
+        """Check that a server has this run's model, a context that is long enough, and can sleep if it must.
 
         Raises:
             WrongServerError: it does not.
         """
         await client.held(self._config.health_timeout_s, self._facts)
         self.dtypes.add(client.dtype)
+        if self._config.sleep and not client.can_sleep:  # vLLM would answer that it sleeps, and free nothing
+            raise WrongServerError(
+                f"{client.url} cannot sleep, which engine.sleep=true needs; start it with --sleep, or set "
+                "engine.sleep=false"
+            )
         if length < self._max_context_tokens:
             raise WrongServerError(
                 f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "

@@ -134,6 +134,7 @@ class AgentGymWeights:
             "vllm_version": vllm.__version__,
             "dtype": str(served.dtype).removeprefix("torch."),
             "logprobs_mode": str(getattr(served.logprobs_mode, "value", served.logprobs_mode)),
+            "can_sleep": bool(served.enable_sleep_mode),
             "model_type": config.model_type,
             "hidden_size": config.hidden_size,
             "num_hidden_layers": config.num_hidden_layers,

@@ -135,7 +135,9 @@ def describe(error: BaseException) -> str:
 
 
 def _is_full_disk(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOSPC
+    return f"(os error {errno.ENOSPC})" in str(error)  # as safetensors, which is written in Rust, says it
 
 
 def _full_disk(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
 from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import describe
@@ -141,6 +142,11 @@ def test_ctrl_c_says_how_to_go_on(run: Command, trainer: Behave) -> None:
             OSError(errno.ENOSPC, "No space left on device", "runs/x"),
             1,
             "the disk is full while writing runs/x; what was finished is whole; free some space, then: agentgym train",
+        ),
+        (
+            SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+            1,
+            "the disk is full; what was finished is whole; free some space, then: agentgym train --resume runs/",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "runs/x"), 1, "Permission denied: runs/x"),
         (ExceptionGroup("a", [ValueError("x"), ExceptionGroup("b", [UsageError("two\nlines")])]), 2, "two lines"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -152,6 +153,19 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             save_tree(*arguments)
 
     return save
+
+
+def test_a_disk_that_is_full_at_a_tensor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("unexpected pos 704 vs 598")  # what torch says then
+
+    monkeypatch.setattr(FileSystemWriter, "write_data", fail)
+    with pytest.raises(RunStoppedError, match="could not be written: RuntimeError: unexpected pos 704 vs 598; see to"):
+        save_tree(tmp_path, {"weights": torch.ones(2)}, {}, Ranks())
+    assert not list(tmp_path.iterdir())
+    (tmp_path / f"probe-{os.getpid()}").symlink_to("/dev/full")
+    with pytest.raises(RunStoppedError, match="could not be written: No space left on device; see to the disk"):
+        save_tree(tmp_path, {"weights": torch.ones(2)}, {}, Ranks())
 
 
 def test_a_full_disk_stops_the_run_at_its_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ Held = TypeVar("Held")
 
 OUTLINE = "outline.pt"
 """File of the tree without its tensors; the first rank writes it last."""
+_PROBE_BYTES = 1 << 20
 _METADATA_NAMES = {
     "torch.distributed.checkpoint.metadata": {
         *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex"),
@@ -70,7 +72,7 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
             )
     except CheckpointException as error:
         _raise_interrupt(error)
-        raise _not_written(folder, _reason(error)) from error
+        raise _not_written(folder, _refusal(folder) or _reason(error)) from error
     if not ranks.is_main:
         return
     missing = sorted({info.relative_path for info in (metadata.storage_data or {}).values()} - {*os.listdir(folder)})
@@ -107,6 +109,19 @@ def held_in_memory(tree: Held) -> Held:
 
 def _not_written(folder: Path, reason: str) -> RunStoppedError:
     return RunStoppedError(f"{folder} could not be written: {reason}; see to the disk and resume the run")
+
+
+def _refusal(folder: Path) -> str:
+    """Return why the disk takes no more, empty if it does: of a full disk torch says `unexpected pos 704 vs 598`."""
+    probe = folder / f"probe-{os.getpid()}"
+    try:
+        probe.write_bytes(bytes(_PROBE_BYTES))
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return ""
 
 
 def read_outline(folder: Path) -> tuple[StateDict, StateDict]:

@@ -47,6 +47,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 ) -> None:
     """Start a vLLM server for training or evaluation, report when it is ready, and stop it on Ctrl-C or SIGTERM."""
     from agentgym.api.run_dirs import need_train_extra
+    from agentgym.processes.remains import Remains
     from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 
     need_train_extra("serving a model")
@@ -70,7 +71,9 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
         extra=tuple(extra or ()),
     )
     _check_port(host, port)
+    remains = Remains("agentgym-serve-model-")
     process = VllmProcess(install, options, log or Path("runs") / f"vllm-{port}.log")
+    remains.add_group(process.pid)  # else the server would hold the GPU when this command is killed
     try:
         with out.status.status(f"vLLM {install.version} loads {model}") as status:
             process.wait_until_ready(

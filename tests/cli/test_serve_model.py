@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from agentgym.ports import free_port
+from agentgym.processes.guard import start_ticks
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, command
 
@@ -100,6 +102,20 @@ def test_it_serves_until_ctrl_c(vllm: str, model: str, tmp_path: Path) -> None:
     assert b"stopping the server" in err
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_killed_command_leaves_no_server(vllm: str, model: str, tmp_path: Path) -> None:
+    port = free_port()
+    words = ["serve-model", model, "--port", str(port), "--python", vllm, "--json"]
+    process = subprocess.Popen([sys.executable, "-m", "agentgym", *words], cwd=tmp_path, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    server = json.loads(process.stdout.readline())["pid"]
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while start_ticks(server) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not start_ticks(server)
 
 
 def test_the_cache_of_a_server_on_a_cpu_may_be_a_fraction_of_a_gib() -> None:

@@ -98,7 +98,7 @@ def test_a_server_is_told_the_class_of_a_new_model() -> None:
 
 
 class Left:
-    """What stands for :class:`~agentgym.trainers.ray.actor_state.Remains`, and kills nothing."""
+    """What stands for :class:`~agentgym.processes.remains.Remains`, and kills nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.groups = folder, list[int]()
@@ -145,7 +145,7 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_what_an_actor_leaves_ends_when_it_is_killed() -> None:
     """Its folder, and the workers of a server that is already dead."""
     code = (
-        "import os, subprocess; from agentgym.trainers.ray.actor_state import Remains\n"
+        "import os, subprocess; from agentgym.processes.remains import Remains\n"
         "remains = Remains('agentgym-engine-'); (remains.folder / 'weights').write_text('w')\n"
         "server = subprocess.Popen(['sh', '-c', 'sleep 600 >/dev/null 2>&1 & echo $!'], stdout=subprocess.PIPE,\n"
         "                          start_new_session=True)\n"

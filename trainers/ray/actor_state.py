@@ -1,15 +1,12 @@
-"""State that actors of every kind report, and folders and child processes that end with an actor."""
+"""State that actors of every kind report, and child processes that end with an actor."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from agentgym.engine import EngineHealth
 from agentgym.rollout.in_flight import Sampled
@@ -34,38 +31,3 @@ class ActorState:
 def ending_with_parent() -> list[str]:
     """Return a command prefix that ends the command with its parent thread; empty if the system has none."""
     return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-
-
-# A child would be killed with its actor, so the shell that waits for the end of its input is a grandchild.
-_CLEAN = """exec 3<&0
-(groups=
-while read -r group <&3; do groups="$groups -$group"; done
-[ -z "$groups" ] || kill -9 $groups
-rm -rf -- "$0") &"""
-
-
-class Remains:
-    """A temporary folder and process groups that end with this process, also if it is killed.
-
-    Args:
-        prefix: the beginning of the folder's name.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
-        nowhere = subprocess.DEVNULL
-        shell = subprocess.Popen(
-            ["sh", "-c", _CLEAN, self.folder],
-            stdin=subprocess.PIPE,
-            stdout=nowhere,
-            stderr=nowhere,
-            start_new_session=True,
-        )
-        shell.wait()
-        assert shell.stdin is not None
-        self._pipe = shell.stdin
-
-    def add_group(self, leader: int) -> None:
-        """Kill a process group when this process ends: a server's workers may outlive the server."""
-        self._pipe.write(f"{leader}\n".encode())
-        self._pipe.flush()

@@ -22,10 +22,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from agentgym.errors import ConfigError, InfrastructureError
 from agentgym.ports import free_port
+from agentgym.processes.remains import Remains
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
-from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_parent
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
 from agentgym.trainers.ray.config import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
 

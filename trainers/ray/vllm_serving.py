@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentgym.ports import free_port
+from agentgym.processes.remains import Remains
 from agentgym.trainers.engines.build import facts_of
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.planning.servers import MODEL_FOLDER
-from agentgym.trainers.ray.actor_state import ActorState, Remains, ending_with_parent
+from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
 from agentgym.trainers.ray.serving import EngineSpec, Serving
 from agentgym.trainers.ray.vllm_servers import serve_options
 from agentgym.trainers.ray.weights import PackedWeights

@@ -133,6 +133,7 @@ def _plan_on_paper(
     """Print the size of the run and the memory that it needs."""
     with out.status.status("planning"):  # counting the parameters of a model that must be built takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
+        from agentgym.trainers.planning.footprint import PART_NAMES
 
         config = _config(recipe, overrides, resume, out)
         is_auto = config.loss.tokens_per_microbatch == "auto"
@@ -156,7 +157,7 @@ def _plan_on_paper(
     rank = " a rank" if found.num_ranks > 1 else ""
     for name, size in found.as_dict()["memory"].items():
         if size:
-            table.add_row(f"[bold]{_PARTS.get(name, name)}, GiB{rank}[/]", _gib(size))
+            table.add_row(f"[bold]{PART_NAMES.get(name, name)}, GiB{rank}[/]", _gib(size))
     other, value = (
         ("kept", found.activations_kept)
         if found.memory.activations == found.activations_recomputed
@@ -173,19 +174,6 @@ def _plan_on_paper(
         out.console.print(note, soft_wrap=True, markup=False)
     for warning in config.warnings:
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)
-
-
-_PARTS = {
-    "reference": "frozen copy for KL",
-    "served_copy": "copy that is sampled from",
-    "gathered": "layers gathered at one time",
-    "cast_weights": "copies of the matrices in bfloat16",
-    "activations": "activations of a microbatch",
-    "engine_weights": "engine's weights",
-    "kv_cache": "engine's keys and values",
-    "without_engine": "total without sampling",
-}
-"""Names of the parts of the memory footprint in the output, where they differ from the field names."""
 
 
 def _gib(num_bytes: int) -> str:

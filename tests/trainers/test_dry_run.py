@@ -280,6 +280,11 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         dry_run(apply_overrides(load_recipe("alfworld-qwen2.5-1.5b"), with_trl), 8)
     with pytest.raises(UsageError, match=r"needs [0-9.]+ GiB .* has 8 .*engine.kind=vllm"):
         dry_run(load_recipe("alfworld-qwen2.5-1.5b"), device_gib=8)
+    with pytest.raises(UsageError, match=r"keys and values [0-9.]+, .* GiB stay with any number of ranks") as no:
+        dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 8, device_gib=40)
+    assert "more ranks" not in str(no.value) and "a smaller group.num_envs" in str(no.value)
+    with pytest.raises(UsageError, match=r"most of it: [^;]*; try .*more ranks"):
+        dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 2, device_gib=80)
     unknown = apply_overrides(load_recipe("finetune"), ["model.path=Qwen/Qwen9-1B"])
     with pytest.raises(UsageError, match=r"sizes are known only of Qwen/Qwen2\.5-0\.5B-Instruct"):
         dry_run(unknown)

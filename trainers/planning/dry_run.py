@@ -16,6 +16,7 @@ from agentgym.trainers.losses.config import uses_bfloat16
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
+    PART_NAMES,
     Footprint,
     activation_bytes,
     checkpoint_bytes,
@@ -31,6 +32,8 @@ from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
 GIB = 1 << 30
 _GPUS_OF_A_MACHINE = 8
+_MANY_RANKS = 1 << 20
+"""So many that each rank's share of the weights vanishes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, gpu_bytes))
     memory = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
     if device_gib and memory.total > device_gib * GIB:
-        raise UsageError(_too_small(memory, device_gib, config))
+        least = footprint(config, sizes, weights, _MANY_RANKS, on_gpu=True)
+        raise UsageError(_too_small(memory, least, device_gib, config))
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     sizes_of_step = step_sizes(config)
     kept, recomputed = (
@@ -180,18 +184,25 @@ def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEn
     return tuple(missing)
 
 
-def _too_small(memory: Footprint, device_gib: float, config: TrainConfig) -> str:
+def _too_small(memory: Footprint, least: Footprint, device_gib: float, config: TrainConfig) -> str:
+    """Return what does not fit, and what makes it smaller.
+
+    Args:
+        least: the memory with so many ranks that what they share vanishes.
+    """
     parts = sorted(asdict(memory).items(), key=lambda part: -part[1])[:3]
-    largest = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts)
+    largest = ", ".join(f"{PART_NAMES.get(name, name)} {size / GIB:.1f}" for name, size in parts)
     advice = [
         *([] if config.loss.recompute_activations else ["loss.recompute_activations=true"]),
         *(["model.lora.quantize=nf4"] if config.model.lora.rank and config.model.lora.quantize == "none" else []),
         *(["no KL term (loss.regularisers=[])"] if memory.reference else []),
-        *(["engine.kind=vllm on another GPU"] if memory.kv_cache else []),
+        *(["engine.kind=vllm on another GPU", "a smaller group.num_envs"] if memory.kv_cache else []),
         *(["a smaller loss.tokens_per_microbatch"] if config.loss.microbatch_tokens > longest_row(config) else []),
-        "more ranks",
+        *(["more ranks"] if least.total <= device_gib * GIB else []),
+        "a larger GPU",
     ]
+    never = "" if "more ranks" in advice else f"; {least.total / GIB:.1f} GiB stay with any number of ranks"
     return (
         f"the run needs {memory.total / GIB:.1f} GiB on the first rank and the device has {device_gib:g} "
-        f"(most of it: {largest}); try {'; '.join(advice)}"
+        f"(most of it: {largest}{never}); try {'; '.join(advice)}"
     )

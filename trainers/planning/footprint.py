@@ -30,6 +30,18 @@ NUM_LOGIT_TENSORS: Final = 5
 NUM_SPARE_SLOTS: Final = 2
 """Cache rows of the embedded engine in addition to those of episodes: one for scoring, one for padding."""
 
+PART_NAMES: Final = {
+    "reference": "frozen copy for KL",
+    "served_copy": "copy that is sampled from",
+    "gathered": "layers gathered at one time",
+    "cast_weights": "copies of the matrices in bfloat16",
+    "activations": "activations of a microbatch",
+    "engine_weights": "engine's weights",
+    "kv_cache": "engine's keys and values",
+    "without_engine": "total without sampling",
+}
+"""Names of the parts of the memory footprint in the output, where they differ from the field names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:

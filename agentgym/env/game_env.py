@@ -18,11 +18,13 @@ import numpy as np
 
 from agentgym.canonical import canonical
 from agentgym.env.match_env import MatchEnv
-from agentgym.errors import ResetNeededError, UsageError, require_known
+from agentgym.errors import EnvError, ResetNeededError, UsageError, require_known
 from agentgym.settings import Range, check_number
 from agentgym.types import Message, Observation, RewardPart, Task
 
 SELF, RANDOM = "self", "random"
+_MOST_OPPONENT_MOVES = 10_000
+"""Moves in a row of built-in opponents, after which a game counts as endless."""
 
 
 class GameState(Protocol):
@@ -34,7 +36,7 @@ class GameState(Protocol):
         ...
 
     def actions(self) -> tuple[str, ...]:
-        """Return the legal moves in lower case; empty if and only if the game is over."""
+        """Return the legal moves, of which no two are equal; empty if and only if the game is over."""
         ...
 
     def after(self, action: str) -> Self:
@@ -58,6 +60,10 @@ def random_opponent(state: GameState, rng: np.random.Generator) -> str:
     """Return a legal move, drawn uniformly."""
     actions = state.actions()
     return actions[int(rng.integers(len(actions)))]
+
+
+def _plain(move: str) -> str:
+    return move.strip().strip("[]").strip().casefold()
 
 
 class GameEnv(MatchEnv):
@@ -177,7 +183,12 @@ class GameEnv(MatchEnv):
         if self.__opponent:
             drawn = int(self.np_random.integers(len(self.players)))
             self.__seat = drawn if self.__given_seat is None else self.__given_seat
-            self._let_opponents_move()
+        self.__state = self._until_asked(self.state)
+        if not self.state.actions():
+            raise EnvError(
+                f"{self.env_id}: the game of task {task.id} is over before the agent's first move, so its result says "
+                "nothing of the agent; deal a position that leaves it one"
+            )
         return self.said_to(self.player)
 
     def respond(self, action: Message) -> Observation:
@@ -186,17 +197,20 @@ class GameEnv(MatchEnv):
         move = self.move_in(action.text)
         if move is None:
             return self._refuse_move(player)
-        self.__state = self.state.after(move)
-        self._let_opponents_move()
+        self.__state = self._until_asked(self.state.after(move))
         if self.state.actions():
             return self.said_to(self.player)
         self.finish(self.returns()[player])
         return self.said_to(player)
 
     def move_in(self, text: str) -> str | None:
-        """Return the legal move in the last line of a text, with or without brackets, or None."""
-        lines = [line.strip().strip("[]").strip().lower() for line in text.split("\n") if line.strip()]
-        return lines[-1] if lines and lines[-1] in self.state.actions() else None
+        """Return the legal move in the last line of a text, with or without brackets and in any case, or None."""
+        said = next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+        actions = self.state.actions()
+        if said in actions:
+            return said
+        alike = {action for action in actions if _plain(action) == _plain(said)}
+        return alike.pop() if len(alike) == 1 else None
 
     def _refuse_move(self, player: int) -> Observation:
         self.refuse()
@@ -208,9 +222,23 @@ class GameEnv(MatchEnv):
         shown = ", ".join(self.state.actions()[:20])
         return (Message("user", f"That is no move you can make. Write one of these on the last line: {shown}"),)
 
-    def _let_opponents_move(self) -> None:
-        while self.__opponent and self.state.actions() and self.state.player != self.__seat:
-            self.__state = self.state.after(self.__opponent(self.state, self.np_random))
+    def _until_asked(self, state: GameState) -> GameState:
+        """Return the position after the moves of built-in opponents: the agent is to move, or the game is over."""
+        for _ in range(_MOST_OPPONENT_MOVES):
+            if not state.actions():
+                return state
+            if state.player not in range(len(self.players)):
+                raise EnvError(
+                    f"{self.env_id}: player {state.player} is to move, expected 0 to {len(self.players) - 1}: the game "
+                    f"has {len(self.players)} players"
+                )
+            if not self.__opponent or state.player == self.__seat:
+                return state
+            state = state.after(self.__opponent(state, self.np_random))
+        raise EnvError(
+            f"{self.env_id}: the opponent has moved {_MOST_OPPONENT_MOVES:,} times in a row; after() has to pass the "
+            "turn on or to end the game"
+        )
 
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 

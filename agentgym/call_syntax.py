@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentgym.canonical import read_json, require_writable
@@ -26,7 +26,9 @@ _MAX_VALUES = 100
 """Most values without names that a call of an unknown tool may have."""
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
-_VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_KEY = re.compile(r'\s*([^;="]*?[^\s;="])\s*=')
+_VALUE = re.compile(r'\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
 
 def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
@@ -76,10 +78,10 @@ def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
 
 def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int) -> Call:
     span = (start, start + len(line))
-    matched = _LINE.match(line)
-    if matched is None:
+    split = _name_in(line, tools)
+    if split is None:
         return MalformedCall(span, "expected a line like `name: value; value`", line)
-    name, rest = matched.group(1), (matched.group(2) or "").strip()
+    name, rest = split
     spec = tools.get(name)
     properties = spec.parameters.get("properties", {}) if spec else {}
     names = list(properties)
@@ -87,10 +89,11 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
     arguments: dict[str, object] = {}
     at, num_positional = 0, 0
     while at < len(rest):
+        key, at = _key_at(rest, at, names)
         found = _VALUE.match(rest, at)
         if found is None:
             return MalformedCall(span, f"cannot read the value at {rest[at : at + 20]!r}", line)
-        key, raw = found.group(1), found.group(2).strip()
+        raw = found.group(1).strip()
         if key is None:
             if num_positional >= most:
                 return MalformedCall(span, f"{name} takes at most {most} values", line)
@@ -112,6 +115,26 @@ def _parse_value(raw: str, schema: JsonSchema) -> Json:
     value: Json = raw if _is_text(schema) and not raw.startswith('"') else read_json(raw)
     require_writable(value)
     return value
+
+
+def _name_in(line: str, tools: Collection[str]) -> tuple[str, str] | None:
+    """Return the tool's name and the text of the values. Only known tools may have names that are no identifiers."""
+    matched = _LINE.match(line)
+    if matched is None or matched.group(1) not in tools:
+        text = line.strip()
+        for name in sorted(tools, key=len, reverse=True):
+            rest = text.removeprefix(name).lstrip()
+            if text.startswith(name) and rest[:1] in ("", ":"):
+                return name, rest[1:].strip()
+    return None if matched is None else (matched.group(1), (matched.group(2) or "").strip())
+
+
+def _key_at(rest: str, at: int, names: Sequence[str]) -> tuple[str | None, int]:
+    """Return the parameter that is named there, and where its value begins."""
+    found = _KEY.match(rest, at)
+    if found and (found.group(1) in names or _IDENTIFIER.fullmatch(found.group(1))):
+        return found.group(1), found.end()
+    return None, at
 
 
 def _format_value(value: object, schema: JsonSchema) -> str:

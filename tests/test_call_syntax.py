@@ -73,6 +73,21 @@ def test_a_bad_line_does_not_spoil_the_others(line: str) -> None:
     assert last == ToolCall("go_to", {"place": "shelf 1"}, "2")
 
 
+@pytest.mark.parametrize("name", ["get-time", "files.read", "with space", "ns:look", "ns/x", "größe", "12", "look"])
+@pytest.mark.parametrize("key", ["page-size", "$filter", "user id", "größe", "plain"])
+def test_names_that_are_no_identifiers_are_read_back(name: str, key: str) -> None:
+    parameters = {"properties": {"first": {"type": "string"}, key: {"type": "string"}, "last": {"type": "integer"}}}
+    tools = (ToolSpec(name, "", parameters), ToolSpec(f"{name}-long", "", parameters))
+    for arguments in ({}, {"first": "a-b"}, {key: "x=1; y"}, {"first": f"{key}=2", "last": 3}, {key: " ", "last": 0}):
+        for call in (ToolCall(name, arguments, "0"), ToolCall(f"{name}-long", arguments, "0")):
+            assert parse_calls(format_call(call, tools), tools) == (call,)
+
+
+def test_a_value_with_an_equals_sign_is_a_parameter_only_if_there_is_one_of_that_name() -> None:
+    tools = (ToolSpec("go", "", {"properties": {"to": {"type": "string"}, "how-fast": {"type": "string"}}}),)
+    assert parse_calls("go: a b=c; how-fast = 3", tools) == (ToolCall("go", {"to": "a b=c", "how-fast": "3"}, "0"),)
+
+
 @pytest.mark.parametrize(
     ("line", "arguments"),
     [

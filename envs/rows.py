@@ -10,6 +10,7 @@ from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, UsageError, require_extra
 
 ROW_SUFFIXES = (".jsonl", ".json", ".parquet")
+_HINT = " (a pointer to the real file, or cut off?)"
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -31,16 +32,59 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _json_rows(path: Path) -> Iterator[object]:
-    text = path.read_text(encoding="utf-8")
+def read_utf8(path: Path) -> str:
+    """Return the text of a file, without a byte order mark.
+
+    Raises:
+        CorruptDataError: it is not UTF-8.
+    """
     try:
-        if path.suffix == ".jsonl":
-            yield from (read_json(line) for line in text.split("\n") if line.strip())
-            return
-        whole: object = read_json(text)
-        yield from whole if isinstance(whole, list) else [whole]
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CorruptDataError(f"{path} is not UTF-8 ({error}); convert it, as iconv -t utf-8 does") from error
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, with their numbers from 1.
+
+    ``str.splitlines`` would also split at U+2028 and U+0085, which JSON text may hold.
+
+    Raises:
+        CorruptDataError: the file is not UTF-8.
+    """
+    return ((number, line) for number, line in enumerate(read_utf8(path).split("\n"), 1) if line.strip())
+
+
+def read_json_lines(path: Path) -> Iterator[Any]:
+    """Yield the values of a file of JSON lines.
+
+    Raises:
+        CorruptDataError: the file is not UTF-8, or a line is not JSON; the error names it.
+    """
+    for number, line in lines_of(path):
+        try:
+            yield read_json(line)
+        except ValueError as error:
+            raise CorruptDataError(f"{path}, line {number} is not JSON{_HINT}: {error}") from error
+
+
+def read_json_file(path: Path) -> Any:
+    """Return the value of a JSON file.
+
+    Raises:
+        CorruptDataError: the file is not UTF-8 or not JSON.
+    """
+    try:
+        return read_json(read_utf8(path))
     except ValueError as error:
-        raise CorruptDataError(f"{path} is not JSON (a pointer to the real file, or cut off?): {error}") from error
+        raise CorruptDataError(f"{path} is not JSON{_HINT}: {error}") from error
+
+
+def _json_rows(path: Path) -> Iterator[object]:
+    if path.suffix == ".jsonl":
+        return read_json_lines(path)
+    whole: object = read_json_file(path)
+    return iter(whole if isinstance(whole, list) else [whole])
 
 
 def _parquet_rows(path: Path) -> Iterator[object]:

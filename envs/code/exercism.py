@@ -15,8 +15,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
-from agentgym.canonical import digest
+from agentgym.canonical import digest, read_json
 from agentgym.envs.code.problems import RepairProblem, is_in_split
+from agentgym.envs.rows import lines_of
 from agentgym.errors import CorruptDataError, UsageError, require_known
 from agentgym.types import Task
 
@@ -150,9 +151,9 @@ def _loaded(place: Path, _newest: int) -> Mapping[str, Exercise]:
 
 
 def _from_lines(file: Path) -> Iterator[Exercise]:
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in lines_of(file):
         try:
-            row = json.loads(line)
+            row = read_json(line)
             yield Exercise(
                 slug=row["slug"],
                 instructions=row["instructions"],

@@ -7,7 +7,6 @@ as in the shaper ``ufo`` (:mod:`agentgym.credit.shapers.attempts`).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,9 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym.canonical import canonical
+from agentgym.canonical import canonical, read_json
 from agentgym.env.env import SPLITS, Env
 from agentgym.env.tasks import SeededTasks
+from agentgym.envs.rows import lines_of
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.types import Message, RewardRole, Task
@@ -83,11 +83,9 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     if not path.is_file():
         raise UsageError(f"no file {str(path)!r}; it has a line like {{'question': ..., 'answers': [...]}} each")
     questions: list[Question] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in lines_of(path):
         try:
-            row = json.loads(line)
+            row = read_json(line)
             given = row["answers"] if "answers" in row else row["answer"]
             answers = [given] if isinstance(given, str | int | float) else given
             questions.append((str(row["question"]), tuple(map(str, answers))))

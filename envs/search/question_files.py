@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from agentgym.canonical import read_json
+from agentgym.envs.rows import read_json_file, read_json_lines, read_utf8
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError, unknown_name
 
 Format = Literal["hotpotqa", "2wiki", "musique", "nq"]
@@ -56,7 +57,7 @@ def read_questions(source: str, format: Format | None = None) -> tuple[QuestionR
 
     Raises:
         UsageError: no such file, no question, or an unknown format.
-        CorruptDataError: a record that cannot be read; it is named.
+        CorruptDataError: a record that cannot be read, or that has the id of another question; it is named.
     """
     if format is not None and format not in get_args(Format):
         raise unknown_name("question format", format, get_args(Format))
@@ -71,8 +72,10 @@ def read_questions(source: str, format: Format | None = None) -> tuple[QuestionR
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise CorruptDataError(f"{source}: question {number} is not as its format has it: {said}") from error
-        if question.answers:
-            found.setdefault(question.id, question)
+        if question.answers and found.setdefault(question.id, question).text != question.text:
+            raise CorruptDataError(
+                f"{source}: question {number} has the id {question.id!r} of another question; ids must differ"
+            )
     if not found:
         raise UsageError(f"{source}: none of {len(raw)} questions has an answer")
     return tuple(found.values())
@@ -84,19 +87,16 @@ def read_json_records(path: Path) -> Iterator[Any]:
 
     Raises:
         UsageError: there is no such file.
-        CorruptDataError: it is no JSON.
+        CorruptDataError: it is not UTF-8 or not JSON.
     """
     if not path.is_file():
         raise UsageError(f"no file {path}; expected JSON or JSON lines")
-    text = path.read_text(encoding="utf-8").strip()
-    try:
-        if path.suffix != ".jsonl" and text[:1] in ("[", "{") and not _is_lines(text):
-            whole = read_json(text)
-            yield from whole.items() if isinstance(whole, dict) else whole
-        else:
-            yield from (read_json(line) for line in text.splitlines() if line.strip())
-    except ValueError as error:
-        raise CorruptDataError(f"{path} is not JSON (a pointer to the real file, or cut off?): {error}") from error
+    text = read_utf8(path).strip()
+    if path.suffix == ".jsonl" or text[:1] not in ("[", "{") or _is_lines(text):
+        yield from read_json_lines(path)
+        return
+    whole = read_json_file(path)
+    yield from whole.items() if isinstance(whole, dict) else whole
 
 
 def format_of(record: object, source: str) -> Format:

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentgym.canonical import read_json
 from agentgym.env.env import Env
 from agentgym.envs.gui.replay import Policy, Recording, record
+from agentgym.envs.rows import lines_of
 from agentgym.errors import CorruptDataError
 from agentgym.types import Task
 
@@ -59,11 +60,7 @@ def read_traces(path: str | Path) -> tuple[Recording, ...]:
     file = Path(path)
     if not file.is_file():
         raise CorruptDataError(f"no expert traces at {file}; record some with agentgym.envs.semi_online.traces")
-    recordings = [
-        _read(line, f"{file}, line {number}")
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-        if line.strip()
-    ]
+    recordings = [_read(line, f"{file}, line {number}") for number, line in lines_of(file)]
     if not recordings:
         raise CorruptDataError(f"{file} holds no expert traces")
     return tuple(recordings)

@@ -82,7 +82,7 @@ def read_jsonl(path: Path) -> Iterator[Document]:
                 continue
             try:
                 yield document_from(read_json(line))
-            except (ValueError, TypeError, AttributeError) as error:
+            except ValueError as error:
                 raise CorruptDataError(f"{path}, line {number}: {error}") from error
 
 
@@ -90,12 +90,14 @@ def document_from(fields: Mapping[str, object]) -> Document:
     """Return the document in a JSON object.
 
     Raises:
-        ValueError: id or text is missing or not a string.
+        ValueError: it is no object, or id or text is missing or not a string.
 
     Example:
         >>> document_from({"id": 7, "contents": '"Lilu"\\nA demon of the night.'})
         Document(id='7', title='Lilu', text='A demon of the night.', url='')
     """
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"a document is an object with id, title and text, not {str(fields)[:60]!r}")
     doc_id = next((fields[name] for name in _ID_FIELDS if name in fields), None)
     text = next((fields[name] for name in _TEXT_FIELDS if name in fields), None)
     if doc_id is None or not isinstance(text, str):

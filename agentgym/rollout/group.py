@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentgym.rollout.reflection import Reflect
 
 _OF_A_SANDBOX = re.compile(r"(?<![/\w])sandbox\b")  # in an error, but not in a path
+_OF_A_JUDGE = re.compile(r"the judge: ")
 _OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot)|(the )?harness ")  # an agent's own program
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
@@ -383,9 +384,11 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig, setti
     if len(failed) <= config.max_failure_rate * len(trajectories):
         return
     limit = f" ({setting}={config.max_failure_rate:g})" if setting else ""
+    of_judge = _OF_A_JUDGE.match(str(_worst(failed).error))  # a judge grades episodes that ended; they are not repeated
+    retried = "" if of_judge else f", after {config.max_retries} retries each"
     raise RunStoppedError(
-        f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure, after "
-        f"{config.max_retries} retries each{limit}; {_most_often(failed)}. {_how_to_find(failed, len(trajectories))}"
+        f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure{retried}{limit}; "
+        f"{_most_often(failed)}. {_how_to_find(failed, len(trajectories))}"
     )
 
 
@@ -404,6 +407,9 @@ def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
 def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
     """Return advice by the operation that failed most often."""
     worst = _worst(failed)
+    if _OF_A_JUDGE.match(str(worst.error)):
+        told = ", or set judge.structured=false" if "response_format" in str(worst.error) else ""
+        return f"The judge failed, not the policy or the environment: look at its server (judge.model){told}"
     if worst.status is Status.ABORTED:
         return "The policy failed, not the environment: look at its code, its engine or its endpoint"
     if _OF_AN_AGENT.match(str(worst.error)):

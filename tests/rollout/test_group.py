@@ -200,7 +200,14 @@ def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "agentgym doctor" in advice(replace(lost, error="sandbox ab cannot be reset"))
     for error in ("the agent's command ended with code 127: not found", "harness command took more than 2 s"):
         assert "The agent's program failed, not the environment" in advice(replace(lost, error=error))
+    ungraded = replace(lost, status=Status.ABORTED, error="the judge: status 400: response_format is not supported")
+    assert advice(ungraded).endswith("look at its server (judge.model), or set judge.structured=false")
+    assert advice(replace(ungraded, error="the judge: status 500")).endswith("look at its server (judge.model)")
     config = GroupConfig(group_size=1, min_valid=1)
+    with pytest.raises(RunStoppedError, match=r"because of the infrastructure \(group\.max_failure_rate=0\.5\); most often"):
+        check_rollouts(
+            [TrajectoryGroup(ordinal=0, task=task(), trajectories=(ungraded,))], config, "group.max_failure_rate"
+        )
     with pytest.raises(RunStoppedError, match=r"2 retries each \(group\.max_failure_rate=0\.5\); most often"):
         check_rollouts(
             [TrajectoryGroup(ordinal=0, task=task(), trajectories=(lost,))], config, "group.max_failure_rate"

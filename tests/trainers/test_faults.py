@@ -194,6 +194,7 @@ JUDGED = "judge.model=openai:http://x/v1"
         ([JUDGED, "judge.grades=all_faults"], "which nothing reads: set credit.estimator=capo"),
         ([JUDGED, "judge.grades=all_faults", "judge.weight=0.5"], "all_faults pays nothing"),
         ([JUDGED, FAULTY, "judge.agreement=union"], r"judge\.agreement is about"),
+        ([JUDGED, "judge.wrong_below=0.9"], r"judge\.wrong_below is about wrong turns"),
         (
             [JUDGED, "judge.grades=all_faults", "credit.estimator=capo", 'credit.options={"process_weight": 0}'],
             "process_weight is 0",

@@ -29,7 +29,7 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         >>> idle_settings(apply_overrides(load_recipe("tiny"), ["pipeline.max_staleness=2"]))
         ('pipeline.max_staleness=2 has no effect without pipeline.mode=async',)
     """
-    each = config.by_env.values()
+    each, sft = config.by_env.values(), config.sft
     reads_values = any({*needed_columns(one.credit)} & {*OF_CRITIC} for one in each)
     has_harness = any(one.harness.name for one in each)
     cuts_context = any(one.context.policy != "full" for one in each)
@@ -49,6 +49,8 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (has_harness, "harness", config.harness, (), "harness.name"),
         (cuts_context, "context", config.context, _OF_CONTEXT, "context.policy=window or summarise"),
         (reads_values, "critic", config.critic, (), "an estimator that has a critic, such as turn_gae"),
+        (bool(sft.runs or sft.teacher), "sft", sft, ("keep",), "sft.runs or sft.teacher"),
+        (sft.mix.weight > 0, "sft.mix", sft.mix, ("schedule", "batch_size"), "sft.mix.weight above 0"),
         (bool(config.envs), "mixture", config.mixture, (), "envs"),
         (config.loss.mean == NORMED, "loss", config.loss, ("norm_length",), f"loss.aggregation={NORMED}"),
     ]

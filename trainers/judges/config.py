@@ -92,6 +92,8 @@ class JudgeConfig:
                 "judge.grades=all_faults pays nothing, so judge.weight and judge.role change nothing: leave them out, "
                 "and set the weights of credit.estimator=capo"
             )
+        if self.grades not in OF_FAULTS and self.wrong_below != 0.5:
+            raise ConfigError("judge.wrong_below is about wrong turns: set judge.grades=faults or all_faults")
         if self.grades != "all_faults" and self.agreement != "majority":
             raise ConfigError("judge.agreement is about votes on wrong turns: set judge.grades=all_faults")
         if self.endpoint.tools != "server":

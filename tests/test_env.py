@@ -240,7 +240,7 @@ class Few(Echo):
 
 
 def test_a_split_without_tasks() -> None:
-    with pytest.raises(UsageError, match="no tasks in split 'valid'"):
+    with pytest.raises(UsageError, match="has no tasks in split 'valid'; it has train: 20, test: 20"):
         Few().reset(options={"split": "valid"})
 
 

@@ -16,6 +16,7 @@ from agentgym.credit.compose import check_own_components
 from agentgym.env.env import Env
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.sub_agents import AsksAgents
+from agentgym.env.tasks import require_tasks
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
@@ -72,6 +73,9 @@ class RunEnv:
         self.eval_pool = make_pool(self._maker(config.eval.kwargs)) if config.eval.kwargs else self.pool
         self._probe = probe = self.make_env()
         self._tools: tuple[ToolSpec, ...] = ()
+        if config.num_steps:  # before a warm start that may take hours
+            require_tasks(probe.tasks, "train", config.env.id)
+            require_tasks(probe.tasks, config.eval.split, f"eval.split: {config.env.id}")
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)

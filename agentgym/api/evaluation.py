@@ -18,6 +18,7 @@ from agentgym.api.run_dirs import new_run_dir, removed_if_nothing_was_played
 from agentgym.api.run_settings import as_the_run, run_settings
 from agentgym.canonical import digest
 from agentgym.env.env import Env
+from agentgym.env.tasks import require_tasks
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals import compare as evals_compare
@@ -287,7 +288,7 @@ def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
 def _tasks_of(plan: EvalPlan, make_env: Callable[[], Env], status: Console) -> tuple[list[Task], SamplingPlan]:
     """Return the tasks, each repeated as planned, and the sampling settings, including a worked example."""
     probe = make_env()
-    tasks = probe.tasks(plan.split)[: plan.episodes]
+    tasks = require_tasks(probe.tasks, plan.split, plan.env)[: plan.episodes]
     sampling = _with_example(plan, probe)
     probe.close()
     if len(tasks) < plan.episodes:

@@ -20,7 +20,7 @@ from agentgym.check.episodes import Episode, brief, play
 from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject, tasks_of
-from agentgym.env.env import SPLITS
+from agentgym.env.tasks import SPLITS
 from agentgym.errors import ClosedError, ResetNeededError, RewardError, UsageError
 from agentgym.tool import CONTROL_VERBS
 from agentgym.types import Json, JsonSchema, Observation, RewardPart, RewardRole, Task

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentgym.check.episodes import Episode
-from agentgym.env.env import SPLITS, Env
+from agentgym.env.env import Env
+from agentgym.env.tasks import SPLITS
 from agentgym.errors import UsageError
 from agentgym.types import Task
 

@@ -86,7 +86,7 @@ def _type_name(annotation: object) -> str:
 
 
 def _split_sizes(env: Env) -> dict[str, int]:
-    from agentgym.env.env import SPLITS
+    from agentgym.env.tasks import SPLITS
 
     sizes: dict[str, int] = {}
     for split in SPLITS:

@@ -28,7 +28,7 @@ from agentgym.env.episode import EpisodeState, refuse_taken_names, with_checked_
 from agentgym.env.observations import as_observation
 from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.spaces import ActionSpace, MessageSpace
-from agentgym.env.tasks import SeededTasks
+from agentgym.env.tasks import SPLITS, SeededTasks, require_tasks
 from agentgym.env.worker_thread import WorkerThread
 from agentgym.env.working_directory import KeptDirectory
 from agentgym.errors import (
@@ -49,8 +49,6 @@ from agentgym.types import (
 )
 
 Result = TypeVar("Result")
-
-SPLITS = ("train", "valid", "test")
 
 
 class StepInfo(TypedDict, total=False):
@@ -484,8 +482,7 @@ class Env(gymnasium.Env[Observation, Action]):
             return tasks[int(task)]
         if task is not None:
             raise UsageError(f"{self.env_id}: the option task is a Task, an id or an index; got {task!r}")
-        if not len(tasks):
-            raise UsageError(f"{self.env_id} has no tasks in split {split!r}")
+        tasks = require_tasks(self.tasks, split, self.env_id)
         rng = self.np_random if seed is None else np.random.default_rng(seed)
         return tasks[int(rng.integers(len(tasks)))]
 

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import ClassVar, overload
 
-from agentgym.errors import require_known
+from agentgym.errors import UsageError, require_known
 from agentgym.types import Task
+
+SPLITS = ("train", "valid", "test")
+
+
+def require_tasks(tasks_of: Callable[[str], Sequence[Task]], split: str, whose: str) -> Sequence[Task]:
+    """Return the tasks of a split.
+
+    Raises:
+        UsageError: there are none. The error says how many the other splits have.
+    """
+    tasks = tasks_of(split)
+    if len(tasks):
+        return tasks
+    others: list[str] = []
+    for name in SPLITS:
+        with suppress(UsageError):  # an environment may lack a split
+            others += [f"{name}: {count:,}"] if (count := len(tasks_of(name))) else []
+    raise UsageError(f"{whose} has no tasks in split {split!r}; it has {', '.join(others) or 'none in any other'}")
 
 
 class LazyTasks(Sequence[Task]):

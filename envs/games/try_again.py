@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentgym.canonical import canonical, read_json
-from agentgym.env.env import SPLITS, Env
-from agentgym.env.tasks import SeededTasks
+from agentgym.env.env import Env
+from agentgym.env.tasks import SPLITS, SeededTasks
 from agentgym.envs.rows import lines_of
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import CorruptDataError, UsageError

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentgym.canonical import canonical, digest
-from agentgym.env.env import SPLITS, Env, Snapshot, StepReturn, TypedStep
+from agentgym.env.env import Env, Snapshot, StepReturn, TypedStep
 from agentgym.env.sub_agents import AsksAgents
+from agentgym.env.tasks import SPLITS
 from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.traces import read_traces
 from agentgym.envs.since_reset import SinceReset

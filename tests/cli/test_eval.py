@@ -65,6 +65,12 @@ def test_more_episodes_than_tasks(run: Command, guess: str) -> None:
     assert "has 1000 tasks" in done.err
 
 
+def test_a_split_without_tasks_is_named(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    done = run("eval", "agentgym/Math-v0", "problems=train.jsonl", "rule=math", "--policy", "oracle")
+    assert "Math-v0 has no tasks in split 'test'; it has train: 1" in done.assert_one_line_error()
+
+
 def test_resume_takes_the_saved_plan(run: Command, guess: str) -> None:
     whole = run("eval", guess, "highest=3", "--policy", "random", "--episodes", "6", "--seed", "4", "--json").json
     rows = Path(whole["run_dir"], "episodes.jsonl")

@@ -204,7 +204,7 @@ def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert advice(ungraded).endswith("look at its server (judge.model), or set judge.structured=false")
     assert advice(replace(ungraded, error="the judge: status 500")).endswith("look at its server (judge.model)")
     config = GroupConfig(group_size=1, min_valid=1)
-    with pytest.raises(RunStoppedError, match=r"because of the infrastructure \(group\.max_failure_rate=0\.5\); most often"):
+    with pytest.raises(RunStoppedError, match=r"the infrastructure \(group\.max_failure_rate=0\.5\); most often"):
         check_rollouts(
             [TrajectoryGroup(ordinal=0, task=task(), trajectories=(ungraded,))], config, "group.max_failure_rate"
         )

@@ -112,7 +112,7 @@ def test_published_settings_are_not_idle(component: Any) -> None:
         ),
         ("judge.votes=3", 'judge.model="openai:http://127.0.0.1:1/v1?model=m"', "without judge.model"),
         ("sft.keep=best", 'sft.runs=["runs/first"]', "sft.keep=best has no effect without sft.runs or sft.teacher"),
-        ("sft.mix.schedule=linear", "sft.mix.weight=0.1", "sft.mix.schedule=linear has no effect without sft.mix.weight"),
+        ("sft.mix.schedule=linear", "sft.mix.weight=0.1", "schedule=linear has no effect without sft.mix.weight"),
         ("harness.max_calls=9", 'harness.name="smolagents"', "without harness.name"),
         ("context.window_tokens=99", "context.policy=window", "without context.policy=window or summarise"),
         ("critic.lr=0.1", "credit.estimator=turn_gae", "critic.lr=0.1 has no effect without an estimator that has"),

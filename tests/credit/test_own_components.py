@@ -170,3 +170,23 @@ def test_components_are_tried_before_training() -> None:
     check_own_components(CreditConfig(estimator="gigpo", modulators=(Named(kind="late"),)))
     with pytest.raises(ConfigError, match="shaper 'lost' returned NoneType"):
         check_own_components(CreditConfig(estimator="grpo", shapers=(Named(kind="lost"),)))
+
+
+@pytest.mark.parametrize("status", ["user", "experimental"])
+@pytest.mark.parametrize(
+    ("made", "said"), [("np.full(len(table), np.nan)", "finite"), ("np.zeros(1)", "shape|one per turn")]
+)
+def test_results_of_a_users_file_are_checked_whatever_status_it_claims(
+    tmp_path: Path, status: str, made: str, said: str
+) -> None:
+    file = tmp_path / "claims.py"
+    file.write_text(
+        "import numpy as np\n"
+        "from agentgym.credit.component import estimator\n"
+        "from agentgym.credit.table import TurnAdvantages\n"
+        f"@estimator('claims', status={status!r}, granularity='turn')\n"
+        "def claims(table):\n"
+        f"    return TurnAdvantages(advantage={made}, return_to_go=np.zeros(len(table)))\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        check_own_components(CreditConfig(estimator=f"{file}:claims"))

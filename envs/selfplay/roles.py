@@ -21,7 +21,7 @@ from agentgym.canonical import canonical
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ToolError, UsageError, require_known
+from agentgym.errors import RewardError, ToolError, UsageError, require_known
 from agentgym.settings import Range, check_number
 from agentgym.tool import Tool, unknown_tool
 from agentgym.types import Call, Message, Observation, RewardPart, RewardRole, ToolCall, ToolResult, ToolSpec
@@ -118,7 +118,13 @@ class SelfPlayEnv(ToolEnv, MatchEnv):
         self.finish()
 
     def settle(self, score: float) -> None:
-        """End the episode with the solver's score, 0 to 1."""
+        """End the episode with the solver's score, 0 to 1.
+
+        Raises:
+            RewardError: the score is another number.
+        """
+        if not 0 <= score <= 1:  # the proposer's reward is 1 minus the score
+            raise RewardError(f"{self.env_id}: the solver's score is {score:g}, expected 0 to 1")
         self.match = replace(self.match, score=score)
         for part in self.parts_of(SOLVER):
             self.award(part.value, part.name, part.role)

@@ -19,7 +19,7 @@ from agentgym.envs.search.world_facts import Facts, Former, Thing
 from agentgym.envs.selfplay.roles import NO_PROPOSAL, PROPOSER, SOLVER, VALID
 from agentgym.envs.selfplay.wiki import WikiSelfPlayEnv
 from agentgym.envs.selfplay.wiki_questions import REASONS, Proposal, Terms, flaw_of, read_question
-from agentgym.errors import UsageError
+from agentgym.errors import RewardError, UsageError
 from agentgym.rollout.agent import Agent, ScriptedAgent
 from agentgym.rollout.match import play_task
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
@@ -259,3 +259,12 @@ def test_with_the_oracle_as_proposer_the_agent_solves_the_questions_of_the_world
 def test_arguments_out_of_range_are_refused(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         WikiSelfPlayEnv(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("score", [2.0, -0.5, float("nan")])
+def test_a_score_beyond_0_to_1_is_an_error_and_no_reward(score: float) -> None:
+    env = make("agentgym/WikiSelfPlay-v0", num_pages=30)
+    assert isinstance(env, WikiSelfPlayEnv)
+    env.reset(options={"task": 1})
+    with pytest.raises(RewardError, match=r"the solver's score is .*, expected 0 to 1"):
+        env.settle(score)

@@ -158,6 +158,7 @@ class TrainingLoop:
                 config.loss,
                 has_demos=config.sft.has_phase,
                 has_example=any(own.context.example_turns for own in config.by_env.values()),
+                is_compact=self.run.renderer.format.name == "compact",
             ),
         )
         self.saved_step = -1

@@ -120,6 +120,14 @@ def test_the_advice_names_no_example_where_one_is_shown(has_demos: bool) -> None
     assert told == [False, True]
 
 
+def test_the_advice_names_the_compact_syntax_only_where_it_is_not_used() -> None:
+    idle = {"trained_tokens": 0.0, "invalid_share": 1.0, "success": 0.0}
+    for is_compact in (True, False):
+        activity = Activity(LOSS, patience=2, has_demos=True, is_compact=is_compact)
+        activity.watch(1, idle)
+        assert ("model.codec=compact" in activity.trained.conclusion()) is not is_compact
+
+
 def test_without_any_success_the_reason_is_said_in_place_of_idle_parts() -> None:
     activity = Activity(LOSS, patience=2, has_demos=True)
     idle = {**dict.fromkeys(BUSY, 0.0), "trained_tokens": 10.0, "grad_norm": 1.0, "lr_scale": 1.0, "success": 0.0}

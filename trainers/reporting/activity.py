@@ -53,6 +53,11 @@ class Activity:
     They cover the loss's clip, each correction, token mask and regulariser, and each credit component and strategy that
     reports its effect (``credit/changed/NAME``, ``strategy/changed/NAME``). Steps that trained no token do not count.
 
+    Args:
+        config: the run's loss.
+        patience: steps without effect after which a note is due.
+        known: arguments of :class:`TrainedSteps`.
+
     Example:
         >>> activity = Activity(LossConfig(corrections=()), patience=2)
         >>> step = {"trained_tokens": 8.0, "grad_norm": 1.0, "clip_fraction": 0.0}
@@ -60,14 +65,12 @@ class Activity:
         ([0, 1, 0], 1.0)
     """
 
-    def __init__(
-        self, config: LossConfig, patience: int = PATIENCE, *, has_demos: bool = False, has_example: bool = False
-    ) -> None:
+    def __init__(self, config: LossConfig, patience: int = PATIENCE, **known: bool) -> None:
         self._config, self._patience = config, patience
         self._idle: dict[str, int] = {}
         self._said: set[str] = set()
         self._has_zero_gradient = False
-        self.trained = TrainedSteps(has_demos=has_demos, has_example=has_example)
+        self.trained = TrainedSteps(**known)
 
     def watch(self, step: int, metrics: Mapping[str, float]) -> list[str]:
         """Count a step's metrics and return notes about them; each note occurs once in a run."""
@@ -170,6 +173,7 @@ class TrainedSteps:
     Args:
         has_demos: True if the policy had a warm start, so that the advice is a longer one.
         has_example: True if prompts begin with a worked example, so that the advice does not name one.
+        is_compact: True if calls are lines of the compact syntax, so that the advice does not name it.
 
     Example:
         >>> trained = TrainedSteps()
@@ -178,8 +182,8 @@ class TrainedSteps:
         '0 of 1 steps trained: 100% of turns are invalid'
     """
 
-    def __init__(self, *, has_demos: bool = False, has_example: bool = False) -> None:
-        self._has_demos, self._has_example = has_demos, has_example
+    def __init__(self, *, has_demos: bool = False, has_example: bool = False, is_compact: bool = False) -> None:
+        self._has_demos, self._has_example, self._is_compact = has_demos, has_example, is_compact
         self.num_steps = self.num_trained = 0
         self._most_success = math.nan
         self._sums = dict.fromkeys(AVERAGED, 0.0)
@@ -249,10 +253,8 @@ class TrainedSteps:
     def _teach(self) -> str:
         example = "" if self._has_example else ", a worked example in the prompt (context.example_turns=1)"
         if self._has_demos:
-            return (
-                "give more demonstrations (sft.num_demos) or epochs (sft.num_epochs), calls in one line "
-                f"(model.codec=compact){example}"
-            )
+            compact = "" if self._is_compact else ", calls in one line (model.codec=compact)"
+            return f"give more demonstrations (sft.num_demos) or epochs (sft.num_epochs){compact}{example}"
         return f"give demonstrations (sft.num_demos, sft.files){example}"
 
     def state_dict(self) -> StateDict:

@@ -7,6 +7,8 @@ returns is data for the policy.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -189,6 +191,8 @@ class McpConnection:
         except TimeoutError as error:
             raise EnvTimeoutError(f"{self.server.place}: {name}: no answer in {self.server.timeout_s:g} s") from error
         parts: list[object] = [_part(one) for one in result.content]
+        if not parts and result.structured_content is not None:
+            parts = [json.dumps(result.structured_content, ensure_ascii=False)]
         if result.is_error:
             raise ToolError("\n".join(map(str, parts)) or "the tool failed")
         if self.server.shown is not None:
@@ -199,7 +203,31 @@ class McpConnection:
 def _part(content: Any) -> str | ImagePart:
     if content.type == "image":
         return ImagePart(content.data)
+    if content.type == "resource" and hasattr(content.resource, "text"):
+        return str(content.resource.text)
     return str(content.text) if content.type == "text" else f"[{content.type} content is not shown]"
+
+
+class _Noise(logging.Filter):
+    """One line in a process about output of servers that is no message, in place of a traceback for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_said = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info is None:
+            return True
+        if not self._is_said:
+            self._is_said = True
+            _LOG.warning(
+                "an MCP server prints to standard output what is no message; it is ignored, and belongs to stderr"
+            )
+        return False
+
+
+_LOG = logging.getLogger("mcp.client.stdio")
+_LOG.addFilter(_Noise())
 
 
 def _first(error: BaseException) -> str:

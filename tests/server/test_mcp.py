@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -63,6 +64,34 @@ def long_text() -> str:
 
 server.run()
 '''
+
+PLAIN_SERVER = """
+import json, sys
+
+X = {"type": "object", "properties": {"page-size": {"type": "string"}}}
+INSIDE = {"uri": "file:///x", "text": "inside", "mimeType": "text/plain"}
+RESULTS = {
+    "get-time": {"content": [{"type": "text", "text": "noon"}]},
+    "read.file": {"content": [{"type": "resource", "resource": INSIDE}]},
+    "count": {"content": [], "structuredContent": {"größe": 3}},
+    "hear": {"content": [{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}]},
+}
+
+def say(number, result):
+    print("a line for people", flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            info = {"name": "plain", "version": "1"}
+            say(asked["id"], {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": info})
+        case "tools/list":
+            say(asked["id"], {"tools": [{"name": name, "inputSchema": X} for name in RESULTS]})
+        case "tools/call":
+            say(asked["id"], RESULTS[asked["params"]["name"]])
+"""
 
 
 class Zones(McpToolEnv):
@@ -139,6 +168,28 @@ def test_faults_of_a_server_are_the_infrastructures(tmp_path: Path) -> None:
         slow.step(ToolCall("sleep"))
     slow.close()
     assert not [one for one in children() if "odd.py" in one], "no process is left behind"
+
+
+def test_results_of_all_kinds_and_output_that_is_no_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN_SERVER, encoding="utf-8")
+    (noise,) = logging.getLogger("mcp.client.stdio").filters
+    monkeypatch.setattr(noise, "_is_said", False)
+
+    class Plain(McpToolEnv):
+        servers = (McpServer(command=(sys.executable, str(tmp_path / "plain.py"))),)
+
+        def start(self, task: Task) -> str:
+            return "?"
+
+    env = Plain()
+    env.reset(seed=0)
+    said = [env.step(call)[0][0].text for call in ("get-time: page-size=3", "read.file", "count", "hear")]
+    assert said == ["noon", "inside", '{"größe": 3}', "[audio content is not shown]"]
+    env.close()
+    (record,) = [one for one in caplog.records if one.name == "mcp.client.stdio"]
+    assert record.exc_info is None and "prints to standard output what is no message" in record.getMessage()
 
 
 def children() -> list[str]:

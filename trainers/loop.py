@@ -151,6 +151,7 @@ class TrainingLoop:
         self.state = TrainState(
             phase=phase,
             model=self.run.model,
+            has_base=not config.model.trains_adapters_of_files,
             optimizer=make_optimizer(self.run.model, config.sft.optimizer if phase == "sft" else config.optimizer),
             columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
             credit={env.key: CreditState() for env in self.run.envs},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,12 +131,18 @@ class Run:
             say(f"run folder: {self.run_dir}")
 
     def keep_journal(self, say: Callable[[str], None]) -> None:
-        """Write versions and files into the journal, and print what changed since the run began; first rank only."""
+        """Write versions and files into the journal, and print what changed since the run began; first rank only.
+
+        Raises:
+            UsageError: checkpoints hold adapters alone, and the weights below them have changed.
+        """
         if not self.ranks.is_main:
             return
         path = self.config.model.path
         folder = Path(local_model(path)) if path else Path()
         model = journal.model_facts(folder) if path and folder.is_dir() else {}
+        if self.config.model.trains_adapters_of_files:
+            self._check_base(model)
         changes = journal.note(
             self.run_dir, model={"path": path, **model}, own_files=journal.own_files(dataclasses.asdict(self.config))
         )
@@ -145,6 +151,14 @@ class Run:
             say(f"note: changed since this run was begun: {', '.join(files)}")
         if versions := [change for change in changes if not change.startswith(_OWN)]:
             say(f"note: this run was begun with other versions ({'; '.join(versions)})")
+
+    def _check_base(self, model: Mapping[str, str]) -> None:
+        begun = [line.get("model", {}) for line in journal.read(self.run_dir)[:1]]
+        if begun and begun[0].get("weights") != model.get("weights"):
+            raise UsageError(
+                f"the weights in {self.config.model.path} have changed since this run was begun, and its checkpoints "
+                "hold only the adapters over the earlier ones; bring these back, or begin another run"
+            )
 
     def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
         if self.cluster is not None and self.config.cluster.plays:

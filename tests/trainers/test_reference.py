@@ -91,3 +91,5 @@ def test_periodic_mode_keeps_a_second_model_and_the_plan_knows() -> None:
     assert with_kl.needs_no_second_model and not periodic.needs_no_second_model
     assert checkpoint_bytes(with_kl, weights) == 4 * (1000 + 10 + 20)
     assert checkpoint_bytes(periodic, weights) == 4 * (1000 + 1000 + 20)
+    of_files = apply_overrides(with_kl, ['model={"path": "FOLDER", "lora": {"rank": 4}}'])
+    assert checkpoint_bytes(of_files, weights) == 4 * (10 + 10 + 20)  # adapters alone

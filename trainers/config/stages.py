@@ -74,6 +74,11 @@ class ModelConfig(ChatConfig):
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
 
+    @property
+    def trains_adapters_of_files(self) -> bool:
+        """True if adapters alone are trained, and the weights below them are those of ``path``, which never change."""
+        return self.lora.rank > 0 and bool(self.path)
+
     def network_sizes(self, vocab_size: int) -> dict[str, Any]:
         """Return the sizes of a model built from scratch, under their names in a ``config.json``."""
         num_heads = max(1, self.hidden_size // self.head_dim)

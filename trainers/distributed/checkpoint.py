@@ -33,7 +33,7 @@ from agentgym.trainers.distributed.tensor_folder import (
     tensors_of,
 )
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.models.quantized import check_same_tensors, kept_state
+from agentgym.trainers.models.quantized import check_same_tensors, kept_state, stored_state
 from agentgym.trainers.models.reference import Reference, reference_state
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.scoring.columns import ColumnMaker
@@ -58,6 +58,8 @@ class TrainState:
     columns: Mapping[str, ColumnMaker]
     """Column makers by environment, which contain the critic and the last response to each task."""
     activity: Activity
+    has_base: bool = True
+    """False if checkpoints contain a model's adapters alone, since its other weights are those of ``model.path``."""
     reference: Reference | None = None
     """The policy before RL, if the loss has a KL penalty."""
     credit: dict[str, CreditState]
@@ -217,16 +219,18 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
         CorruptDataError: the checkpoint cannot be read, or belongs to another model.
     """
     state.phase, state.step = found.phase, found.step
+    # earlier versions stored the weights below adapters, too
+    has_base = state.has_base or set(found.outline["model"]) == set(kept_state(state.model))
     if "reference" in found.outline:
         state.reference = make_reference()
-        check_same_tensors(reference_state(state.reference), found.outline["reference"])
+        check_same_tensors(reference_state(state.reference, has_base=has_base), found.outline["reference"])
     if set(found.outline["columns"]) != set(state.columns):
         raise _older(found.folder)
     for key, columns in state.columns.items():
         if {"critic", "progress"} & set(found.outline["columns"][key]):
             columns.begin()
-    check_same_tensors(kept_state(state.model), found.outline["model"])
-    parts = _filled(state, found, ranks)
+    check_same_tensors(stored_state(state.model, has_base=has_base), found.outline["model"])
+    parts = _filled(state, found, ranks, has_base)
     load_optimizer(state.optimizer, parts["optimizer"])
     for key, columns in state.columns.items():
         columns.load_state_dict(parts["columns"][key])
@@ -241,10 +245,12 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     state.activity.load_state_dict(plain["activity"])
 
 
-def _tree_of(state: TrainState) -> StateDict:
-    reference = {} if state.reference is None else {"reference": reference_state(state.reference)}
+def _tree_of(state: TrainState, has_base: bool | None = None) -> StateDict:
+    has_base = state.has_base if has_base is None else has_base
+    kept = state.reference
+    reference = {} if kept is None else {"reference": reference_state(kept, has_base=has_base)}
     return {
-        "model": kept_state(state.model),
+        "model": stored_state(state.model, has_base=has_base),
         "optimizer": state.optimizer.state_dict(),
         "columns": {key: columns.state_dict() for key, columns in state.columns.items()},
     } | reference
@@ -264,9 +270,9 @@ def _plain_of(state: TrainState) -> StateDict:
     }
 
 
-def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> StateDict:
+def _filled(state: TrainState, found: Checkpoint, ranks: Ranks, has_base: bool) -> StateDict:
     """Read the checkpoint's tree; weights are read in place, and the optimizer's tensors are sharded like them."""
-    own = _tree_of(state)
+    own = _tree_of(state, has_base)
     targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
     optimizers = {
         f"columns/{key}/{path}": optimizer

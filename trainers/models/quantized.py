@@ -77,7 +77,7 @@ def keep_exact(model: CausalLM) -> CausalLM:
 
 
 def kept_state(model: CausalLM) -> StateDict:
-    """Return a model's state for a checkpoint: all weights, or only the adapters if the other weights are quantized.
+    """Return a model's weights by name; of one with quantized matrices the adapters alone.
 
     A parameter with several names (tied embeddings) occurs once.
     """
@@ -87,6 +87,12 @@ def kept_state(model: CausalLM) -> StateDict:
     own = {name for name, _ in model.named_parameters()}
     aliases = {name for name, _ in model.named_parameters(remove_duplicate=False)} - own
     return {name: value for name, value in state.items() if name not in aliases}
+
+
+def stored_state(model: CausalLM, *, has_base: bool) -> StateDict:
+    """Return a model's state for a checkpoint: its :func:`kept_state`, or the adapters alone."""
+    state = kept_state(model)
+    return state if has_base else {name: value for name, value in state.items() if ".lora_" in name}
 
 
 def check_same_tensors(own: StateDict, found: StateDict) -> None:

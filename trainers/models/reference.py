@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.distributed.sharding import own_part, parameters_of
-from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.models.quantized import stored_state
 from agentgym.trainers.types import CausalLM, StateDict
 
 
@@ -52,9 +52,13 @@ def scored(reference: Reference) -> Iterator[CausalLM]:
         yield reference
 
 
-def reference_state(reference: Reference) -> StateDict:
-    """Return a reference's state for a checkpoint; the tensors are the reference's own, not copies."""
-    return dict(reference.kept) if isinstance(reference, EarlierAdapters) else kept_state(reference)
+def reference_state(reference: Reference, *, has_base: bool) -> StateDict:
+    """Return a reference's state for a checkpoint, with or without the weights below its adapters. The tensors are its
+    own, not copies.
+    """
+    if isinstance(reference, EarlierAdapters):
+        return dict(reference.kept)
+    return stored_state(reference, has_base=has_base)
 
 
 def _adapters(policy: CausalLM) -> dict[str, torch.nn.Parameter]:

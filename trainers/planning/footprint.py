@@ -193,9 +193,10 @@ def weight_bytes(config: TrainConfig, weights: Weights) -> int:
 def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
     """Return the bytes of one checkpoint over all ranks: weights, AdamW's moments, and the reference of a KL penalty.
 
-    For a quantized model only the adapters are stored. Critics, replay buffers and outlines are not counted.
+    Of adapters over the weights of ``model.path`` only these are stored. Critics, replay buffers and outlines are not
+    counted.
     """
-    num_kept = weights.all if config.model.lora.quantize == "none" else weights.trained
+    num_kept = weights.trained if config.model.trains_adapters_of_files else weights.all
     of_reference = weights.trained if config.needs_no_second_model else num_kept
     num_reference = of_reference if config.loss.needs_reference else 0
     return FLOAT32 * (num_kept + num_reference + 2 * weights.trained)

@@ -1,0 +1,87 @@
+"""Checkpoints of adapters over a model's files: the adapters alone, and the same run after it is resumed."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from testkit.checkpoints import drop_checkpoint, read_checkpoint
+
+from agentgym.errors import UsageError
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.stages import ModelConfig
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.recipes import load_recipe
+
+KL = 'loss.regularisers=[{"kind": "kl", "coef": 0.1}]'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that a run has trained."""
+    run_dir = tmp_path_factory.mktemp("base") / "run"
+    small = ["num_steps=0", "sft.num_demos=8", "eval.num_episodes=1"]
+    train(apply_overrides(load_recipe("tiny"), small), run_dir)
+    return run_dir / "model"
+
+
+def settings_over(folder: Path, *more: str) -> TrainConfig:
+    small = ["num_steps=2", "checkpoint_every=1", "sft.num_demos=0", "eval.num_episodes=1", "zero_variance_filter=off"]
+    adapters = [f"model.path={folder}", "model.lora.rank=2", KL]
+    return apply_overrides(load_recipe("tiny"), [*small, *adapters, *more])
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return set(one) == set(other) and all(torch.equal(other[name], value) for name, value in one.items())
+
+
+@pytest.mark.parametrize("mode", ["sync", "periodic"])  # the reference: earlier adapters, or a second model
+def test_adapters_alone_are_stored_and_the_run_resumes_with_them(folder: Path, tmp_path: Path, mode: str) -> None:
+    settings = settings_over(folder, f"pipeline.mode={mode}")
+    train(settings, tmp_path / "run")
+    whole = read_checkpoint(tmp_path / "run", 2)
+    names = [*whole["model"], *whole["reference"]]
+    assert names and all(".lora_" in name for name in names)
+    drop_checkpoint(tmp_path / "run", 2)
+    train(settings, tmp_path / "run", resume=True)
+    again = read_checkpoint(tmp_path / "run", 2)
+    assert same(whole["model"], again["model"]) and same(whole["reference"], again["reference"])
+
+
+def test_a_checkpoint_of_an_earlier_version_has_all_weights_and_is_resumed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_over(folder)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ModelConfig, "trains_adapters_of_files", False)
+        train(settings, tmp_path / "run")
+    whole = read_checkpoint(tmp_path / "run", 2)
+    assert any(".lora_" not in name for name in whole["model"])
+    drop_checkpoint(tmp_path / "run", 2)
+    train(settings, tmp_path / "run", resume=True)
+    again = read_checkpoint(tmp_path / "run", 2)
+    assert all(".lora_" in name for name in again["model"])
+    assert all(torch.equal(whole["model"][name], value) for name, value in again["model"].items())
+
+
+def test_other_weights_below_the_adapters_are_refused(folder: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(folder, tmp_path / "base")
+    settings = settings_over(base)
+    train(settings, tmp_path / "run")
+    weights = load_file(base / "model.safetensors")
+    save_file({name: value + 1.0 for name, value in weights.items()}, base / "model.safetensors")
+    for _ in range(2):  # the first refusal leaves nothing that would let the second pass
+        with pytest.raises(UsageError, match=r"the weights in .* have changed since this run was begun"):
+            train(replace(settings, num_steps=3), tmp_path / "run", resume=True)
+
+
+def test_weights_of_a_new_model_below_adapters_are_stored(tmp_path: Path) -> None:
+    small = ["num_steps=1", "sft.num_demos=0", "eval.num_episodes=1", "model.lora.rank=2"]
+    train(apply_overrides(load_recipe("tiny"), small), tmp_path / "run")
+    assert any(".lora_" not in name for name in read_checkpoint(tmp_path / "run", 1)["model"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +190,27 @@ def test_adapters_are_swapped_under_a_name_of_their_version(tmp_path: Path) -> N
                 await w.train(version, 31 + version)
                 assert (await w.ask()).token_ids[0] == 31 + version
                 assert len(w.servers[0].adapters) == 1
-                assert w.servers[0].requests[-1]["model"].startswith(f"{w.servers[0].name}-v{version}-")
+                name = w.servers[0].requests[-1]["model"]
+                assert re.fullmatch(rf"{w.servers[0].name}-\w{{6}}-v{version}-\w{{8}}", name)
             await w.servers[0].kill()
             await w.servers[0].start()
             assert (await w.ask()).token_ids[0] == 32
+
+    run(scenario())
+
+
+def test_runs_that_train_adapters_share_a_server(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path / "first", weight_sync="lora") as first:
+            second = World(tmp_path / "second", first.servers, weight_sync="lora")
+            for version in (0, 1, 2):
+                await first.train(version, 31 + version)
+                await second.train(version, 41 + version)
+                assert (await first.ask()).token_ids[0] == 31 + version
+                assert (await second.ask()).token_ids[0] == 41 + version
+            assert len(first.servers[0].adapters) == 2
+            assert first.engine.server_stats.num_left_out == second.engine.server_stats.num_left_out == 0
+            await second.engine.close()
 
     run(scenario())
 

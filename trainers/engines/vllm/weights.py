@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agentgym.canonical import digest
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import checksum_of
@@ -201,7 +202,8 @@ class FolderSync(_Folder):
 
 
 class LoraSync(_Folder):
-    """Sends only adapters. Each version has its own name, which a restarted server does not know.
+    """Sends only adapters. Each version has its own name, which a restarted server does not know. Runs with folders of
+    their own can share a server.
 
     Args:
         root: a folder that the servers see under the same path.
@@ -224,7 +226,7 @@ class LoraSync(_Folder):
             if name not in await client.adapters(timeout_s):
                 raise ServerFaultError(f"it does not list the adapter {name} after loading it")
         for old in loaded:
-            if old != name and old.startswith(f"{base_name}-v"):
+            if old != name and old.startswith(_run_name(base_name, published)):  # other runs keep theirs
                 await client.post("/v1/unload_lora_adapter", {"lora_name": old}, timeout_s, expects_json=False)
         return name
 
@@ -245,4 +247,9 @@ async def name_with_adapters(client: VllmClient, base_name: str, published: Publ
 
 
 def _adapter_name(base_name: str, published: Published) -> str:
-    return f"{base_name}-v{published.version}-{published.checksum[:8]}"
+    return f"{_run_name(base_name, published)}v{published.version}-{published.checksum[:8]}"
+
+
+def _run_name(base_name: str, published: Published) -> str:
+    """Return the beginning of the names of a run's adapters, by its folder of weights, also after it is resumed."""
+    return f"{base_name}-{digest(str(published.folder.parent))[:6]}-"

@@ -37,7 +37,15 @@ from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.experts import check_experts
-from agentgym.trainers.models.model import add_lora, end_ids, frozen_copy, load_model, load_tokenizer, never_trained
+from agentgym.trainers.models.model import (
+    add_lora,
+    copy_of_trained,
+    end_ids,
+    frozen_copy,
+    load_model,
+    load_tokenizer,
+    never_trained,
+)
 from agentgym.trainers.models.precision import (
     allow_tf32,
     dtype_for,
@@ -324,7 +332,7 @@ class Run:
         """Return a frozen copy of the current policy as reference of the KL penalty, sharded as the policy is."""
         if self.config.needs_no_second_model:
             return EarlierAdapters(self.model)
-        return never_trained(sharded_copy(self.model)) if self.ranks.count > 1 else frozen_copy(self.model)
+        return never_trained(sharded_copy(self.model) if self.ranks.count > 1 else copy_of_trained(self.model))
 
     def whole_model(self) -> CausalLM | None:
         """Return the unsharded model on the first rank, None on the others. All ranks must call this."""

@@ -15,8 +15,10 @@ from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from agentgym.errors import UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.stages import ModelConfig
-from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.config.train import LoraSettings, TrainConfig
+from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.loop import train
+from agentgym.trainers.models.model import add_lora, copy_of_trained, never_trained
 from agentgym.trainers.recipes import load_recipe
 
 KL = 'loss.regularisers=[{"kind": "kl", "coef": 0.1}]'
@@ -85,3 +87,26 @@ def test_weights_of_a_new_model_below_adapters_are_stored(tmp_path: Path) -> Non
     small = ["num_steps=1", "sft.num_demos=0", "eval.num_episodes=1", "model.lora.rank=2"]
     train(apply_overrides(load_recipe("tiny"), small), tmp_path / "run")
     assert any(".lora_" not in name for name in read_checkpoint(tmp_path / "run", 1)["model"])
+
+
+@pytest.mark.parametrize("estimator", ["turn_gae", "archer"])
+def test_critics_share_the_weights_below_adapters(folder: Path, tmp_path: Path, estimator: str) -> None:
+    settings = settings_over(folder, f"credit.estimator={estimator}", "critic.num_updates=1")
+    train(settings, tmp_path / "run")
+    whole = read_checkpoint(tmp_path / "run", 2)
+    stored = [tensor.numel() for _, tensor in tensors_of(whole["columns"])]
+    assert 0 < sum(stored) < 0.5 * sum(value.numel() for value in load_file(folder / "model.safetensors").values())
+    drop_checkpoint(tmp_path / "run", 2)
+    train(settings, tmp_path / "run", resume=True)
+    again = read_checkpoint(tmp_path / "run", 2)
+    assert same(dict(tensors_of(whole["columns"])), dict(tensors_of(again["columns"])))
+    assert same(whole["model"], again["model"])
+
+
+def test_a_second_model_has_adapters_of_its_own_alone(small_model: Any) -> None:
+    policy = add_lora(small_model, LoraSettings(rank=2), seed=0)
+    second = never_trained(copy_of_trained(policy))
+    own = {name: weight.data_ptr() for name, weight in policy.named_parameters()}
+    others = {name for name, weight in second.named_parameters() if weight.data_ptr() != own[name]}
+    assert others == {name for name, weight in policy.named_parameters() if weight.requires_grad}
+    assert others and all(".lora_" in name for name in others)

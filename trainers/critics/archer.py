@@ -99,8 +99,8 @@ class TwinCritic:
 
     def state_dict(self) -> StateDict:
         return {
-            "network": self._network.state_dict(),
-            "target": self._target.state_dict(),
+            "network": self._network.own_state(),
+            "target": self._target.own_state(),
             "optimizer": self.optimizer.state_dict(),
             "num_updates": self._num_updates,
             "episodes": [asdict(episode) for episode in self._whole_episodes()],
@@ -112,8 +112,8 @@ class TwinCritic:
         return [every[at] for at in range(len(self._episodes))]
 
     def load_state_dict(self, state: StateDict) -> None:
-        self._network.load_state_dict(state["network"])
-        self._target.load_state_dict(state["target"])
+        self._network.load_state_dict(state["network"], strict=False)
+        self._target.load_state_dict(state["target"], strict=False)
         load_optimizer(self.optimizer, state["optimizer"])
         self._num_updates = state["num_updates"]
         ranks, episodes = ranks_of(self._policy), [StoredTrajectory(**row) for row in state["episodes"]]
@@ -159,7 +159,8 @@ class TwinCritic:
     @torch.no_grad()
     def _move_target(self) -> None:
         for slow, fast in zip(parameters_of(self._target), parameters_of(self._network), strict=True):
-            own_part(slow).lerp_(own_part(fast), self._config.polyak)
+            if slow is not fast:  # both share the policy's frozen weights
+                own_part(slow).lerp_(own_part(fast), self._config.polyak)
 
 
 def _half_square(difference: Tensor) -> Tensor:

@@ -77,6 +77,9 @@ class ValueNetwork(torch.nn.Module):
         super().__init__()
         own = trunk_of(policy)
         self.trunk = trunk_for_copy(policy) if config.trunk == "copy" else None
+        of_policy = {id(weight) for weight in own.parameters()}
+        self._shared = {name for name, weight in self.named_parameters() if id(weight) in of_policy}
+        """Frozen weights that are the policy's."""
         self.num_values = num_values
         hidden_size = int(policy.config.hidden_size)
         with torch.random.fork_rng(devices=[]):
@@ -93,6 +96,10 @@ class ValueNetwork(torch.nn.Module):
                 give_memory(self, next(own.parameters()).device)
                 parameters_of(policy)  # its embedding may still be gathered, which belongs to no part of the trunk
                 copy_weights(own, self.trunk)
+
+    def own_state(self) -> StateDict:
+        """Return the state for a checkpoint, without weights that are the policy's."""
+        return {name: value for name, value in self.state_dict().items() if name not in self._shared}
 
     def inputs(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor | Sequence[ReadRow]:
         """Return the input of :meth:`forward`: the rows, or the policy's states at their positions (no gradient)."""
@@ -223,10 +230,10 @@ class ValueCritic:
         }
 
     def state_dict(self) -> StateDict:
-        return {"network": self._network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"network": self._network.own_state(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self._network.load_state_dict(state["network"])
+        self._network.load_state_dict(state["network"], strict=False)
         load_optimizer(self.optimizer, state["optimizer"])
 
     def _rows(self, groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:

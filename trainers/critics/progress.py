@@ -61,11 +61,11 @@ class ProgressEstimator:
 
     def state_dict(self) -> StateDict:
         """Return the state for a checkpoint."""
-        return {"network": self._network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"network": self._network.own_state(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned."""
-        self._network.load_state_dict(state["network"])
+        self._network.load_state_dict(state["network"], strict=False)
         load_optimizer(self.optimizer, state["optimizer"])
 
     def _update(

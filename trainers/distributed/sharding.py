@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from agentgym.errors import ConfigError
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import Precision
+from agentgym.trainers.models.model import copy_of_trained
 from agentgym.trainers.models.precision import is_bfloat16
 from agentgym.trainers.models.quantized import is_four_bit, is_quantized, kept_state
 from agentgym.trainers.scoring.hidden import trunk_of
@@ -161,10 +162,12 @@ def parameters_of(module: HasParameters) -> list[torch.nn.Parameter]:
 
 
 def trunk_for_copy(policy: CausalLM) -> Trunk:
-    """Return a copy of the trunk; for a sharded policy it is unsharded, without weights, on the meta device."""
+    """Return a copy of the trunk, which shares frozen weights with the policy; for a sharded policy it is unsharded,
+    without weights, on the meta device.
+    """
     if isinstance(policy, FSDPModule):
         return policy.make_trunk()  # type: ignore[no-any-return, attr-defined]
-    return copy.deepcopy(trunk_of(policy))
+    return copy_of_trained(trunk_of(policy))
 
 
 def reduce_gradients(model: CausalLM, *, is_last: bool) -> None:

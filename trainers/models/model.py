@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -26,7 +26,9 @@ from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.types import CausalLM, Tokenizer, unwrapped
+from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
+
+ModuleT = TypeVar("ModuleT", bound=HasParameters)
 
 _NUM_NAMED = 3
 """Number of missing tensors that a message names."""
@@ -195,6 +197,11 @@ def _is_linear(module: torch.nn.Module) -> bool:
 def frozen_copy(model: CausalLM) -> CausalLM:
     """Return a frozen copy of the model, the reference of a KL penalty."""
     return never_trained(copy.deepcopy(model))
+
+
+def copy_of_trained(module: ModuleT) -> ModuleT:
+    """Return a copy whose trained parameters are its own. It shares frozen ones, such as the weights under adapters."""
+    return copy.deepcopy(module, {id(weight): weight for weight in module.parameters() if not weight.requires_grad})
 
 
 def never_trained(model: CausalLM) -> CausalLM:

@@ -150,7 +150,7 @@ def footprint(
         weights=-(-whole // num_shards),
         gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
-        reference=-(-_reference_bytes(config, weights) // num_shards),
+        reference=-(-_reference_bytes(config, weights, num_ranks) // num_shards),
         served_copy=_copied(config, weights, num_ranks, is_copied=is_copied, on_gpu=on_gpu),
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
@@ -202,12 +202,15 @@ def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
     return FLOAT32 * (num_kept + num_reference + 2 * weights.trained)
 
 
-def _reference_bytes(config: TrainConfig, weights: Weights) -> int:
+def _reference_bytes(config: TrainConfig, weights: Weights, num_ranks: int) -> int:
     if config.loss.teacher:
         return FLOAT32 * plan_model(ModelConfig(path=config.loss.teacher))[1].all
     if not config.loss.needs_reference:
         return 0
-    return FLOAT32 * weights.trained if config.needs_no_second_model else weight_bytes(config, weights)
+    shares_base = config.model.lora.rank > 0 and num_ranks == 1  # a second model has adapters of its own alone
+    if config.needs_no_second_model or shares_base:
+        return FLOAT32 * weights.trained
+    return weight_bytes(config, weights)
 
 
 def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:

@@ -138,10 +138,19 @@ class LoadingPool(GuestPool):
         published = server.published
         if not server.is_own or self._config.weight_sync == "lora":
             return
+        asked = asyncio.ensure_future(server.client.held(self._config.health_timeout_s))
+        woken = asyncio.ensure_future(server.wake.wait())
         try:
-            held = await server.client.held(self._config.health_timeout_s)
+            await asyncio.wait({asked, woken}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():  # new weights do not wait for the answer
+                return
+            held = asked.result()
         except InfrastructureError:  # a busy server, which its requests' time limit is for
             return
+        finally:
+            asked.cancel()
+            woken.cancel()
+            await asyncio.gather(asked, woken, return_exceptions=True)
         is_same = server.state is State.READY and server.published is published
         if is_same and published is not None and held != published.held and held.version != NO_VERSION:
             server.is_taken = True

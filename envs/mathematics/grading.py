@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal
 
 from agentgym.envs.adapters.worker_process import SharedWorker
@@ -45,12 +46,21 @@ def is_right(given: str, wanted: str, rule: Rule) -> bool:
     if not given or len(given) > MAX_ANSWER_CHARS:
         return False
     found = _MATH_VERIFY.call(_WALL_S, op="verify", wanted=wanted, given=given, cpu_s=_CPU_S)
-    if "failed" not in found:
-        return bool(found["is_equal"])
-    itself = _MATH_VERIFY.call(_WALL_S, op="verify", wanted=wanted, given=wanted, cpu_s=_CPU_S)
-    if "failed" in itself:  # the given answer is not to blame
-        raise EnvError(f"math-verify cannot compare the answer {wanted[:200]!r} with itself: {itself['failed']}")
+    if found.get("is_equal"):
+        return True
+    _check_itself(wanted)
     return False
+
+
+@lru_cache(maxsize=4096)
+def _check_itself(wanted: str) -> None:
+    """Raise ``EnvError`` for an answer that equals nothing, itself included: no given answer is to blame for that."""
+    itself = _MATH_VERIFY.call(_WALL_S, op="verify", wanted=wanted, given=wanted, cpu_s=_CPU_S)
+    if not itself.get("is_equal"):
+        why = itself.get("failed", "it is not equal")
+        raise EnvError(
+            f"math-verify cannot compare the answer {wanted[:200]!r} with itself: {why}; correct the problem's answer"
+        )
 
 
 _MATH_VERIFY = SharedWorker("agentgym.envs.mathematics.math_verify_worker", load_timeout_s=120.0)

@@ -50,7 +50,8 @@ def read_problems(source: str | Path) -> Mapping[str, MathProblem]:
 
     Raises:
         UsageError: there is no such file, or none in the folder.
-        CorruptDataError: a row has no question or no answer, or two have the same id.
+        CorruptDataError: a row has no question, no answer, or one that cannot be read from a box, or two have the same
+            id.
     """
     path = Path(source).expanduser().resolve()
     if not path.exists():
@@ -100,6 +101,12 @@ def _problem(row: Mapping[str, Any], place: str, fallback: str, split: str) -> M
     if not text or not answer:
         missing = "answer, nor a solution with \\boxed{}" if text else "problem"
         raise CorruptDataError(f"{place} has no {missing}; its keys are {', '.join(map(str, row))}")
+    read = last_boxed(f"\\boxed{{{answer}}}")
+    if read != answer:
+        raise CorruptDataError(
+            f"{place}: nobody can give the answer {answer[:80]!r} in \\boxed{{}}, which the grader would read as "
+            f"{(read or 'no answer')[:80]!r}; correct its braces, and write it without \\boxed"
+        )
     return MathProblem(
         id=_first(named, _ID) or fallback,
         text=text,

@@ -81,6 +81,12 @@ def test_math_500_and_aime_are_read_with_their_columns(tmp_path: Path) -> None:
             CorruptDataError,
             "twice",
         ),
+        (
+            '{"problem": "a", "answer": "1"}\n{"problem": "b", "answer": "\\\\frac{1}{"}',
+            CorruptDataError,
+            "row 1: nobody",
+        ),
+        ('{"problem": "a", "answer": "\\\\boxed{5}"}', CorruptDataError, "without .*boxed"),
         ("version https://git-lfs.github.com/spec/v1", CorruptDataError, "not JSON"),
         ("[1]", CorruptDataError, "row 0"),
         ("", UsageError, "no problems"),
@@ -203,7 +209,7 @@ def test_math_verify_tells_other_values_apart(given: str, wanted: str) -> None:
     assert not is_right(given, wanted, "math_verify")
 
 
-def test_an_answer_that_never_ends_is_wrong_and_a_wanted_one_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_never_ends_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("math_verify")
     monkeypatch.setattr(grading, "_CPU_S", 3)
     endless = "9^{9^{9^{9^{9}}}}"
@@ -211,13 +217,19 @@ def test_an_answer_that_never_ends_is_wrong_and_a_wanted_one_is_a_failure(monkey
     assert is_right("2", "2", "math_verify")
     assert not is_right("1" * 5_000, "1", "math_verify")
 
-    class Failing:
-        def call(self, *_: object, **__: object) -> dict[str, str]:
-            return {"failed": "MemoryError"}
 
-    monkeypatch.setattr(grading, "_MATH_VERIFY", Failing())
+@pytest.mark.parametrize("said", [{"failed": "MemoryError"}, {"is_equal": False}])
+def test_a_wanted_answer_that_does_not_equal_itself_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, object]
+) -> None:
+    class Grader:
+        def call(self, *_: object, **__: object) -> dict[str, object]:
+            return said
+
+    grading._check_itself.cache_clear()
+    monkeypatch.setattr(grading, "_MATH_VERIFY", Grader())
     with pytest.raises(EnvError, match="with itself"):
-        is_right("2", "2", "math_verify")
+        is_right("3", "2", "math_verify")
 
 
 # ------------------------------------------------------------------------------------------------------ environments

@@ -43,6 +43,8 @@ class QuestionRecord:
     """All its passages, distractors included."""
     gold: tuple[int, ...] = ()
     """Indices of the passages that contain the answer, in the order of reading."""
+    missing: tuple[str, ...] = ()
+    """Titles of passages that the file says contain the answer and that the question does not bring along."""
 
 
 Record = Mapping[str, Any]
@@ -152,7 +154,9 @@ def _hotpotqa(record: Record) -> QuestionRecord:
     titles = facts["title"] if isinstance(facts, Mapping) else [title for title, _ in facts]
     place_of = {passage.title: place for place, passage in enumerate(passages)}
     gold = tuple(place_of[title] for title in dict.fromkeys(titles) if title in place_of)
-    return QuestionRecord(_id_of(record), record["question"].strip(), _texts(record.get("answer")), passages, gold)
+    missing = tuple(title for title in dict.fromkeys(titles) if title not in place_of)
+    answers = _texts(record.get("answer"))
+    return QuestionRecord(_id_of(record), record["question"].strip(), answers, passages, gold, missing)
 
 
 def _musique(record: Record) -> QuestionRecord:

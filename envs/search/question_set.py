@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentgym.envs.search.question import Question
-from agentgym.envs.search.question_files import DATASETS, Format, Passage, read_json_records, read_questions, text_of
+from agentgym.envs.search.question_files import (
+    DATASETS,
+    Format,
+    Passage,
+    QuestionRecord,
+    read_json_records,
+    read_questions,
+    text_of,
+)
 from agentgym.envs.splits import SPLIT_SHARES, is_byte_in_split
 from agentgym.errors import CorruptDataError, UsageError, require_known
 from agentgym.tools.retrieval.types import Document
@@ -94,7 +103,9 @@ def question_set(sources: Sources) -> QuestionSet:
 
 def _read_set(sources: Sources) -> QuestionSet:
     book, questions = PassageBook(), {}
-    for record in read_questions(sources.questions, sources.format):
+    records = read_questions(sources.questions, sources.format)
+    _warn_of_missing(records, sources.questions)
+    for record in records:
         ids = [book.add(passage) for passage in record.passages]
         gold = tuple(dict.fromkeys(ids[place] for place in record.gold))
         titles = {ids[place]: record.passages[place].title for place in record.gold}
@@ -102,6 +113,17 @@ def _read_set(sources: Sources) -> QuestionSet:
         questions[record.id] = Question(record.text, record.answers, gold, queries)
     book.add_files(sources.corpus)
     return QuestionSet(questions, book.documents)
+
+
+def _warn_of_missing(records: Sequence[QuestionRecord], source: str) -> None:
+    lacking = [record for record in records if record.missing]
+    if lacking:
+        warnings.warn(
+            f"{source}: {len(lacking)} of {len(records)} questions do not bring along all passages of "
+            f"supporting_facts, such as {lacking[0].missing[0]!r} of question {lacking[0].id!r}; the oracle does "
+            "without these, and agents may not find the answer",
+            stacklevel=2,
+        )
 
 
 def _stamp(path: str) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ from agentgym.tools.retrieval.types import Document
 from agentgym.types import Task
 
 KUR, ANU = ["Kur", ["Kur is a land.", " It lies below."]], ["Anu", ["Anu rules the sky."]]
-HOTPOT = {
+HOTPOT: dict[str, Any] = {
     "_id": "h1",
     "question": "Where does Kur lie?",
     "answer": "below",
-    "supporting_facts": [["Kur", 1], ["Anu", 0], ["Kur", 0], ["Gone", 0]],
+    "supporting_facts": [["Kur", 1], ["Anu", 0], ["Kur", 0]],
     "context": [ANU, KUR],
 }
 MUSIQUE_RECORD = {
@@ -83,19 +84,31 @@ def successes(env: SearchQAEnv) -> list[bool]:
 
 
 def test_hotpotqa_is_read_as_its_authors_and_as_hugging_face_write_it(tmp_path: Path) -> None:
-    (own,) = read_questions(written(tmp_path, [HOTPOT]))
+    lacking = {**HOTPOT, "supporting_facts": [*HOTPOT["supporting_facts"], ["Gone", 0]]}
+    (own,) = read_questions(written(tmp_path, [lacking]))
     assert (own.id, own.text, own.answers) == ("h1", "Where does Kur lie?", ("below",))
     assert [passage.title for passage in own.passages] == ["Anu", "Kur"]
     assert own.passages[1].text == "Kur is a land. It lies below."
     assert own.gold == (1, 0), "in the order of the supporting facts, each once, what is not there left out"
+    assert own.missing == ("Gone",)
     columns = {
         **{name: HOTPOT[name] for name in ("question", "answer")},
         "id": "h1",
         "context": {"title": ["Anu", "Kur"], "sentences": [ANU[1], KUR[1]]},
-        "supporting_facts": {"title": ["Kur", "Anu", "Kur"], "sent_id": [1, 0, 0]},
+        "supporting_facts": {"title": ["Kur", "Anu", "Kur", "Gone"], "sent_id": [1, 0, 0, 0]},
     }
     assert read_questions(written(tmp_path, json.dumps(columns) + "\n", "lines.jsonl")) == (own,)
-    assert read_questions(written(tmp_path, [HOTPOT]), "2wiki") == (own,)
+    assert read_questions(written(tmp_path, [lacking]), "2wiki") == (own,)
+
+
+def test_passages_that_a_file_calls_gold_and_does_not_hold_are_named(tmp_path: Path) -> None:
+    whole = {**HOTPOT, "_id": "h2"}
+    lacking = {**HOTPOT, "supporting_facts": [["Kur", 1], ["Gone", 0]]}
+    with pytest.warns(UserWarning, match="1 of 2 questions .* 'Gone' of question 'h1'"):
+        qa(written(tmp_path, [whole, lacking]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qa(written(tmp_path, [whole], "whole.json"))
 
 
 def test_musique_is_read_with_aliases_and_without_what_cannot_be_answered(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from agentgym.trainers.config.sft import LossRole, SftConfig
 from agentgym.trainers.sft.conversation import Conversation, Exchange
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.rows import sft_rows
+from agentgym.trainers.sft.schema import misfit, misfits_note
 from agentgym.trainers.sft.write import Writer
-from agentgym.types import Completion, FinishReason, Message, ToolCall, Trajectory
+from agentgym.types import Completion, FinishReason, Message, ToolCall, ToolSpec, Trajectory
 
 ADD: dict[str, Any] = {
     "type": "function",
@@ -183,9 +184,37 @@ def test_arguments_that_are_no_object_are_refused(tmp_path: Path) -> None:
             read_files([written(tmp_path / "a.jsonl", {"messages": [USER, said], "tools": [ADD]})])
 
 
+def test_calls_that_break_their_tools_schema_are_counted(tmp_path: Path) -> None:
+    bad = {**ROW, "messages": [USER, called("three"), RESULT, called(None), RESULT, DONE]}
+    path = written(tmp_path / "a.jsonl", ROW, bad)
+    said = misfits_note(read_files([path]))
+    assert f"2 calls break the schema of the tool and will be learnt ({path}, line 2: add: number is 'three'" in said
+    assert misfits_note(read_files([written(tmp_path / "b.jsonl", ROW)])) == ""
+
+
+CHOICES: dict[str, Any] = {
+    "properties": {"at": {"anyOf": [{"$ref": "#/$defs/Side"}, {"type": "null"}]}, "n": {"type": ["number", "string"]}},
+    "$defs": {"Side": {"type": "string", "enum": ["left", "right"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"at": "left", "n": 2, "more": [1]}, ""),
+        ({"at": None, "n": "2"}, ""),
+        ({"at": "up"}, "at is 'up', expected left or right"),
+        ({"n": True}, "n is 'True', expected number or string"),
+    ],
+)
+def test_schemas_with_choices_and_references_are_compared(arguments: dict[str, Any], said: str) -> None:
+    assert misfit(ToolCall("go", arguments), ToolSpec("go", "", CHOICES)) == said
+
+
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     for path, why in (
         (str(tmp_path / "a.jsonl"), "there is no file"),
+        (str(tmp_path), "is a folder; name its files"),
         (str(tmp_path / "a.csv"), r"neither \.jsonl nor \.parquet"),
         (written(tmp_path / "empty.jsonl", ""), "has no rows"),
     ):

@@ -124,6 +124,10 @@ def test_an_evaluation_of_other_tasks_is_a_source(recorded: Path, tmp_path: Path
         UsageError, match=r"no episode is left to learn from: 6 episodes.*6 left out as tasks of the split 'test'"
     ):
         collected(config(sft=sft), tmp_path / "other")
+    log, run = Said(), Run(config(sft=sft), tmp_path / "silent")
+    with pytest.raises(UsageError):
+        asyncio.run(collect_rows(run, read_given(sft), log))
+    assert log.lines == [], "the error holds the counts"
 
 
 def test_folders_without_episodes_are_refused(recorded: Path, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def read_files(paths: Sequence[str]) -> list[Conversation]:
 
 
 def _read(path: Path) -> list[Conversation]:
+    if path.is_dir():
+        raise UsageError(f"sft.files: {path} is a folder; name its files, or a folder of a run by sft.runs")
     if path.suffix not in SUFFIXES:
         raise UsageError(f"sft.files: {path} is neither {' nor '.join(SUFFIXES)}; convert it to one of them")
     if not path.is_file():

@@ -26,6 +26,7 @@ from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
+from agentgym.trainers.sft.schema import misfits_note
 from agentgym.trainers.sft.write import Writer
 from agentgym.trainers.trl.versions import check_trl
 from agentgym.types import Task, ToolSpec, Trajectory
@@ -141,8 +142,9 @@ class Sources:
         written = [await self.writer.write(conversation) for conversation in conversations]
         demos = [demo for demo in written if demo is not None]
         counts = f"{len(conversations)} conversations, {len(demos)} used"
-        counts = self._say("sft.files", counts, len(written) - len(demos))
-        self._need(demos, "sft.files: no conversation", counts)
+        self._say("sft.files", counts, len(written) - len(demos), demos, "conversation")
+        if note := misfits_note(conversations):
+            self._log.say(note)
         return demos
 
     async def of_episodes(self, recorded: Recorded) -> list[Trajectory]:
@@ -179,8 +181,7 @@ class Sources:
             counts += f"; {len(valid) - len(open_to_all)} left out as tasks of the split {split!r} (eval.split)"
         if num_malformed:
             counts += f"; {num_malformed} left out for malformed calls, which another format cannot write"
-        counts = self._say(recorded.name, counts, num_long)
-        self._need(demos, f"{recorded.name}: no episode", counts)
+        self._say(recorded.name, counts, num_long, demos, "episode")
         return demos
 
     async def of_oracle(self, count: int) -> list[Trajectory]:
@@ -262,16 +263,19 @@ class Sources:
             self._tools[task.content_hash] = await _tools_in(env, task)
         return self._tools[task.content_hash]
 
-    def _say(self, name: str, counts: str, num_long: int) -> str:
-        """Log the counts of a source, and return them."""
+    def _say(self, name: str, counts: str, num_long: int, demos: list[Trajectory], what: str) -> None:
+        """Log the counts of a source.
+
+        Raises:
+            UsageError: no demonstration is left.
+        """
         limit = self.env.config.model.max_context_tokens
         counts += f"; {num_long} left out as longer than model.max_context_tokens={limit}" if num_long else ""
-        self._log.say(f"{name}: {counts}")
-        return counts
-
-    def _need(self, demos: list[Trajectory], what: str, counts: str) -> None:
         if not demos:
-            raise UsageError(f"{what} is left to learn from: {counts}; choose others by sft.*, or make room for them")
+            raise UsageError(
+                f"{name}: no {what} is left to learn from: {counts}; choose others by sft.*, or make room for them"
+            )
+        self._log.say(f"{name}: {counts}")
 
 
 async def _tools_in(env: Env, task: Task) -> tuple[ToolSpec, ...]:

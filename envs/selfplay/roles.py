@@ -21,7 +21,7 @@ from agentgym.canonical import canonical
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import RewardError, ToolError, UsageError, require_known
+from agentgym.errors import EnvError, RewardError, ToolError, UsageError, require_known
 from agentgym.settings import Range, check_number
 from agentgym.tool import Tool, unknown_tool
 from agentgym.types import Call, Message, Observation, RewardPart, RewardRole, ToolCall, ToolResult, ToolSpec
@@ -106,12 +106,27 @@ class SelfPlayEnv(ToolEnv, MatchEnv):
         return self.said_to(self.player)
 
     def accept(self) -> None:
-        """Hand the proposed task, which is valid, to the solver."""
-        told = (Message("user", self.task_for_solver()),)
+        """Hand the proposed task, which is valid, to the solver.
+
+        Raises:
+            EnvError: the proposal was decided before, or :meth:`task_for_solver` returned no text.
+        """
+        self._decide("accept()")
+        text: object = self.task_for_solver()
+        if not isinstance(text, str):
+            raise EnvError(
+                f"{self.env_id}: task_for_solver() returned {type(text).__name__}, expected the solver's first message"
+            )
+        told = (Message("user", text),)
         self.match = replace(self.match, verdict=VALID, said=(self.match.said[PROPOSER], told))
 
     def reject(self, reason: str) -> None:
-        """End the episode, because the proposal is invalid."""
+        """End the episode, because the proposal is invalid.
+
+        Raises:
+            EnvError: the proposal was decided before.
+        """
+        self._decide(f"reject({reason!r})")
         self.match = replace(self.match, verdict=reason)
         for part in self.parts_of(PROPOSER):
             self.award(part.value, part.name, part.role)
@@ -122,13 +137,25 @@ class SelfPlayEnv(ToolEnv, MatchEnv):
 
         Raises:
             RewardError: the score is another number.
+            EnvError: there is no valid proposal, or the match is over.
         """
         if not 0 <= score <= 1:  # the proposer's reward is 1 minus the score
             raise RewardError(f"{self.env_id}: the solver's score is {score:g}, expected 0 to 1")
+        if self.episode.is_over or not self.match.is_handed_over:
+            why = "the match is over" if self.episode.is_over else "no proposal was accepted"
+            raise EnvError(f"{self.env_id}: settle({score:g}), but {why}; settle a match once, in the solver's tools")
         self.match = replace(self.match, score=score)
         for part in self.parts_of(SOLVER):
             self.award(part.value, part.name, part.role)
         self.finish()
+
+    def _decide(self, what: str) -> None:
+        """Raise an error if the proposal was decided before."""
+        if self.match.verdict:
+            raise EnvError(
+                f"{self.env_id}: {what}, but the proposal is {self.match.verdict!r} already; decide on it once, and "
+                "return after that"
+            )
 
     # -------------------------------------------------------------------------------------- interface for rollouts
 

@@ -12,6 +12,7 @@ played in three ways:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -60,6 +61,10 @@ def random_opponent(state: GameState, rng: np.random.Generator) -> str:
     """Return a legal move, drawn uniformly."""
     actions = state.actions()
     return actions[int(rng.integers(len(actions)))]
+
+
+def _are_all(found: object, kind: type) -> bool:
+    return isinstance(found, list | tuple) and all(isinstance(one, kind) for one in found)
 
 
 def _plain(move: str) -> str:
@@ -155,9 +160,19 @@ class GameEnv(MatchEnv):
         return (Message("user", "\n".join(lines)),)
 
     def returns(self) -> tuple[float, ...]:
-        """Return each player's reward; the rewards of a forfeited game sum to 0."""
+        """Return each player's reward; the rewards of a forfeited game sum to 0.
+
+        Raises:
+            EnvError: the position has not one number for each player.
+        """
         if self.__loser is None:
-            return self.state.returns()
+            found: Any = self.state.returns()
+            if not _are_all(found, Real) or len(found) != len(self.players):
+                raise EnvError(
+                    f"{self.env_id}: returns() of the position gave {str(found)[:80]}, expected {len(self.players)} "
+                    "numbers, one for each player"
+                )
+            return tuple(found)
         others = self.forfeit_cost / (len(self.players) - 1)
         return tuple(-self.forfeit_cost if p == self.__loser else others for p in range(len(self.players)))
 
@@ -225,7 +240,13 @@ class GameEnv(MatchEnv):
     def _until_asked(self, state: GameState) -> GameState:
         """Return the position after the moves of built-in opponents: the agent is to move, or the game is over."""
         for _ in range(_MOST_OPPONENT_MOVES):
-            if not state.actions():
+            actions: Any = state.actions()
+            if not _are_all(actions, str):
+                raise EnvError(
+                    f"{self.env_id}: actions() of the position gave {str(actions)[:80]}, expected moves as texts, "
+                    "such as ('1', '2')"
+                )
+            if not actions:
                 return state
             if state.player not in range(len(self.players)):
                 raise EnvError(

@@ -70,3 +70,21 @@ def test_positions_of_unknown_players_and_endless_games_are_named() -> None:
         race(Race(3, player=2))(opponent="self").reset(seed=0)
     with pytest.raises(EnvError, match="the opponent has moved 10,000 times in a row"):
         race(Race(3, passes_on=False))(opponent="random", seat=1).reset(seed=0)
+
+
+@pytest.mark.parametrize("found", [(1.0,), (1.0, -1.0, 0.0), 1.0, ("won", "lost")])
+def test_returns_are_one_number_for_each_player(found: object) -> None:
+    class Odd(Race):
+        def returns(self) -> tuple[float, ...]:
+            return found  # type: ignore[return-value]
+
+    env = race(Odd(1))(opponent="self")
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match="expected 2 numbers, one for each player"):
+        env.step("Nf3")
+
+
+@pytest.mark.parametrize("moves", [(1, 2), "Nf3", 3])
+def test_moves_are_texts(moves: object) -> None:
+    with pytest.raises(EnvError, match="expected moves as texts"):
+        race(Race(3, moves=moves))(opponent="self").reset(seed=0)  # type: ignore[arg-type]

@@ -18,18 +18,18 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from agentgym.env.env import Snapshot
-from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary, place_of
+from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
 from agentgym.registry import reference_to
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
+from agentgym.rollout.match import failed_to_play
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.pruned import Prune, to_go_on, whole_episode
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
 from agentgym.rollout.seeds import derive_seed
 from agentgym.settings import Count, Fraction, Natural, check_ranges
-from agentgym.tool import cut_output
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 if TYPE_CHECKING:
@@ -279,13 +279,8 @@ class GroupPlayer:
             try:
                 with boundary(EnvError, "the episode"):
                     played = await self._pool.play(request)
-            except InfrastructureError as error:  # the environment could not be made, or a game could not start
-                failed = Trajectory(
-                    task=request.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=request.seed,
-                    error=cut_output(f"{error}{place_of(error.__cause__, or_ours=False)}"), num_retries=num_retries,
-                    voids=("reset",),
-                )  # fmt: skip
-                played = (failed,)
+            except InfrastructureError as error:  # the environment could not be made, or its worker died
+                played = (failed_to_play(request, error),)
             voids += played[0].voids
             if is_evidence(played):
                 break

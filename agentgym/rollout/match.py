@@ -22,6 +22,7 @@ from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed
+from agentgym.tool import cut_output
 from agentgym.types import Message, Observation, RewardPart, Segment, Status, ToolSpec, Trajectory
 
 _WAITING = EpisodeLimits(reset_timeout_s=1e9, step_timeout_s=1e9)
@@ -32,10 +33,10 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
     """Play one task: an episode, or a game with one episode per player.
 
     Returns:
-        Trajectories by player. Against an opponent only the policy's trajectory is returned.
+        Trajectories by player. Against an opponent only the policy's trajectory is returned. A game that could not
+        start or end is one failed trajectory.
 
     Raises:
-        EnvError: a game could not start.
         UsageError: the request names an opponent, and the environment has one player.
     """
     with _limited_turns(env, request.max_turns, request.limits.max_turns):
@@ -43,11 +44,29 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
         if isinstance(env, MatchEnv) and env.num_players > 1:
             if isinstance(player, EpisodePlayer):
                 raise UsageError(f"{env.env_id} has several players; a harness plays environments of one player")
-            return await _play_game(env, request)
+            try:
+                return await _play_game(env, request)
+            except InfrastructureError as error:
+                return (failed_to_play(request, error, env.env_id),)
         if request.opponent is not None:
             raise UsageError(f"{env.env_id} has one player and takes no opponent; did you mean to set opponent=self?")
         play = player.play_episode if isinstance(player, EpisodePlayer) else run_episode
         return (await play(env, request),)
+
+
+def failed_to_play(request: RolloutRequest, error: InfrastructureError, env_id: str = "") -> Trajectory:
+    """Return the failed trajectory of a task for which no player's episode tells the reason."""
+    said = cut_output(f"{error}{place_of(error.__cause__, or_ours=False)}")
+    return Trajectory(
+        task=request.task,
+        env_id=env_id,
+        status=Status.ENV_ERROR,
+        segments=(),
+        seed=request.seed,
+        error=said,
+        num_retries=request.num_retries,
+        voids=("reset",),
+    )
 
 
 @contextmanager

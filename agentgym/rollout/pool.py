@@ -24,7 +24,7 @@ class Pool(Protocol):
         """Run a task with :func:`~agentgym.rollout.match.play_task` in one of the environments.
 
         Raises:
-            InfrastructureError: the environment could not be made, a game could not start, or a worker died.
+            InfrastructureError: the environment could not be made, or a worker died.
         """
         ...
 

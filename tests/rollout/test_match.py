@@ -98,6 +98,16 @@ def test_each_player_has_a_trajectory_of_its_own() -> None:
     assert second.turns[-1].reward == -1.0, "the loser's last turn gets the result, though it did not end the game"
 
 
+def test_a_game_that_cannot_start_is_a_failure_of_its_environment() -> None:
+    class Broken(Nim):
+        def deal(self, task: Task) -> Pile:
+            raise OSError("no table")
+
+    (failed,) = play(Broken(), saying(), num_retries=1)
+    assert (failed.env_id, failed.status, failed.num_retries) == ("Broken", Status.ENV_ERROR, 1)
+    assert failed.error is not None and "Broken reset: OSError: no table" in failed.error
+
+
 def test_a_player_reads_what_concerns_it_alone() -> None:
     first, second = play(Nim(), saying("1", "2", "1"))
     assert [message.text for message in first.observation] == ["Take 1 or 2.\n4 left."]

@@ -27,6 +27,7 @@ from agentgym.trainers.planning.dry_run import GIB, dry_run
 from agentgym.trainers.planning.footprint import activation_bytes, footprint
 from agentgym.trainers.planning.meta import count_built, meta_model
 from agentgym.trainers.planning.model_shapes import KNOWN, plan_model
+from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.recipes import RECIPES, load_recipe
 
 PUBLISHED = {
@@ -315,6 +316,11 @@ def test_a_cpu_that_samples_a_step_for_minutes_says_so() -> None:
     assert "sampling.max_new_tokens (256), calls in one line (model.codec=compact), fewer episodes" in note
     short = apply_overrides(long, ["sampling.max_new_tokens=16", "model.codec=compact"])
     assert not dry_run(short).pace_note and not dry_run(long, device_gib=24).pace_note
+    compact = "calls in one line"
+    own = pace_note(long, 10**9, on_gpu=False, chat_template="{#- codec: compact -#}{{ messages }}")
+    assert own and compact not in own, "model.codec=auto takes the template's"
+    scratch = pace_note(apply_overrides(long, ["model.path="]), 10**9, on_gpu=False)
+    assert scratch and compact not in scratch
     assert "some 3 hours" in dry_run(apply_overrides(long, ["group.group_size=32"])).pace_note
 
 

@@ -201,7 +201,8 @@ async def connect_engine(
         ConfigError: no server was ready in time, or one serves another model.
     """
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    pace = pace_note(config, num_parameters, on_gpu=model.device.type == "cuda")
+    is_on_gpu = model.device.type == "cuda"
+    pace = pace_note(config, num_parameters, on_gpu=is_on_gpu, chat_template=tokenizer.chat_template or "")
     for note in filter(None, (note_of(engine, model), precision_note(config, model), pace)):
         say(note)
     if not isinstance(engine, VllmEngine):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentgym.registry import turn_limit
+from agentgym.render.families import family_of
+from agentgym.trainers.config.stages import ModelConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.planning.footprint import longest_row
 
@@ -44,8 +46,12 @@ def step_sizes(config: TrainConfig) -> StepSizes:
     return StepSizes(rollouts=max(rollouts), tokens=_greatest(tokens_of), sampled=_greatest(sampled_of))
 
 
-def pace_note(config: TrainConfig, num_parameters: int, *, on_gpu: bool) -> str:
-    """Return a note that a CPU samples a step for minutes, and how to make it quicker; empty if it does not."""
+def pace_note(config: TrainConfig, num_parameters: int, *, on_gpu: bool, chat_template: str = "") -> str:
+    """Return a note that a CPU samples a step for minutes, and how to make it quicker; empty if it does not.
+
+    Args:
+        chat_template: the model's, if it is known. It may write calls in the compact syntax by itself.
+    """
     sampled = step_sizes(config).sampled
     if on_gpu or config.engine.kind != "torch" or sampled is None:
         return ""
@@ -55,7 +61,7 @@ def pace_note(config: TrainConfig, num_parameters: int, *, on_gpu: bool) -> str:
     longest = max(own.sampling.max_new_tokens for own in config.by_env.values())
     ways = [
         f"a smaller sampling.max_new_tokens ({longest})",
-        *(["calls in one line (model.codec=compact)"] if config.model.codec != "compact" else []),
+        *([] if _is_compact(config.model, chat_template) else ["calls in one line (model.codec=compact)"]),
         "fewer episodes (groups_per_step, group.group_size)",
         "a GPU",
     ]
@@ -64,6 +70,13 @@ def pace_note(config: TrainConfig, num_parameters: int, *, on_gpu: bool) -> str:
         f"note: a step may sample {sampled:,} tokens, for which a CPU takes some {taken} with a model of this size; "
         f"quicker are {', '.join(ways[:-1])} or {ways[-1]}"
     )
+
+
+def _is_compact(model: ModelConfig, chat_template: str) -> bool:
+    if model.codec != "auto":
+        return model.codec == "compact"
+    family = family_of(chat_template)
+    return family.format == "compact" if family else not model.path  # a model from scratch writes compact calls
 
 
 def _greatest(values: Sequence[int | None]) -> int | None:

@@ -288,6 +288,16 @@ def test_an_unreachable_judge_is_refused_before_work_begins(serve: Any, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_a_judge_without_its_model_is_refused_before_work_begins(serve: Any, tmp_path: Path) -> None:
+    server = serve(length_judge)
+    server.plain_reply = (404, {"error": "no such model"})
+    for listed in (None, ["another"]):
+        server.models = listed
+        with pytest.raises(UsageError, match="knows no model"):
+            run(tmp_path / "run", server)
+        assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

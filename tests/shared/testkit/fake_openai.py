@@ -19,8 +19,8 @@ Play = Callable[[dict[str, Any]], Reply]
 class FakeOpenAI:
     """A server that answers with ``play(request)`` and records the requests.
 
-    The client's own probe (one token, no tools), which finds out if the model sees the tools, is answered but not
-    recorded.
+    The client's own requests for one token (no tools), which find out if the endpoint knows the model and shows it the
+    tools, are answered but not recorded.
     """
 
     def __init__(self, play: Play) -> None:
@@ -29,6 +29,8 @@ class FakeOpenAI:
         """Number of prompt tokens that the server reports without tools."""
         self.num_plain_requests = 0
         self.models: list[str] | None = ["only"]
+        self.plain_reply: tuple[int, Any] | None = None
+        """Answer to the client's own requests for one token."""
         """Names that the server lists; None if it lists none, as some proxies do."""
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
@@ -49,7 +51,10 @@ class FakeOpenAI:
                     return
                 if "tools" not in body and 1 in {body.get("max_tokens"), body.get("max_completion_tokens")}:
                     outer.num_plain_requests += 1
-                    self._send((200, completion("?", prompt_tokens=outer.num_plain_tokens, completion_tokens=1)))
+                    self._send(
+                        outer.plain_reply
+                        or (200, completion("?", prompt_tokens=outer.num_plain_tokens, completion_tokens=1))
+                    )
                     return
                 with outer._lock:
                     outer.requests.append(body)

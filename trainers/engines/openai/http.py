@@ -25,7 +25,7 @@ from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
-from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
+from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, names_in, read_answer, shown
 from agentgym.types import (
     ImagePart,
     Json,
@@ -150,21 +150,33 @@ class OpenAIClient:
             )
 
     async def check(self) -> None:
-        """Check once that the endpoint answers, before work begins that would wait for it.
+        """Check once that the endpoint knows the model, before work begins that would wait for it.
+
+        A model that the endpoint does not list is asked for one token.
 
         Raises:
-            UsageError: the endpoint does not answer, or it rejects the key.
+            UsageError: the endpoint does not answer, rejects the key, or does not know the model.
         """
+        body = {"model": self._model, "messages": [{"role": "user", "content": "Hello"}], _LIMIT: 1}
         try:
-            await self._ask_once("GET", "/models", None)
+            if self._model not in await self._listed():
+                await self._ask_once(*_COMPLETIONS, body)
         except _BusyError as error:
             if not error.is_answer:
                 raise UsageError(
                     f"the endpoint {self.endpoint.url} cannot be reached ({error}); start its server, or correct the "
                     "address"
                 ) from None
+        except (EngineError, _OtherLimitError):
+            pass  # somebody answers, if only that the model takes no such request
+
+    async def _listed(self) -> list[str]:
+        """Return the models that the endpoint lists; without a model's name, that of the only one becomes known."""
+        try:
+            names = names_in(await self._ask_once("GET", "/models", None))
         except (EngineError, _NotFoundError):
-            pass  # somebody answers, if only that they list no models
+            names = []
+        return names if self._model else [await self._model_name()]
 
     async def close(self) -> None:
         """Close the connections."""
@@ -177,9 +189,7 @@ class OpenAIClient:
                     answer = await self._ask("GET", "/models", None)
                 except _NotFoundError as error:
                     raise UsageError(f"{error}; if the address is right, name the model by ?model=NAME") from None
-                cards = answer.get("data") if isinstance(answer, Mapping) else None
-                listed = cards if isinstance(cards, list) else []
-                names = [str(card["id"]) for card in listed if isinstance(card, Mapping) and "id" in card]
+                names = names_in(answer)
                 if len(names) != 1:
                     number, which = (len(names), f" ({shown(', '.join(names))})") if names else ("no", "")
                     raise UsageError(f"{self.endpoint.url} lists {number} models; name one by ?model=NAME{which}")

@@ -125,6 +125,13 @@ class Conversation:
         return self._open_ids.pop(self._open_ids.index(named) if named in self._open_ids else 0)
 
 
+def names_in(answer: Json) -> list[str]:
+    """Return the models in an answer to ``/models``."""
+    cards = answer.get("data") if isinstance(answer, Mapping) else None
+    listed = cards if isinstance(cards, list) else []
+    return [str(card["id"]) for card in listed if isinstance(card, Mapping) and "id" in card]
+
+
 def read_answer(answer: Any, num_before: int) -> Said:
     """Parse the assistant's message in a server's answer.
 

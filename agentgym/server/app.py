@@ -339,6 +339,15 @@ def _add_agent(app: FastAPI, sessions: Sessions) -> None:
 # ------------------------------------------------------------------------------------------------------------ errors
 
 
+def _fault(error: Mapping[str, Any]) -> str:
+    """Return what is wrong with a body. FastAPI reads JSON only with its content type, and calls the rest no object."""
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']}"
+    if tuple(error["loc"]) == ("body",) and error["type"] != "missing":
+        return "expected a JSON object, sent with the header Content-Type: application/json"
+    return str(error["msg"])
+
+
 def _add_errors(app: FastAPI, sessions: Sessions) -> None:
     @app.exception_handler(AgentGymError)
     async def failed(_: Request, error: AgentGymError) -> JSONResponse:
@@ -351,7 +360,9 @@ def _add_errors(app: FastAPI, sessions: Sessions) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
-        faults = [{"loc": [str(at)[:100] for at in one["loc"]], "msg": one["msg"][:200]} for one in error.errors()[:10]]
+        faults = [
+            {"loc": [str(at)[:100] for at in one["loc"]], "msg": _fault(one)[:200]} for one in error.errors()[:10]
+        ]
         return JSONResponse({"detail": faults}, status_code=422)
 
     @app.exception_handler(HTTPException)

@@ -67,7 +67,7 @@ class Session(ABC):
             sequence: number of the request in this session, from 1; None for the next number.
 
         Raises:
-            UsageError: the operation is unknown, another request is in progress, or the number is old.
+            UsageError: another request is in progress, or the number is old.
             AgentGymError: an error of the environment.
         """
         self.last_seen = time.monotonic()
@@ -77,8 +77,6 @@ class Session(ABC):
             raise UsageError(f"request {sequence} of this session is older than its last, {self._sequence}")
         if self.is_busy:
             raise UsageError("this session is answering another request; a session takes one at a time")
-        if op not in OPERATIONS:
-            raise UsageError(f"no operation {op!r}; there are {', '.join(sorted(OPERATIONS))}")
         self._sequence = self._sequence + 1 if sequence is None else sequence
         self._answer = asyncio.create_task(self._answered(op, fields))
         self._answer.add_done_callback(_retrieved)

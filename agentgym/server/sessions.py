@@ -19,7 +19,7 @@ from agentgym.registry import creator_of, find, make
 from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, NoStateError, TaskPage
 from agentgym.server.limits import Limits
-from agentgym.server.session import LocalSession, Session
+from agentgym.server.session import OPERATIONS, LocalSession, Session
 from agentgym.types import Task
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ MAX_TEMPLATES: Final = 32
 """Most instances that are kept to answer requests about environments and tasks."""
 MAX_PAGE: Final = 1024
 _DRAIN_RETRY_S: Final = 5.0
+_WITHOUT_SESSION: Final = frozenset({"heartbeat", "open", "describe", "tasks"})
+_OF_SESSIONS: Final = frozenset({"close", "snapshot", "restore"})
+"""Operations that the server executes itself, with a session."""
 _INNER: Final = frozenset({"dump", "load"})
 """Operations that unpickle data, which clients may therefore not request."""
 
@@ -136,11 +139,14 @@ class Sessions:
             return await self.describe(request.get("env"), request.get("kwargs"))
         if op == "tasks":
             return await self.task_page(request)
+        known = _OF_SESSIONS | OPERATIONS if self._serves_server else (_OF_SESSIONS | OPERATIONS) - _INNER
+        if not isinstance(op, str) or op not in known:
+            raise UsageError(f"no operation {str(op)[:60]!r}; there are {', '.join(sorted(known | _WITHOUT_SESSION))}")
         session = self.find(request.get("session"))
         if op == "close":
             await self.close(session)
             return None
-        return await self._ask_session(session, str(op), request)
+        return await self._ask_session(session, op, request)
 
     async def _ask_session(self, session: Session, op: str, request: Mapping[str, Any]) -> Any:
         sequence = request.get("seq")
@@ -152,8 +158,6 @@ class Sessions:
             return {"state": self._states.add(await session.ask("dump", {}, sequence))}
         if op == "restore":
             return await session.ask("load", {"state": self._states.find(request.get("state"))}, sequence)
-        if op in _INNER and not self._serves_server:
-            raise UsageError(f"no operation {op!r} for clients")
         return await session.ask(op, request, sequence)
 
     # -------------------------------------------------------------------------------------------------- lifetimes

@@ -139,6 +139,30 @@ def test_bodies_are_limited(client: httpx.Client) -> None:
     assert client.post("/sessions", json={"env": MAZE, "kwargs": {"siz": 1}}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        ('{"env":', "application/json", "the body is not JSON: Expecting value"),
+        ('{"env": "x"}', "application/x-www-form-urlencoded", "the header Content-Type: application/json"),
+        ("[]", "application/json", "expected a JSON object"),
+    ],
+)
+def test_bodies_that_are_no_json_object_are_named(client: httpx.Client, body: str, kind: str, said: str) -> None:
+    answer = client.post("/sessions", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == 422 and said in answer.json()["detail"][0]["msg"]
+
+
+@pytest.mark.parametrize("op", ["resett", "dump", None, ["open"]])
+def test_an_unknown_operation_is_named(server: EnvServer, op: object) -> None:
+    with connect(f"{server.url}/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as socket:
+        socket.send(json.dumps([{"id": 1, "op": op, "session": "x"}]))
+        (reply,) = json.loads(socket.recv())
+    said = reply["error"]["message"]
+    operations = said.partition("; there are ")[2].split(", ")
+    assert said.startswith(f"no operation {str(op)!r}") and {"open", "step", "restore"} < set(operations)
+    assert not {"dump", "load"} & set(operations)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -135,6 +135,10 @@ class RunStoppedError(AgentGymError):
     """A run stopped itself; the message is the reason, such as too many failures or a loss that is not finite."""
 
 
+class RunHaltedError(RunStoppedError):
+    """The disk or another rank stopped a run; resumed, it goes on."""
+
+
 # ------------------------------------------------------------------------------------------------ the policy's doing
 
 

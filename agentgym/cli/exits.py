@@ -17,7 +17,15 @@ from pathlib import Path
 import typer
 
 from agentgym.canonical import encodable
-from agentgym.errors import AgentGymError, RunStoppedError, UsageError, contained_exit, first_cause, place_of
+from agentgym.errors import (
+    AgentGymError,
+    RunHaltedError,
+    RunStoppedError,
+    UsageError,
+    contained_exit,
+    first_cause,
+    place_of,
+)
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -28,7 +36,9 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 @contextmanager
 def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Iterator[None]:
-    """Name ``command`` in the error if the block is interrupted after it made its folder, or stopped by a full disk.
+    """Name ``command`` in the error if the block is interrupted after it made its folder, or halted from outside.
+
+    A full disk halts it, or another rank that ended.
 
     Args:
         after_stop: name it also if the block stops itself and its error does not name the command.
@@ -41,7 +51,10 @@ def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Ite
         raise InterruptedCommandError(f"to go on: {command}") from None
     except Exception as error:
         first = first_cause(error)
-        is_kept = after_stop and isinstance(first, RunStoppedError) and (folder / "config.json").is_file()
+        is_kept = isinstance(first, RunStoppedError) and (folder / "config.json").is_file()
+        if is_kept and isinstance(first, RunHaltedError):
+            raise RunHaltedError(f"{first}; to go on: {command}") from None
+        is_kept = is_kept and after_stop
         if is_kept and command not in str(first):
             raise RunStoppedError(f"{first}; to run the failed episodes again: {command}") from None
         if not _is_full_disk(first):
@@ -123,7 +136,7 @@ def ending(error: BaseException) -> tuple[str, int]:
 def describe(error: BaseException) -> str:
     """Return an error as one line."""
     if isinstance(error, AgentGymError):
-        is_fault = not isinstance(error, UsageError)  # else a line of agentgym's says nothing
+        is_fault = not isinstance(error, UsageError | RunHaltedError)  # else a line of agentgym's says nothing
         text = str(error) + place_of(error.__cause__, or_ours=is_fault)
     elif _is_full_disk(error):
         text = f"{_full_disk(error)}; free some space and run the command again"

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
+import agentgym
 from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import describe
-from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError, first_cause
+from agentgym.errors import EnvError, InfrastructureError, RunHaltedError, RunStoppedError, UsageError, first_cause
 from agentgym.rollout.record import append_json_line
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.recipes import load_recipe
@@ -165,6 +166,23 @@ def test_every_error_is_one_line(run: Command, trainer: Behave, error: BaseExcep
     assert (done.code, done.json) == (code, {"error": last.removeprefix("error: "), "exit_code": code})
     assert last.startswith("error: ") and said in last
     assert "Traceback" not in done.err
+
+
+def test_a_halted_run_names_the_command_that_goes_on_and_no_place(run: Command, trainer: Behave) -> None:
+    def halt() -> None:
+        try:
+            exec(compile("1 / 0", agentgym.__file__, "exec"))
+        except ZeroDivisionError as error:
+            raise RunHaltedError("rank 0 lost the other ranks") from error
+
+    with pytest.raises(RunHaltedError) as halted:
+        halt()
+    assert describe(halted.value) == "rank 0 lost the other ranks"
+    trainer(halted.value)
+    Path("runs/begun").mkdir(parents=True)
+    save_config(load_recipe("household-demo"), Path("runs/begun/config.json"))
+    done = run("train", "--resume", "runs/begun")
+    assert done.err.endswith("rank 0 lost the other ranks; to go on: agentgym train --resume runs/begun\n")
 
 
 def test_first_cause_prefers_our_own_errors() -> None:

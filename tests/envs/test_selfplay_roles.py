@@ -42,7 +42,7 @@ class Sums(SelfPlayEnv):
 
 def played(on_propose: Callable[[Sums], object], text: object = "Which number?") -> Sums:
     env = Sums()
-    env.on_propose, env.text = on_propose, text  # type: ignore[method-assign]
+    env.on_propose, env.text = on_propose, text
     env.reset(seed=0)
     env.step("propose: 1")
     return env

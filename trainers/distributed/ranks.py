@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from agentgym.errors import RunStoppedError, UsageError
+from agentgym.errors import RunHaltedError, RunStoppedError, UsageError
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.models.context import Context
@@ -252,7 +252,7 @@ class Ranks:
             collective()
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
-            raise RunStoppedError(
+            raise RunHaltedError(
                 f"rank {self.rank} lost the other ranks: one ended, or took longer than "
                 f"ranks.wait_timeout_s={self.config.wait_timeout_s:g}; see the others' first error ({reason})"
             ) from error

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
+from agentgym.errors import CorruptDataError, RunHaltedError, UsageError
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.types import StateDict
 
@@ -58,7 +58,7 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
 
     Raises:
         UsageError: the ranks do not share the folder.
-        RunStoppedError: a rank could not write its part.
+        RunHaltedError: a rank could not write its part.
     """
     writer = FileSystemWriter(folder)
     try:
@@ -107,8 +107,8 @@ def held_in_memory(tree: Held) -> Held:
     return copied  # type: ignore[no-any-return]
 
 
-def _not_written(folder: Path, reason: str) -> RunStoppedError:
-    return RunStoppedError(f"{folder} could not be written: {reason}; see to the disk and resume the run")
+def _not_written(folder: Path, reason: str) -> RunHaltedError:
+    return RunHaltedError(f"{folder} could not be written: {reason}; see to the disk and resume the run")
 
 
 def _refusal(folder: Path) -> str:

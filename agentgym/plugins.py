@@ -110,6 +110,11 @@ class Component:
         """Name of the module that defines the function."""
         return self.function.partition(":")[0] if isinstance(self.function, str) else self.function.__module__
 
+    @property
+    def is_own(self) -> bool:
+        """True for a user's component, whatever status it claims: its results are checked."""
+        return self.status == "user" or not self.module.startswith("agentgym.")
+
     def reads(self, name: str) -> bool:
         """Return True if the function has a parameter of that name that its own options do not fill."""
         own = {field.name for field in fields(self.options)} if self.options else set()

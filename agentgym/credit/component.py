@@ -73,11 +73,6 @@ class CreditComponent(Component):
         for name in () if callable(self.column_names) else self.column_names:
             require_known("column", name, COLUMNS, f"of {self.family} {self.name}")
 
-    @property
-    def is_own(self) -> bool:
-        """True for a user's component, whose results are checked, and which gets arrays that cannot be changed."""
-        return self.status == "user" or not self.module.startswith("agentgym.")
-
     def columns(self, options: object) -> tuple[str, ...]:
         """Return the optional columns of the table that the component reads with the given options."""
         return self.column_names(options) if callable(self.column_names) else self.column_names

@@ -16,6 +16,7 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import CORRECTIONS
 from agentgym.trainers.losses.ratios import clamped, max_per_unit, mean_per_unit, sum_per_unit
+from agentgym.trainers.losses.trial import checked_tokens
 
 
 def log_rho(logprob_old: Tensor, logprob_rollout: Tensor) -> Tensor:
@@ -218,7 +219,7 @@ def weight_of(
         "is_in_m2po": torch.ones_like(batch.row, dtype=torch.bool) if is_in_m2po is None else is_in_m2po,
         "mean_weight": mean_weight,
     }
-    weight: Tensor = component.call(**component.arguments(values, options))
+    weight = checked_tokens(component, component.call(**component.arguments(values, options)), len(log_rho_N))
     return weight.to(log_rho_N.dtype)
 
 

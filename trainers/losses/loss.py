@@ -16,7 +16,7 @@ from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
-from agentgym.trainers.losses.trial import checked_pair
+from agentgym.trainers.losses.trial import checked_pair, checked_tokens
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.scoring.hidden import trunk_of
@@ -179,7 +179,7 @@ def _regularisers(
             step = known.num_steps - 1  # the history includes the current step; steps count from 0
             values["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
             values["phase"] = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
-        term = component.call(**component.arguments(values, options))
+        term = checked_tokens(component, component.call(**component.arguments(values, options)), len(scores.logprob))
         coef = component.sign * (1.0 if component.is_scaled else getattr(options, "coef", 1.0))
         of_loss = component.averages_over == "loss"
         share = facts.share_of(batch) if of_loss else torch.full_like(term, 1 / facts.num_tokens)

@@ -87,7 +87,9 @@ class UpdateStep:
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
         self.width = 1 if self.ranks.context is None else self.ranks.context.size
         self.needs_all = config.needs_whole_update
-        self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
+        self.entropy_has_gradient = any(
+            part.reads("entropy") for part, _ in config.parts() if part.family in ("loss", "regulariser")
+        )
         self._measured: list[tuple[Tensor, Tensor]] = []
         """Turn indices and entropies of this rank's tokens that EPO's history does not include yet."""
 

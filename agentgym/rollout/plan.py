@@ -131,7 +131,7 @@ class EnvPlanner:
         )
         return [
             GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size, step))
-            for task, size in zip(tasks, self._sizes(config, tasks, group_size), strict=True)
+            for task, size in zip(map(int, tasks), self._sizes(config, tasks, group_size), strict=True)
         ]
 
     def branch(self, ordinal: int, step: int = 0) -> ChooseStarts | None:

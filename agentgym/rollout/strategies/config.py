@@ -27,6 +27,7 @@ from agentgym.rollout.strategies.defaults import (
     UnaidedOptions,
 )
 from agentgym.rollout.strategies.demonstration import DemonstrationOptions
+from agentgym.rollout.strategies.results import checked_result
 from agentgym.rollout.strategies.rubric import RubricOptions
 from agentgym.rollout.strategies.teacher import FeedbackOptions, TeacherOptions
 
@@ -95,9 +96,13 @@ class StrategyConfig:
         return _REGISTRIES[family][getattr(self, family).kind]
 
     def call(self, family: str, **values: object) -> Any:
-        """Call the component that a field names with the values that it reads."""
+        """Call the component that a field names with the values that it reads.
+
+        Raises:
+            ConfigError: it is a user's, and returned something that its family cannot.
+        """
         rule = self.rule(family)
-        return rule.call(**rule.arguments(values, getattr(self, family)))
+        return checked_result(rule, values, rule.call(**rule.arguments(values, getattr(self, family))))
 
     @property
     def branches(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import keyword
 import re
@@ -15,7 +16,7 @@ import typer
 
 from agentgym.canonical import packaged
 from agentgym.cli.output import JsonFlag, output
-from agentgym.errors import UsageError
+from agentgym.errors import UsageError, is_of_a_library, is_ours
 
 
 def new(
@@ -64,15 +65,21 @@ def _next(root: Path, names: dict[str, str], is_file: bool) -> list[str]:
     ]
 
 
+def _is_installed(module_name: str) -> bool:
+    """Return True for a module of agentgym or of an installed package, but not of the working directory."""
+    spec = importlib.util.find_spec(module_name)
+    return spec is not None and spec.origin is not None and (is_ours(spec.origin) or is_of_a_library(spec.origin))
+
+
 def _names(name: str) -> dict[str, str]:
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|\d+", name)
     module_name = "_".join(words).lower()
     is_plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) is not None
     if not is_plain or not words or keyword.iskeyword(module_name):
         raise UsageError(f"{name!r} cannot name an environment; use letters, digits and _, as in MyWorld or my_world")
-    if module_name in sys.stdlib_module_names:
+    if module_name in sys.stdlib_module_names or _is_installed(module_name):
         raise UsageError(
-            f"{name!r} cannot name an environment; Python has a module {module_name}, which its file would hide"
+            f"{name!r} cannot name an environment; there is a module {module_name} already, which its file would hide"
         )
     class_name = "".join(word[0].upper() + word[1:] for word in words)
     folder = module_name.replace("_", "-")

@@ -140,8 +140,8 @@ def test_new_refuses_to_overwrite_and_bad_names(run: Command, tmp_path: Path) ->
     assert not (tmp_path / "mine.py").exists()
     for bad in ("3d", "a/b", "class", ""):
         assert "cannot name an environment" in run("new", bad).assert_one_line_error()
-    for hides in ("json", "Random"):  # every command in the folder would fail
-        assert "Python has a module" in run("new", hides, "--file").assert_one_line_error()
+    for hides in ("json", "Random", "numpy", "agentgym"):  # every command in the folder would fail
+        assert "there is a module" in run("new", hides, "--file").assert_one_line_error()
 
 
 def test_new_says_what_to_do_next(run: Command) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from agentgym.envs.domains.database import Database, Record
 from agentgym.envs.domains.task import GoldAction
-from agentgym.errors import ToolDefinitionError, ToolError
+from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 from agentgym.tool import Tool, tools_of, unknown_tool
 from agentgym.types import ToolCall
 
@@ -81,8 +81,15 @@ class Toolkit:
         return found.function(self, **found.arguments(ToolCall(action.name, action.arguments)))
 
     def replay(self, actions: Iterable[GoldAction]) -> None:
-        """Run gold actions. A rejected one is a recorded mistake and changes nothing."""
+        """Run gold actions. A rejected one is a recorded mistake and changes nothing.
+
+        Raises:
+            EnvError: an action names no tool, so that doing nothing would be right.
+        """
         for action in actions:
+            if action.name not in self.tools:
+                known = ", ".join(self.tools)
+                raise EnvError(f"the gold action {action.name!r} is no tool of {type(self).__name__}; it has {known}")
             try:
                 self.call(action)
             except ToolError:

@@ -14,7 +14,7 @@ from agentgym.envs.domains.database import Database
 from agentgym.envs.domains.sums import calculated
 from agentgym.envs.domains.task import GoldAction
 from agentgym.envs.retail.tools import MODIFIED, RetailTools
-from agentgym.errors import ToolDefinitionError, ToolError
+from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 
 
 def tools() -> RetailTools:
@@ -180,3 +180,12 @@ def test_a_database_goes_back_to_any_point(writes: list[tuple[str, int]], at: in
     assert start == {"t": {"a": {"n": 0}, "b": {"n": 1}}}
     changed = {key: {"n": value} for key, value in kept[1].items() if start["t"].get(key) != {"n": value}}
     assert database.changes() == ({"t": changed} if changed else {})
+
+
+def test_a_gold_action_without_a_tool_is_named_and_a_rejected_one_changes_nothing() -> None:
+    toolkit = tools()
+    toolkit.replay([GoldAction("get_order_details", {"order_id": "1"})])
+    with pytest.raises(
+        EnvError, match=r"gold action 'cancel' is no tool of RetailTools; it has .*cancel_pending_order"
+    ):
+        toolkit.replay([GoldAction("cancel", {})])

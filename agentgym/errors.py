@@ -352,7 +352,8 @@ def place_of(error: BaseException | None, *, or_ours: bool = True) -> str:
 def is_of_a_library(filename: str) -> bool:
     """Return True for code of the standard library or of an installed package other than agentgym."""
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not is_ours(filename) and filename.startswith(("<", *libraries))
+    is_compiled = filename.endswith((".pyx", ".pxi"))  # Cython names its sources, which are not installed
+    return not is_ours(filename) and (is_compiled or filename.startswith(("<", *libraries)))
 
 
 def is_ours(filename: str) -> bool:

@@ -14,7 +14,7 @@ from testkit.family_episodes import DIFFERS, FIRST, NAMES, OPEN, TURNS, UNKNOWN,
 from testkit.tokenizers_for_tests import HERMES, THINKING, trained
 
 from agentgym.engine import SamplingParams
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.errors import CorruptDataError, MissingExtraError, UsageError, place_of
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -133,8 +133,9 @@ def test_a_file_that_is_no_parquet_is_said(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
     path.write_bytes(b"not a table")
-    with pytest.raises(CorruptDataError, match=r"a\.parquet cannot be read as Parquet"):
+    with pytest.raises(CorruptDataError, match=r"a\.parquet cannot be read as Parquet") as refused:
         read_files([str(path)])
+    assert place_of(refused.value.__cause__, or_ours=False) == "", "a place in pyarrow's own sources says nothing"
 
 
 # -------------------------------------------------------------------------------------------------- what is refused

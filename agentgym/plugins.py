@@ -200,9 +200,8 @@ class Registry(Mapping[str, C], Generic[C]):
         if found is None and source:
             raise UnknownNameError(f"{source} registers no {self.family} {name!r}, {self._registered_by(source)}")
         if found is None:
-            raise unknown_name(
-                self.family, name, self, f"name one of your own as module:name or file.py:{name or 'name'}"
-            )
+            own = f"{name}:NAME" if name.endswith(".py") else f"module:name or file.py:{name or 'name'}"
+            raise unknown_name(self.family, name, self, f"name one of your own as {own}")
         return found
 
     def _registered_by(self, source: str) -> str:

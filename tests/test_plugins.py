@@ -176,6 +176,8 @@ def test_installed_packages_register_by_entry_point(tmp_path: Path, monkeypatch:
 def test_unknown_names_say_what_is_near_and_how_to_name_ones_own() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown estimator 'gigop'; did you mean 'gigpo'\?.*module:name"):
         CreditConfig(estimator="gigop")
+    with pytest.raises(UnknownNameError, match=r"name one of your own as mine\.py:NAME"):
+        CreditConfig(estimator="mine.py")
     with pytest.raises(UsageError, match=r"no file 'nowhere\.py'"):
         CreditConfig(estimator="nowhere.py:mine")
     with pytest.raises(UsageError, match="no module 'nowhere_at_all'"):

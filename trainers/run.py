@@ -20,7 +20,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play, do_all_send, do_lend, do_share_servers
+from agentgym.trainers.config.rank_limits import do_all_play, do_all_send, do_lend, do_share_servers, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.copies import copy_whole, move_whole, round_to
@@ -83,6 +83,8 @@ class Run:
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         try_out(config.loss)
         self.do_all_play = do_all_play(config, ranks.count)
+        self.num_episodes = episodes_of_rank(config, ranks.count)
+        """Most episodes that this rank plays at the same time, if it samples."""
         self._shares_servers = do_share_servers(config, ranks.count)
         self._all_send = do_all_send(config, ranks.count)
         self.is_spread = ranks.count > 1
@@ -182,7 +184,7 @@ class Run:
             return self._engine_on(self.cluster)
         if self._served is None:
             return None
-        engine = build_engine(self.config, self._served, self.run_dir)
+        engine = build_engine(self.config, self._served, self.run_dir, self.num_episodes)
         if self._shares_servers and isinstance(engine, VllmEngine):
             engine.share(ranks.rank, ranks.count if self._all_send else 1)
         return engine

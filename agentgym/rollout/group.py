@@ -52,7 +52,7 @@ class GroupConfig:
     min_valid: int = 2
     """Fewest valid members; a group with fewer is dropped and counted."""
     num_envs: Count = 64
-    """Number of episodes that run at the same time."""
+    """Number of episodes that run at the same time, over all ranks that play."""
     max_retries: Natural = 2
     """Most retries of an episode after infrastructure failures."""
     max_failure_rate: Fraction = 0.5

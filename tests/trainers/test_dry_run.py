@@ -275,6 +275,17 @@ def test_the_cache_of_a_token() -> None:
     assert found.kv_cache == 32 * 5120 * found.kv_bytes_per_token
 
 
+def test_a_ranks_cache_holds_its_share_of_the_episodes() -> None:
+    config = load_recipe("webshop-qwen2.5-7b-fsdp")
+    row = dry_run(config).kv_bytes_per_token * config.model.max_context_tokens
+    num_rows = {(1, ""): 66, (8, ""): 10, (3, ""): 24, (8, "ranks.rollouts=first"): 66}
+    for (num_ranks, more), count in num_rows.items():
+        found = dry_run(apply_overrides(config, [more] if more else []), num_ranks)
+        assert found.memory.kv_cache == count * row
+        assert found.kv_cache == count * row * (1 if more else num_ranks), "over all engines"
+    assert dry_run(apply_overrides(config, ["cluster.address=auto"]), 8).memory.kv_cache == 66 * row, "on the cluster"
+
+
 def test_what_cannot_be(tmp_path: Path) -> None:
     with_trl = ["sft.trainer=trl", "sft.num_demos=8", "sft.observation_weight=0"]
     with pytest.raises(ConfigError, match=r"8 ranks cannot train with sft\.trainer=trl"):
@@ -282,7 +293,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"needs [0-9.]+ GiB .* has 8 .*engine.kind=vllm"):
         dry_run(load_recipe("alfworld-qwen2.5-1.5b"), device_gib=8)
     with pytest.raises(UsageError, match=r"keys and values [0-9.]+, .* GiB stay with any number of ranks") as no:
-        dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 8, device_gib=40)
+        dry_run(apply_overrides(load_recipe("webshop-qwen2.5-7b-fsdp"), ["ranks.rollouts=first"]), 8, device_gib=40)
     assert "more ranks" not in str(no.value) and "a smaller group.num_envs" in str(no.value)
     with pytest.raises(UsageError, match=r"most of it: [^;]*; try .*more ranks"):
         dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 2, device_gib=80)

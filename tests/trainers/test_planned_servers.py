@@ -72,7 +72,7 @@ def test_a_server_gets_no_more_than_its_episodes_can_use() -> None:
     share = server_share(run, 1, 140 * GIB)
     assert share is not None and share < 0.2
     sizes, weights = plan_model(run.model)
-    needed = 2 * weights.own + NUM_CACHES * engine_cache(run, sizes) + SERVER_OWN
+    needed = 2 * weights.own + NUM_CACHES * engine_cache(run, sizes, 1) + SERVER_OWN
     assert 0 <= 140 * GIB * share - needed <= 0.01 * 140 * GIB
 
 

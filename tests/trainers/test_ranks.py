@@ -295,6 +295,22 @@ TWO_WORLDS = TESTKIT / "two_worlds.py"
 EVEN = (*SMALL, "groups_per_step=4", "sft.num_demos=320", "sft.mix.weight=0")
 
 
+@pytest.mark.parametrize(
+    ("num_ranks", "more", "num_episodes"), [(1, (), 6), (2, (), 3), (2, ("ranks.rollouts=first",), 6)]
+)
+def test_a_rank_plays_and_reserves_its_share_of_the_episodes(
+    num_ranks: int, more: tuple[str, ...], num_episodes: int, tmp_path: Path, warm_python: str
+) -> None:
+    """Evaluations play as many at a time as training does."""
+    script = str(TESTKIT / "ranked_episodes.py")
+    found = json.loads(
+        forked(warm_python, num_ranks, script, str(tmp_path), *SMALL, "eval.num_episodes=24", "group.num_envs=6", *more)
+    )
+    playing = [one for one in found if one is not None]
+    assert len(playing) == (1 if more else num_ranks)
+    assert playing == [{"slots": num_episodes, "evaluation": num_episodes, "training": num_episodes}] * len(playing)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "num_groups"), [("sync", 4), ("periodic", 3)])
 def test_ranks_that_all_play_make_the_run_of_one_rank(

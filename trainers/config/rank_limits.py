@@ -43,6 +43,23 @@ def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
     return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
 
 
+def episodes_of_rank(config: TrainConfig, num_ranks: int) -> int:
+    """Return the most episodes that a rank which samples plays at the same time, in training and in evaluations.
+
+    Example:
+        >>> from agentgym.trainers.recipes import load_recipe
+        >>> config = load_recipe("webshop-qwen2.5-7b-fsdp")
+        >>> [episodes_of_rank(config, num_ranks) for num_ranks in (1, 8)]
+        [64, 8]
+    """
+    return -(-config.group.num_envs // num_ranks) if do_all_play(config, num_ranks) else config.group.num_envs
+
+
+def do_all_have_engines(config: TrainConfig, num_ranks: int) -> bool:
+    """Return True if each rank samples its share of the episodes from an embedded engine of its own."""
+    return config.engine.kind == "torch" and not config.cluster.plays and do_all_play(config, num_ranks)
+
+
 def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from vLLM servers."""
     return config.engine.kind == "vllm" and not config.cluster.plays and do_all_play(config, num_ranks)

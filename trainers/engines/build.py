@@ -34,14 +34,18 @@ _MIN_BFLOAT16_PARAMETERS = 50_000_000
 """Parameters from which on a model is suggested bfloat16: 135 million took half the time, 0.8 million took longer."""
 
 
-def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
+def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path, num_episodes: int | None = None) -> Engine:
     """Create the engine that ``engine.kind`` names, which samples from ``model``. vLLM servers are not contacted yet.
+
+    Args:
+        num_episodes: the most that this rank plays at the same time; None: ``group.num_envs``.
 
     Raises:
         ConfigError: the engine does not support the configuration, or a user's function did not return an engine.
     """
     component = ENGINES[config.engine.kind]
-    values = {"config": config, "model": model, "run_dir": run_dir}
+    num_episodes = num_episodes or config.group.num_envs
+    values = {"config": config, "model": model, "run_dir": run_dir, "num_episodes": num_episodes}
     made = component.call(**component.arguments(values, config.engine.own_options))
     if not isinstance(made, Engine):
         missing = [name for name in vars(Engine) if not name.startswith("_") and not hasattr(made, name)]
@@ -109,13 +113,18 @@ def make_channel(weight_sync: str, device: torch.device) -> Channel:
     return IpcChannel(gpu_id(device)) if weight_sync == "ipc" else NcclChannel()
 
 
-def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
-    """Create the embedded engine over ``model``."""
+def torch_engine(config: TrainConfig, model: CausalLM, num_episodes: int | None = None) -> TorchEngine:
+    """Create the embedded engine over ``model``.
+
+    Args:
+        num_episodes: the most that it samples for at the same time; None: ``group.num_envs``.
+    """
     engine = config.engine
+    num_episodes = num_episodes or config.group.num_envs
     return TorchEngine(
         model,
         # sessions of a dead worker's episodes stay until others need their slots
-        num_slots=config.group.num_envs * (2 if config.cluster.plays and engine.batch_invariant else 1),
+        num_slots=num_episodes * (2 if config.cluster.plays and engine.batch_invariant else 1),
         max_context_tokens=config.model.max_context_tokens,
         dtype=engine_dtype(engine, model.device),
         batch_invariant=engine.batch_invariant,

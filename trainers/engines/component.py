@@ -16,15 +16,17 @@ from typing import Any
 
 from agentgym.plugins import Component, F, Registry, checked_options
 
-ENGINES = Registry[Component]("engine", "agentgym.trainers.engines.component", ("config", "model", "run_dir"))
+ENGINES = Registry[Component](
+    "engine", "agentgym.trainers.engines.component", ("config", "model", "run_dir", "num_episodes")
+)
 
 
 def engine(name: str, **facts: Any) -> Callable[[F], F]:
     """Register an engine: a function that returns an :class:`~agentgym.engine.Engine`.
 
     It may take ``config`` (the :class:`~agentgym.trainers.config.train.TrainConfig`), ``model`` (the trainer's, whose
-    weights the engine reads in ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options
-    (``engine.options``).
+    weights the engine reads in ``update_weights``), ``run_dir`` (which may not exist yet), ``num_episodes`` (the most
+    that this rank plays at the same time), and the keys of its options (``engine.options``).
 
     Args:
         name: its name in ``engine.kind``.

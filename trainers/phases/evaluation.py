@@ -97,8 +97,8 @@ async def _play_share(
         refuse_self_play(request, trajectory)
         log.add_episode(f"evaluation {label}", trajectory)
 
-    agents = run.make_agent(env, env.config.eval.temperature)
-    return await run_groups(share, env.eval_pool, agents, _single(env), seed=seed, on_episode=keep)
+    agents, config = run.make_agent(env, env.config.eval.temperature), replace(_single(env), num_envs=run.num_episodes)
+    return await run_groups(share, env.eval_pool, agents, config, seed=seed, on_episode=keep)
 
 
 def _single(env: RunEnv) -> GroupConfig:

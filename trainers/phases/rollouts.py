@@ -107,7 +107,7 @@ class Rollouts:
         engine = run.engine if run.ranks.is_main or run.do_all_play else None
         self._health = health_of(engine)
         self._prefix = PrefixHits()
-        part_of_envs = replace(config.group, num_envs=-(-config.group.num_envs // parts))
+        part_of_envs = replace(config.group, num_envs=run.num_episodes)
         self._in_flight = config.pipeline.in_flight(part_of_envs, self._health)
         if run.cluster is not None:
             run.cluster.lead(self._in_flight)

@@ -10,7 +10,7 @@ from typing import Any
 from agentgym.errors import UsageError
 from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote
 from agentgym.render.families import format_named
-from agentgym.trainers.config.rank_limits import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks, do_all_have_engines
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.losses.config import uses_bfloat16
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
@@ -141,7 +141,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         tokens_per_step=sizes_of_step.tokens,
         sampled_per_step=sizes_of_step.sampled,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
-        kv_cache=engine_cache(config, sizes),
+        kv_cache=engine_cache(config, sizes, num_ranks) * (num_ranks if do_all_have_engines(config, num_ranks) else 1),
         checkpoint=checkpoint_bytes(config, weights),
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, [entry for entry, _ in here]),

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
-from agentgym.trainers.config.rank_limits import do_lend
+from agentgym.trainers.config.rank_limits import do_all_have_engines, do_lend, episodes_of_rank
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.losses.config import max_logits, uses_bfloat16
@@ -163,7 +163,7 @@ def footprint(
         ),
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(max_logits(is_gpu=on_gpu), num_tokens * sizes.vocab),
         engine_weights=_engine_weights(config, sizes, weights),
-        kv_cache=engine_cache(config, sizes) if config.engine.kind == "torch" else 0,
+        kv_cache=engine_cache(config, sizes, num_ranks) if config.engine.kind == "torch" else 0,
     )
 
 
@@ -172,9 +172,14 @@ def longest_row(config: TrainConfig) -> int:
     return config.context.window(config.model.max_context_tokens)
 
 
-def engine_cache(config: TrainConfig, sizes: Sizes) -> int:
-    """Return the bytes of keys and values of all episodes at full length, which the engine reserves on a GPU."""
-    num_rows = config.group.num_envs + (NUM_SPARE_SLOTS if config.engine.kind == "torch" else 0)
+def engine_cache(config: TrainConfig, sizes: Sizes, num_ranks: int) -> int:
+    """Return the bytes of keys and values of episodes at full length.
+
+    They are those of the embedded engine of a rank, which reserves them on a GPU, or of all vLLM servers together.
+    """
+    has_share = do_all_have_engines(config, num_ranks)
+    num_rows = episodes_of_rank(config, num_ranks) if has_share else config.group.num_envs
+    num_rows += NUM_SPARE_SLOTS if config.engine.kind == "torch" else 0
     return num_rows * config.model.max_context_tokens * sizes.kv_bytes_per_token(engine_bytes(config))
 
 

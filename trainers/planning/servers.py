@@ -37,7 +37,7 @@ def awake_bytes(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: 
     """Return the memory of a GPU that servers need while its rank trains; 0 if they sleep then, or are elsewhere."""
     if config.engine.sleep or not shares_gpu(config):
         return 0
-    used = BFLOAT16 * weights.own + engine_cache(config, sizes) + SERVER_OWN
+    used = BFLOAT16 * weights.own + engine_cache(config, sizes, num_ranks) + SERVER_OWN
     return MARGIN + used * _servers_of_a_gpu(config, num_ranks)
 
 
@@ -67,7 +67,7 @@ def server_share(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> float |
         plan = footprint(config, sizes, weights, num_ranks, on_gpu=True)
         resting = plan.weights + plan.optimizer + plan.reference + plan.served_copy
         taken = (resting if config.engine.sleep else plan.total) + MARGIN
-        loaded, cache = BFLOAT16 * weights.own, engine_cache(config, sizes)
+        loaded, cache = BFLOAT16 * weights.own, engine_cache(config, sizes, num_ranks)
         left = math.floor(100 * (1 - taken / gpu_bytes) / _servers_of_a_gpu(config, num_ranks))
         share = min(left, math.ceil(100 * (loaded + NUM_CACHES * cache + SERVER_OWN) / gpu_bytes)) / 100
         is_enough = share * gpu_bytes >= loaded + cache // config.group.num_envs + SMALLEST_OWN

@@ -185,7 +185,6 @@ class TrainingLoop:
             elif note := idle_ranks(config):
                 self.log.say(note)
             await run.ranks.from_all(lambda: run.connect_engine(self.log.say))
-            run.round_copy()
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:

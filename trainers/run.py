@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,18 +20,27 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.rank_limits import do_all_play, do_all_send, do_lend, do_share_servers, episodes_of_rank
+from agentgym.trainers.config.rank_limits import (
+    do_all_play,
+    do_all_send,
+    do_gather,
+    do_lend,
+    do_share_servers,
+    episodes_of_rank,
+)
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
-from agentgym.trainers.distributed.copies import copy_whole, move_whole, round_to
+from agentgym.trainers.distributed.copies import copy_whole, move_whole
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy
-from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine, on_rank
+from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine, facts_of, on_rank
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.vllm.gathered import GatheredWeights
+from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
-from agentgym.trainers.engines.vllm.weights import Handover, Published
+from agentgym.trainers.engines.vllm.weights import Handover, Published, probe_ids
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.losses.trial import try_out
@@ -48,8 +57,6 @@ from agentgym.trainers.models.model import (
 )
 from agentgym.trainers.models.precision import (
     allow_tf32,
-    dtype_for,
-    sent_dtype,
     skip_adapter_casts,
     use_fused_attention,
 )
@@ -87,6 +94,8 @@ class Run:
         """Most episodes that this rank plays at the same time, if it samples."""
         self._shares_servers = do_share_servers(config, ranks.count)
         self._all_send = do_all_send(config, ranks.count)
+        self._gathers = do_gather(config, ranks.count)
+        self._gathered: GatheredWeights | None = None
         self.is_spread = ranks.count > 1
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
@@ -182,9 +191,11 @@ class Run:
             return build_guest(self.config, self.model.config, ranks.rank)
         if self.cluster is not None and self.config.cluster.plays:
             return self._engine_on(self.cluster)
-        if self._served is None:
+        is_sender = self._gathers and (ranks.is_main or self._all_send)
+        source = self.model if is_sender else self._served
+        if source is None:
             return None
-        engine = build_engine(self.config, self._served, self.run_dir, self.num_episodes)
+        engine = build_engine(self.config, source, self.run_dir, self.num_episodes)
         if self._shares_servers and isinstance(engine, VllmEngine):
             engine.share(ranks.rank, ranks.count if self._all_send else 1)
         return engine
@@ -216,9 +227,10 @@ class Run:
 
     @property
     def _has_own_weights(self) -> bool:
-        """True on a rank whose engine needs a copy of the weights, to sample from or to give them to servers."""
+        """True on a rank whose engine needs a whole model, to sample from or to give its weights to servers."""
         has_engine = self.do_all_play and not self.config.cluster.plays
-        return self.ranks.is_main or (has_engine and (not self._shares_servers or self._all_send))
+        is_sender = self._all_send and not self._gathers
+        return self.ranks.is_main or (has_engine and (not self._shares_servers or is_sender))
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
@@ -280,15 +292,36 @@ class Run:
             self.model.zero_grad()
         if self._lender is not None:
             self._lender.begin()
-        elif self._served is not self.model:
-            self.round_copy()
+        elif self._served is not self.model and not self._gathers:
             copy_whole(self.model, self._served)
         if self._shares_servers:
             await self._update_servers(version)
         elif self.do_all_play:
             await self.ranks.from_all(lambda: self.engine.update_weights(version))
         else:
+            if self._gathers:
+                self._gather(version, self._known_dtypes())
             await self.ranks.from_main(lambda: self.engine.update_weights(version))
+
+    def _gather(self, version: int, dtypes: Collection[str]) -> None:
+        """Gather the weights that ranks write or send for servers. All ranks must call this.
+
+        It comes after :meth:`connect_engine`, to which a new model's weights are still in the first rank's memory.
+        """
+        if self._gathered is None:
+            is_sender = self.ranks.is_main or self._all_send
+            weight_sync = self.config.engine.weight_sync
+            self._gathered = GatheredWeights(self.model, self._served, weight_sync, is_sender=is_sender)
+            if isinstance(self._engine, VllmEngine):
+                self._engine.borrow(self._gathered)
+        if isinstance(self._engine, VllmEngine):
+            self._engine.forget()
+        self._gathered.gather(probe_ids(version, facts_of(self.model.config).vocab_size), dtypes or DTYPES)
+
+    def _known_dtypes(self) -> frozenset[str]:
+        """Return the dtypes of all servers' computation, as far as they have told a rank. All ranks must call this."""
+        own = self._engine.dtypes if isinstance(self._engine, VllmEngine) else frozenset()
+        return frozenset().union(*self.ranks.gathered(own))
 
     async def _update_servers(self, version: int) -> None:
         """Give the servers from which all ranks sample their weights. All ranks must call this."""
@@ -297,9 +330,12 @@ class Run:
 
         async def publish() -> Published:
             assert isinstance(engine, VllmEngine)
-            return engine.publish(version, frozenset().union(*(one.dtypes for one in known)))
+            return engine.publish(version, dtypes)
 
         known = await self.ranks.from_all(engine.hold)
+        dtypes: frozenset[str] = frozenset().union(*(one.dtypes for one in known))
+        if self._gathers:
+            self._gather(version, dtypes)
         published = await self.ranks.from_main(publish)
         is_patient = not any(one.num_ready for one in known)
         given = await self.ranks.from_all(lambda: engine.give(published, is_patient=is_patient))
@@ -345,19 +381,6 @@ class Run:
         else:
             move_whole(self.model, self._served if self.ranks.is_main else None)
         return self._served if self.ranks.is_main else None
-
-    def round_copy(self) -> None:
-        """Keep the copy of the weights that servers get in the dtype in which they all compute.
-
-        Merging adapters needs the trainer's own. All ranks must call this, after :meth:`connect_engine`.
-        """
-        config = self.config
-        if config.engine.kind != "vllm" or config.model.lora.rank or not isinstance(self.model, FSDPModule):
-            return
-        known = self.ranks.gathered(self._engine.dtypes if isinstance(self._engine, VllmEngine) else frozenset())
-        if self._served is not None:
-            dtypes = frozenset().union(*known)
-            round_to(self._served, sent_dtype(next(self.model.parameters()), dtype_for(dtypes) if dtypes else None))
 
     async def close(self) -> None:
         """Close the engine and the environments."""
@@ -453,7 +476,8 @@ class Run:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         check_experts(model, self.config, self.ranks.count, device)
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
-        model.to(device)
+        if not self._gathers:  # else the first rank sends its shards from the machine's memory, tensor by tensor
+            model.to(device)
         use_fused_attention(model)
         if self.ranks.count == 1 and not is_quantized(model):  # else it is not autocast that gives them
             skip_adapter_casts(model, self.config.loss.precision)

@@ -234,9 +234,16 @@ def test_ranks_cut_up_what_is_trained_and_copy_what_is_sampled_from() -> None:
         on_gpus = dry_run(apply_overrides(config, more), 8, device_gib=140).memory
         assert on_gpus.served_copy == copied
     served = ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:8000"]']
-    for more, copied in (([], one.weights // 2), (["model.lora.rank=8"], one.weights)):  # adapters are merged unrounded
-        on_gpus = dry_run(apply_overrides(config, served + more), 8, device_gib=140).memory
-        assert on_gpus.served_copy >= copied and on_gpus.served_copy < copied * 1.05
+    adapters = ["model.lora.rank=8"]
+    for way, more, copied in (
+        ("folder", [], 0),
+        ("folder", adapters, 0),
+        ("lora", adapters, 0),
+        ("ipc", [], one.weights // 2),  # sent in the servers' dtype, adapters merged
+        ("nccl", adapters, one.weights // 2),
+    ):
+        overrides = [*served, f"engine.weight_sync={way}", *more]
+        assert dry_run(apply_overrides(config, overrides), 8, device_gib=140).memory.served_copy == copied
     assert one.weights == 4 * PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"]
     assert eight.without_engine == eight.total - eight.served_copy - eight.engine_weights - eight.kv_cache
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -170,9 +168,7 @@ def test_a_plan_names_the_command_of_every_server_and_says_if_none_fits() -> Non
 
 
 def test_a_trainer_with_a_gpu_hears_that_files_are_slow() -> None:
-    on_gpu: Any = SimpleNamespace(device=torch.device("cuda"))
-    on_cpu: Any = SimpleNamespace(device=torch.device("cpu"))
-    note = files_note(config(), on_gpu)
+    note = files_note(config(), on_gpu=True)
     assert "engine.weight_sync=ipc" in note and "engine.weight_sync=nccl" in note and "lora" not in note
-    assert "engine.weight_sync=lora" in files_note(config("model.lora.rank=8"), on_gpu)
-    assert files_note(config(), on_cpu) == files_note(config("engine.weight_sync=ipc"), on_gpu) == ""
+    assert "engine.weight_sync=lora" in files_note(config("model.lora.rank=8"), on_gpu=True)
+    assert files_note(config(), on_gpu=False) == files_note(config("engine.weight_sync=ipc"), on_gpu=True) == ""

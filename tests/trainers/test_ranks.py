@@ -95,6 +95,11 @@ def test_engines_read_a_sharded_model_part_by_part_without_a_copy(warm_python: s
     assert said.count("the same") == 2
 
 
+def test_files_for_servers_are_gathered_from_shards_without_a_copy(tmp_path: Path, warm_python: str) -> None:
+    said = forked(warm_python, 2, str(TESTKIT / "ranked_gathering.py"), str(tmp_path))
+    assert said.count("the same") == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_ranks_whose_engines_compute_in_bfloat16_keep_no_copy(mode: str, tmp_path: Path, warm_python: str) -> None:
@@ -231,7 +236,7 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> P
     ("num_ranks", "more"),
     [
         (2, ()),
-        (2, ("model.lora.rank=4", 'loss.regularisers=[{"kind": "distill", "teacher": "MODEL"}]')),
+        (2, ('model.lora={"rank": 4}', 'loss.regularisers=[{"kind": "distill", "teacher": "MODEL"}]')),
         (4, ("ranks.shard_size=2",)),
     ],
 )
@@ -343,17 +348,27 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(
 
 
 @pytest.mark.slow
-def test_ranks_that_share_servers_make_the_run_of_one_rank(tmp_path: Path, warm_python: str) -> None:
-    served = ("engine.kind=vllm", "num_steps=2")
+@pytest.mark.parametrize(
+    "more",
+    [(), ("engine.weight_sync=lora", 'model.lora={"rank": 4}'), ('model.lora={"rank": 4}', "ranks.rollouts=first")],
+)
+def test_ranks_that_share_servers_make_the_run_of_one_rank(
+    more: tuple[str, ...], tmp_path: Path, warm_python: str
+) -> None:
+    served = ("engine.kind=vllm", "num_steps=2", *more)
     config = apply_overrides(load_recipe("tiny"), [*EVEN, *served, 'engine.urls=["http://127.0.0.1:9"]'])
     facts = facts_of_run(config, tmp_path / "facts")
     asked: list[int] = []
     for count, name in ((1, "one"), (2, "two")):
         with serving_all(facts, 2) as (first, second):
+            if "engine.weight_sync=lora" in more:
+                base = apply_overrides(load_recipe("tiny"), EVEN)
+                first.base, second.base = (model_of_run(base, tmp_path / "facts") for _ in range(2))
             urls = f'engine.urls=["{first.url}", "{second.url}"]'
             train(warm_python, count, "tiny", *EVEN, *served, urls, "--run-dir", str(tmp_path / name))
             assert min(len(first.requests), len(second.requests)) > 20, "both are asked"
-            assert (first.held["version"], second.held["version"]) == (2, 2)
+            if first.base is None:
+                assert (first.held["version"], second.held["version"]) == (2, 2)
             asked.append(sum("prompt_logprobs" not in r for r in (*first.requests, *second.requests)))
     assert asked[0] == asked[1], "nothing is sampled twice"
     for step in (0, 1):

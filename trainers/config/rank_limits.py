@@ -73,6 +73,15 @@ def do_all_send(config: TrainConfig, num_ranks: int) -> bool:
     return config.engine.weight_sync in TRANSFERS and do_share_servers(config, num_ranks)
 
 
+def do_gather(config: TrainConfig, num_ranks: int) -> bool:
+    """Return True if the sharded model's weights are gathered for vLLM servers tensor by tensor, without a whole model.
+
+    Matrices in 4 bits are not cut up: each rank has all of them, and a copy is small.
+    """
+    is_served = config.engine.kind == "vllm" and not config.cluster.plays
+    return num_ranks > 1 and is_served and config.model.lora.quantize == "none"
+
+
 def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     """Return True if engines read the sharded model's weights part by part, so that no rank needs a whole copy.
 

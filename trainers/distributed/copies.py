@@ -1,4 +1,4 @@
-"""Whole copies of a sharded model, from which a rank samples, sends weights to servers, or saves the model."""
+"""Whole copies of a sharded model, from which a rank samples or saves the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym.trainers.types import CausalLM
 
 @torch.no_grad()
 def copy_whole(model: CausalLM, target: CausalLM | None) -> None:
-    """Copy a sharded model's weights to a whole one, tensor by tensor, rounded to its dtype. All ranks must call this.
+    """Copy a sharded model's weights to a whole one, tensor by tensor. All ranks must call this.
 
     Args:
         target: the whole model; None on a rank that only takes part.
@@ -35,9 +35,3 @@ def move_whole(model: CausalLM, target: CausalLM | None) -> None:
         gathered = whole(tensor)
         if name in parameters:
             parameters[name].data = gathered.cpu()
-
-
-def round_to(model: CausalLM, dtype: torch.dtype) -> None:
-    """Round a model's weights to a dtype, in which they are kept. Its tables, such as those of positions, stay."""
-    for parameter in model.parameters():
-        parameter.data = parameter.data.to(dtype)

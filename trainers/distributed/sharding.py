@@ -139,8 +139,11 @@ def sharded_copy(model: CausalLM) -> CausalLM:
 
 
 def give_memory(module: Any, device: torch.device) -> None:
-    """Allocate the tensors of a sharded module that are on the meta device, without initialising them."""
-    module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+    """Allocate the tensors of a sharded module that are on the meta device, without initialising them.
+
+    Others, such as tables of positions, are moved to the device.
+    """
+    module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.client import ModelFacts
-from agentgym.trainers.engines.vllm.proof import Evidence, Witness, rounded_to, weight_sums
+from agentgym.trainers.engines.vllm.proof import Evidence, Witness, scores, weight_sums
 from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
 from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, gpu_id
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
@@ -27,7 +27,6 @@ from agentgym.trainers.models.model import base_tensors, plain_tensors, save_mod
 from agentgym.trainers.models.precision import multiplies_bfloat16
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note
-from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
 _MIN_BFLOAT16_PARAMETERS = 50_000_000
@@ -179,9 +178,9 @@ def precision_note(config: TrainConfig, model: CausalLM) -> str:
     )
 
 
-def files_note(config: TrainConfig, model: CausalLM) -> str:
+def files_note(config: TrainConfig, *, on_gpu: bool) -> str:
     """Return a note that weights reach the servers faster without files; empty for a trainer without a GPU."""
-    if config.engine.weight_sync != "folder" or model.device.type != "cuda":
+    if config.engine.weight_sync != "folder" or not on_gpu:
         return ""
     ways = [
         *(["engine.weight_sync=lora, adapters alone"] if config.model.lora.rank else []),
@@ -223,7 +222,7 @@ async def connect_engine(
             folder.parent.mkdir(parents=True, exist_ok=True)
             save_model(model, tokenizer, folder)
         source = str(folder)
-    if note := files_note(config, model):
+    if note := files_note(config, on_gpu=gpu_bytes() > 0):
         say(note)
     if start_servers(source):
         await engine.connect(say)
@@ -259,18 +258,9 @@ def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
             sums = {dtype: known[dtype] for dtype in dtypes}
         else:
             sums = weight_sums(plain_tensors(model), dtypes)
-        return Evidence(sums=sums, logprobs={dtype: tuple(_scores(model, token_ids, dtype)) for dtype in dtypes})
+        return Evidence(sums=sums, logprobs={dtype: tuple(scores(model, token_ids, dtype)) for dtype in dtypes})
 
     return testify
-
-
-def _scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float]:
-    """Return log-probabilities (temperature 1) of all given tokens but the first, from a plain forward pass."""
-    with frozen(model), rounded_to(model, getattr(torch, dtype)):
-        ids = torch.tensor([list(token_ids)], device=model.device)
-        logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
-        chosen: list[float] = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
-    return chosen
 
 
 def model_facts(model: CausalLM) -> ModelFacts:

@@ -256,7 +256,17 @@ def base_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
     """Return the tensors below a model's adapters, under their names in a model without adapters."""
     for name, parameter in model.named_parameters():
         if ".lora_" not in name:
-            yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), parameter
+            yield plain_name(name), parameter
+
+
+def plain_name(name: str) -> str:
+    """Return a weight's name in a model without adapters.
+
+    Example:
+        >>> plain_name("base_model.model.model.layers.0.mlp.up_proj.base_layer.weight")
+        'model.layers.0.mlp.up_proj.weight'
+    """
+    return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
 
 
 CHAT_FILE = "agentgym_chat.json"

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
-from agentgym.trainers.config.rank_limits import do_all_have_engines, do_lend, episodes_of_rank
+from agentgym.trainers.config.rank_limits import do_all_have_engines, do_gather, do_lend, episodes_of_rank
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.losses.config import max_logits, uses_bfloat16
@@ -121,13 +121,12 @@ def activation_bytes(
     return num_tokens * (per_token + last_norm)
 
 
-def _copied(config: TrainConfig, weights: Weights, num_ranks: int, *, is_copied: bool, on_gpu: bool) -> int:
-    """Return the bytes of a whole copy of the weights, in the servers' dtype if it is for them alone."""
+def _copied(config: TrainConfig, weights: Weights, *, is_copied: bool, on_gpu: bool) -> int:
+    """Return the bytes of a whole copy of the weights; one that is sent from GPU to GPU is in the servers' dtype."""
     is_sent = on_gpu and config.engine.kind == "vllm" and config.engine.weight_sync in TRANSFERS
-    if not is_copied:  # weights that change before the next update are copied to be sent
-        return BFLOAT16 * weights.own if is_sent else 0
-    is_rounded = num_ranks > 1 and on_gpu and config.engine.kind == "vllm" and not config.model.lora.rank
-    return BFLOAT16 * weights.own if is_rounded else weight_bytes(config, weights)
+    if is_copied:
+        return weight_bytes(config, weights)
+    return BFLOAT16 * weights.own if is_sent else 0  # they change before the next update
 
 
 def footprint(
@@ -141,7 +140,7 @@ def footprint(
     """
     in_bfloat16 = uses_bfloat16(config.loss.precision, is_gpu=on_gpu)
     whole = weight_bytes(config, weights)
-    is_lent = do_lend(config, num_ranks, on_gpu=on_gpu)
+    is_lent = do_lend(config, num_ranks, on_gpu=on_gpu) or do_gather(config, num_ranks)
     is_copied = config.samples_from_copy(on_gpu=on_gpu) if num_ranks == 1 else not is_lent
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
@@ -151,7 +150,7 @@ def footprint(
         gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
         reference=-(-_reference_bytes(config, weights, num_ranks) // num_shards),
-        served_copy=_copied(config, weights, num_ranks, is_copied=is_copied, on_gpu=on_gpu),
+        served_copy=_copied(config, weights, is_copied=is_copied, on_gpu=on_gpu),
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import pickle
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from agentgym.engine import SamplingParams
@@ -32,13 +34,23 @@ class SamplingVllm(FakeVllm):
 
     Attributes:
         model: the model that it samples from; give it one before it gets handles.
+        base: the model below adapters; give it one before it gets these.
         senders: ids of the GPUs that sent handles.
     """
 
     def __init__(self, **facts: Any) -> None:
         super().__init__(**facts)
         self.model: Any = None
+        self.base: Any = None
         self.senders: set[str] = set()
+
+    async def _route(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if (method, path) != ("POST", "/v1/load_lora_adapter"):
+            return await super()._route(method, path, body)
+        adapted: Any = PeftModel.from_pretrained(copy.deepcopy(self.base), body["lora_path"])
+        self.model, self.adapters[body["lora_name"]] = adapted.merge_and_unload(), 0
+        self._sample_from_model()
+        return 200, None
 
     def _transfer(self, path: str, body: Any) -> tuple[int, Any]:
         if path == "/update_weights":
@@ -61,7 +73,7 @@ class SamplingVllm(FakeVllm):
         if method != "agentgym_sums":
             return super()._rpc(method, arguments)
         dtype = self.facts["dtype"]
-        sums = weight_sums(plain_tensors(self.model), [dtype])[dtype]
+        sums = weight_sums(plain_tensors(self.base or self.model), [dtype])[dtype]
         parameters = {name: ([name], f"{value:x}") for name, value in sums.items()}
         return 200, {"results": [{"dtype": dtype, "parameters": parameters}]}
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from agentgym.trainers.engines.vllm.client import VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import MODULUS, bit_sum
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM
 from agentgym.types import JsonObject
 
@@ -106,13 +107,25 @@ def _agrees(expected: Mapping[str, int], parts: Sequence[str], values: Sequence[
     return any(whole == (sums[0] + n * sum(sums[1:])) % MODULUS for n in (copies if len(parts) > 2 else [1]))
 
 
+def scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float]:
+    """Return log-probabilities (temperature 1) of all given tokens but the first, from a plain forward pass.
+
+    All ranks must call this for a sharded model.
+    """
+    with frozen(model), rounded_to(model, getattr(torch, dtype)):
+        ids = torch.tensor([list(token_ids)], device=model.device)
+        logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+        chosen: list[float] = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
+    return chosen
+
+
 @contextmanager
 def rounded_to(model: CausalLM, dtype: torch.dtype) -> Iterator[None]:
     """Compute in another dtype within this context, rounding one module's weights at a time."""
     kept: dict[int, list[tuple[torch.nn.Parameter, Tensor]]] = {}
 
     def enter(module: torch.nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
-        kept[id(module)] = [(p, p.data) for p in module.parameters(recurse=False) if p.dtype == torch.float32]
+        kept[id(module)] = [(p, p.data) for p in module.parameters(recurse=False) if p.is_floating_point()]
         for parameter, data in kept[id(module)]:
             parameter.data = data.to(dtype)
         # peft casts what goes into an adapter to the dtype that its weights have outside of it

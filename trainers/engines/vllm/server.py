@@ -32,7 +32,7 @@ from agentgym.trainers.engines.vllm.in_flight import Flight, Server
 from agentgym.trainers.engines.vllm.loading import LoadingPool
 from agentgym.trainers.engines.vllm.pool import PoolStats
 from agentgym.trainers.engines.vllm.proof import DTYPES
-from agentgym.trainers.engines.vllm.weights import Handover, Published, Readiness, Served, WeightSync
+from agentgym.trainers.engines.vllm.weights import Handover, Published, Readiness, Served, Source, WeightSync
 from agentgym.trainers.engines.vllm.wire import (
     MIN_TEMPERATURE,
     completion_body,
@@ -242,6 +242,14 @@ class VllmEngine(ServersEngine):
             place, count: this process gives its weights to every ``count``-th server, from ``place`` on.
         """
         self._servers.share(place, count)
+
+    def borrow(self, source: Source) -> None:
+        """Take what is published from weights that all ranks gather, which they do before each :meth:`publish`."""
+        self._sync.borrow(source)
+
+    def forget(self) -> None:
+        """Free the memory of the weights that were published; call it before the next ones are gathered."""
+        self._sync.forget()
 
     async def connect(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Wait for the first server that this run can use.

@@ -31,12 +31,11 @@ from agentgym.trainers.engines.vllm.client import VllmClient, WrongServerError
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.proof import Witness
 from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
-from agentgym.trainers.engines.vllm.weights import Published, name_with_weights, probe_ids, published
+from agentgym.trainers.engines.vllm.weights import Published, Source, Tensors, name_with_weights, probe_ids, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.trainers.models.precision import dtype_for, sent_as, sent_dtype
 from agentgym.types import Json, JsonObject
 
-Tensors = Sequence[tuple[str, Tensor]]
 WITHOUT_NCCL = "engine.weight_sync=folder needs none"
 
 
@@ -98,6 +97,12 @@ class TransferSync:
         self._published: Published | None = None
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
+    def borrow(self, source: Source) -> None:
+        self._tensors, self._witness, self._are_kept = source.tensors, source.testify, True
+
+    def forget(self) -> None:
+        self._kept = ()
+
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Copy the trainer's current weights if they change, because a server may load them after further training."""
         self._keep(dtypes)
@@ -134,6 +139,8 @@ class TransferSync:
         if await name_with_weights(client, base_name, wanted, timeout_s):
             return base_name
         tensors, dtype = self._kept, self._dtype
+        if not tensors:
+            raise ServerFaultError("the weights of another version are being gathered")
         if not is_paused:
             await client.post("/pause?mode=wait", {}, timeout_s)
         try:

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from torch import Tensor
 
 from agentgym.canonical import digest
 from agentgym.errors import EngineError, boundary
@@ -30,6 +32,9 @@ from agentgym.trainers.engines.vllm.wire import ServerFaultError
 NUM_PROBE_TOKENS = 32
 NUM_KEPT = 2
 """Number of versions whose files are kept: the current one and the previous one, which a slow server may read."""
+
+
+Tensors = Sequence[tuple[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +102,32 @@ def probe_ids(version: int, vocab_size: int) -> tuple[int, ...]:
     return tuple(random.Random(version).choices(range(vocab_size), k=NUM_PROBE_TOKENS))
 
 
+class Source(Protocol):
+    """Weights that several ranks have gathered for the next version."""
+
+    def save(self, folder: Path, dtypes: Collection[str]) -> None:
+        """Write them into a folder, for servers with these dtypes."""
+        ...
+
+    def tensors(self) -> Tensors:
+        """Return them by checkpoint name; they stay as they are."""
+        ...
+
+    def testify(self, token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
+        """Return the evidence for them; see :data:`~agentgym.trainers.engines.vllm.proof.Witness`."""
+        ...
+
+
 class WeightSync(Protocol):
     """Interface of a transfer of weights from the trainer to servers."""
+
+    def borrow(self, source: Source) -> None:
+        """Take weights and evidence from this source from now on."""
+        ...
+
+    def forget(self) -> None:
+        """Free the memory of the weights that were published, before the next ones are gathered."""
+        ...
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Make the trainer's current weights available as ``version``, to servers with these dtypes."""
@@ -144,6 +173,12 @@ class _Folder:
     def __init__(self, root: Path, save: Save, witness: Witness, vocab_size: int) -> None:
         self._root, self._save, self._witness, self._vocab_size = root.resolve(), save, witness, vocab_size
         self._kept: list[Path] = []
+
+    def borrow(self, source: Source) -> None:
+        self._save, self._witness = source.save, source.testify
+
+    def forget(self) -> None:
+        """Do nothing, because the files hold no memory."""
 
     def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Write the trainer's current weights as ``version``; delete older versions except the previous one."""

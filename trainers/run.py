@@ -172,8 +172,8 @@ class Run:
             say(f"note: this run was begun with other versions ({'; '.join(versions)})")
 
     def _check_base(self, model: Mapping[str, str]) -> None:
-        begun = [line.get("model", {}) for line in journal.read(self.run_dir)[:1]]
-        if begun and begun[0].get("weights") != model.get("weights"):
+        begun = [line.get("model", {}).get("weights") for line in journal.read(self.run_dir)[:1]]
+        if any(begun) and begun != [model.get("weights")]:
             raise UsageError(
                 f"the weights in {self.config.model.path} have changed since this run was begun, and its checkpoints "
                 "hold only the adapters over the earlier ones; bring these back, or begin another run"

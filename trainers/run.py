@@ -32,11 +32,18 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.copies import copy_whole, move_whole
 from agentgym.trainers.distributed.devices import gpu_bytes
-from agentgym.trainers.distributed.lending import Lender
+from agentgym.trainers.distributed.lending import Lender, can_lend
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy
-from agentgym.trainers.engines.build import build_engine, build_guest, connect_engine, facts_of, on_rank
-from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.build import (
+    borrowing_engine,
+    build_engine,
+    build_guest,
+    connect_engine,
+    engine_notes,
+    facts_of,
+    on_rank,
+)
 from agentgym.trainers.engines.vllm.gathered import GatheredWeights
 from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
@@ -108,7 +115,11 @@ class Run:
         self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
+        self._lends = do_lend(config, ranks.count, on_gpu=torch.cuda.is_available())
         loaded, self.tokenizer = self._model()
+        if self._lends and not ranks.of_first(loaded is not None and can_lend(loaded, config.model.max_context_tokens)):
+            self._lends = False  # of an architecture that transformers' forward samples from
+            loaded, self.tokenizer = self._model()
         path = config.model.path
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat, end_ids(path) if path else ())
         for env in self.envs:
@@ -119,8 +130,10 @@ class Run:
         self.microbatch_note = tokens_note(config, tokens, gpu_bytes())
         self.config = config = with_tokens(config, tokens)
         self.model, self._served = self._trained_and_served(loaded)
+        del loaded  # before the engine has weights of its own
+        self._lender = Lender(self.model) if self._lends else None
+        self._served = self._lender.borrower if self._lender else self._served
         self._engine = self._make_engine()
-        self._lender = self._make_lender()
         memory = f"judge-{ranks.rank}" if ranks.count > 1 else "judge"
         self.judges = {
             env.key: Judge(env.config.judge, run_dir / f"{named(memory, env.name)}.jsonl")
@@ -187,6 +200,8 @@ class Run:
     def _make_engine(self) -> Engine | None:
         """Return the inference engine of a rank that samples, None on others."""
         ranks = self.ranks
+        if self._lender is not None:
+            return borrowing_engine(self.config, self._lender.borrower, self._lender.present, self.num_episodes)
         if self._shares_servers and not (ranks.is_main or self._all_send):
             return build_guest(self.config, self.model.config, ranks.rank)
         if self.cluster is not None and self.config.cluster.plays:
@@ -210,27 +225,13 @@ class Run:
             self.ranks.meet()
         return engine
 
-    def _make_lender(self) -> Lender | None:
-        """Drop the copy to sample from on all ranks, if their engines can read the sharded model part by part."""
-        engine, served, num_ranks = self._engine, self._served, self.ranks.count
-        if not isinstance(self.model, FSDPModule) or not do_lend(
-            self.config, num_ranks, on_gpu=next(self.model.parameters()).is_cuda
-        ):
-            return None
-        can_borrow = isinstance(engine, TorchEngine) and served is not None and not engine.shares_weights
-        if not all(self.ranks.gathered(can_borrow)):  # of an architecture that transformers' forward samples from
-            return None
-        assert isinstance(engine, TorchEngine) and served is not None
-        lender = Lender(self.model, served)
-        engine.borrow(lender.present)
-        return lender
-
     @property
     def _has_own_weights(self) -> bool:
         """True on a rank whose engine needs a whole model, to sample from or to give its weights to servers."""
         has_engine = self.do_all_play and not self.config.cluster.plays
         is_sender = self._all_send and not self._gathers
-        return self.ranks.is_main or (has_engine and (not self._shares_servers or is_sender))
+        needs_model = not self._lends and (not self._shares_servers or is_sender)
+        return self.ranks.is_main or (has_engine and needs_model)
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.
@@ -238,7 +239,8 @@ class Run:
         Rollouts need a separate copy if the trained model is sharded, or if its weights change while they run (async
         mode) and the engine has none of its own.
         """
-        ranks, precision, needs_copy = self.ranks, self.config.loss.precision, self._has_own_weights
+        ranks, precision = self.ranks, self.config.loss.precision
+        needs_copy = self._has_own_weights and not self._lends
         if loaded is not None and (ranks.count == 1 or is_quantized(loaded)):
             is_shared = ranks.count == 1 and not self.config.samples_from_copy(on_gpu=loaded.device.type == "cuda")
             served = loaded if is_shared else frozen_copy(loaded) if needs_copy else None
@@ -261,6 +263,8 @@ class Run:
                 await self._engine.connect(on_rank(self.ranks.rank))
             return
         if self._engine is not None and self._served is not None:
+            for note in engine_notes(self._engine, self.config, self.model, self.tokenizer):
+                say(note)
             await connect_engine(
                 self._engine,
                 self.config,
@@ -476,7 +480,7 @@ class Run:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         check_experts(model, self.config, self.ranks.count, device)
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
-        if not self._gathers:  # else the first rank sends its shards from the machine's memory, tensor by tensor
+        if not (self._gathers or self._lends):  # else the first rank sends shards from the machine's memory by tensors
             model.to(device)
         use_fused_attention(model)
         if self.ranks.count == 1 and not is_quantized(model):  # else it is not autocast that gives them

@@ -12,9 +12,15 @@ from contextlib import contextmanager
 import torch
 from torch.nn import Module, Parameter
 
-from agentgym.trainers.distributed.sharding import whole
-from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.distributed.sharding import borrower_of, whole
+from agentgym.trainers.engines.torch.weights import can_read
+from agentgym.trainers.models.quantized import is_quantized, kept_state
 from agentgym.trainers.types import CausalLM, StateDict
+
+
+def can_lend(model: CausalLM, max_context_tokens: int) -> bool:
+    """Return True if a model can be cut up over ranks, and agentgym's forward pass knows its architecture."""
+    return not is_quantized(model) and can_read(model, max_context_tokens)
 
 
 class Lender:
@@ -24,15 +30,16 @@ class Lender:
 
     Args:
         sharded: the trained model.
-        borrower: a model of the same structure, whose weights are dropped.
     """
 
-    def __init__(self, sharded: CausalLM, borrower: CausalLM) -> None:
+    def __init__(self, sharded: CausalLM) -> None:
         self._sharded = sharded
-        self._parameters: dict[str, Parameter] = dict(borrower.named_parameters())
+        self.borrower = borrower_of(sharded)
+        """A model of the same structure, without weights."""
+        self._parameters: dict[str, Parameter] = dict(self.borrower.named_parameters())
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._state: StateDict = {}
-        self._drop(self._parameters)
+        self.begin()
 
     def begin(self) -> None:
         """Lend the weights that the sharded model has now."""

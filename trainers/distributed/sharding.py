@@ -98,6 +98,7 @@ def shard_over(
     if outline is not None:
         sharded.make_copy = lambda: shard_over(copy.deepcopy(outline), outline, ranks, mesh, policy)
         sharded.make_trunk = lambda: copy.deepcopy(trunk_of(outline))
+        sharded.make_empty = lambda: _empty_copy(outline, next(sharded.parameters()).device)
     sharded.run_whole = types.MethodType(lambda self, work: work(self), sharded)
     register_fsdp_forward_method(sharded, "run_whole")
     return model
@@ -136,6 +137,21 @@ def sharded_copy(model: CausalLM) -> CausalLM:
     give_memory(made, next(model.parameters()).device)
     copy_weights(model, made)
     return made
+
+
+def borrower_of(model: CausalLM) -> CausalLM:
+    """Return a copy of a sharded model whose parameters have no elements, on the model's device."""
+    made: CausalLM = model.make_empty()  # type: ignore[attr-defined]
+    return made
+
+
+def _empty_copy(outline: CausalLM, device: torch.device) -> CausalLM:
+    empty = {
+        id(p): torch.nn.Parameter(torch.empty(0, dtype=p.dtype, device=device), requires_grad=False)
+        for p in outline.parameters()
+    }
+    made: Any = copy.deepcopy(outline, dict[int, object](empty))
+    return made.to(device).eval()  # type: ignore[no-any-return]
 
 
 def give_memory(module: Any, device: torch.device) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.torch.weights import Present
 from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.proof import Evidence, Witness, scores, weight_sums
 from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
@@ -118,19 +120,27 @@ def torch_engine(config: TrainConfig, model: CausalLM, num_episodes: int | None 
     Args:
         num_episodes: the most that it samples for at the same time; None: ``group.num_envs``.
     """
+    return TorchEngine(model, **_options(config, model, num_episodes))
+
+
+def borrowing_engine(config: TrainConfig, model: CausalLM, present: Present, num_episodes: int) -> TorchEngine:
+    """Create the embedded engine over a model whose parts have their weights only in the context of ``present``."""
+    return TorchEngine(model, **_options(config, model, num_episodes), present=present)
+
+
+def _options(config: TrainConfig, model: CausalLM, num_episodes: int | None) -> dict[str, Any]:
     engine = config.engine
     num_episodes = num_episodes or config.group.num_envs
-    return TorchEngine(
-        model,
+    return {
         # sessions of a dead worker's episodes stay until others need their slots
-        num_slots=num_episodes * (2 if config.cluster.plays and engine.batch_invariant else 1),
-        max_context_tokens=config.model.max_context_tokens,
-        dtype=engine_dtype(engine, model.device),
-        batch_invariant=engine.batch_invariant,
-        fixed_decode=None if engine.decode == "auto" else engine.decode == "fixed",
-        compile_layers=None if engine.compile == "auto" else engine.compile,
-        forward=engine.forward,
-    )
+        "num_slots": num_episodes * (2 if config.cluster.plays and engine.batch_invariant else 1),
+        "max_context_tokens": config.model.max_context_tokens,
+        "dtype": engine_dtype(engine, model.device),
+        "batch_invariant": engine.batch_invariant,
+        "fixed_decode": None if engine.decode == "auto" else engine.decode == "fixed",
+        "compile_layers": None if engine.compile == "auto" else engine.compile,
+        "forward": engine.forward,
+    }
 
 
 def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | None:
@@ -178,6 +188,17 @@ def precision_note(config: TrainConfig, model: CausalLM) -> str:
     )
 
 
+def engine_notes(engine: Engine, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer) -> list[str]:
+    """Return notes on an engine that samples more slowly than it could, and on how long steps will take.
+
+    Args:
+        model: the trained model; the one that is sampled from may have no weights yet.
+    """
+    num_parameters, on_gpu = sum(parameter.numel() for parameter in model.parameters()), model.device.type == "cuda"
+    pace = pace_note(config, num_parameters, on_gpu=on_gpu, chat_template=tokenizer.chat_template or "")
+    return [note for note in (note_of(engine, model), precision_note(config, model), pace) if note]
+
+
 def files_note(config: TrainConfig, *, on_gpu: bool) -> str:
     """Return a note that weights reach the servers faster without files; empty for a trainer without a GPU."""
     if config.engine.weight_sync != "folder" or not on_gpu:
@@ -200,7 +221,7 @@ async def connect_engine(
     num_ranks: int = 1,
     start_servers: Callable[[str], bool] = lambda source: False,
 ) -> None:
-    """Print notes on the engine and how to start vLLM servers, and wait for the first server.
+    """Print how to start vLLM servers, and wait for the first one; another engine is ready already.
 
     Args:
         start_servers: starts servers of a model, where Ray does so; returns False where users do.
@@ -208,11 +229,6 @@ async def connect_engine(
     Raises:
         ConfigError: no server was ready in time, or one serves another model.
     """
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    is_on_gpu = model.device.type == "cuda"
-    pace = pace_note(config, num_parameters, on_gpu=is_on_gpu, chat_template=tokenizer.chat_template or "")
-    for note in filter(None, (note_of(engine, model), precision_note(config, model), pace)):
-        say(note)
     if not isinstance(engine, VllmEngine):
         return
     source = config.model.path

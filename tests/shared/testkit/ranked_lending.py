@@ -14,7 +14,8 @@ from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard_from_first
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.models.model import add_lora, never_trained
+from agentgym.trainers.engines.torch.weights import Present
+from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.types import CausalLM
 from testkit.tiny_models import tiny_model
 
@@ -22,8 +23,8 @@ CASES = (("qwen3", 0), ("qwen2", 0), ("llama3-rope-untied", 0), ("qwen3", 4))
 """Architectures, and ranks of adapters."""
 
 
-def engine_of(model: CausalLM) -> TorchEngine:
-    return TorchEngine(model, num_slots=2, max_context_tokens=64, dtype=torch.bfloat16)
+def engine_of(model: CausalLM, present: Present | None = None) -> TorchEngine:
+    return TorchEngine(model, num_slots=2, max_context_tokens=64, dtype=torch.bfloat16, present=present)
 
 
 @torch.no_grad()
@@ -35,17 +36,18 @@ def change(model: CausalLM) -> None:
 
 async def compare(family: str, lora_rank: int, ranks: Ranks) -> None:
     model = add_lora(cast(CausalLM, tiny_model(family)), LoraSettings(rank=lora_rank), 0)
-    whole_model, served = copy.deepcopy(model), never_trained(copy.deepcopy(model))
+    whole_model = copy.deepcopy(model)
     sharded = shard_from_first(model if ranks.is_main else None, ranks)
-    engine = engine_of(served)
-    lender = Lender(sharded, served)
-    engine.borrow(lender.present)
+    lender = Lender(sharded)
+    served = lender.borrower
     assert sum(parameter.numel() for parameter in served.parameters()) == 0
-    for version in (1, 2):
-        change(sharded)
-        change(whole_model)
-        lender.begin()
-        await engine.update_weights(version)
+    engine = engine_of(served, lender.present)
+    for version in (0, 1, 2):
+        if version:
+            change(sharded)
+            change(whole_model)
+            lender.begin()
+            await engine.update_weights(version)
         assert sum(parameter.numel() for parameter in served.parameters()) == 0
         expected = engine_of(whole_model)
         sampling = SamplingParams(max_new_tokens=12, seed=version)

@@ -22,7 +22,7 @@ from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error, checked_ids
-from agentgym.trainers.engines.torch.runner import Forward, ModelRunner, make_runner
+from agentgym.trainers.engines.torch.runner import Forward, make_runner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
 from agentgym.trainers.engines.torch.slots import Slot, SlotTable
@@ -62,6 +62,7 @@ class TorchEngine:
         fixed_decode: bool | None = None,
         compile_layers: bool | None = None,
         forward: Forward = "auto",
+        present: Present | None = None,
     ):
         """Read the model's weights as ``version``.
 
@@ -79,6 +80,8 @@ class TorchEngine:
                 compile takes the plain ones; :attr:`compile_error` then says why.
             forward: ``own`` (Llama, Qwen2 and Qwen3), ``transformers`` (any model, slower), or ``auto``: ``own`` if
                 possible.
+            present: returns a context in which some of the model's modules have their weights, for a model that has
+                them only while they are read. It takes the place of ``forward``, as only ``own`` reads parts.
 
         Raises:
             ConfigError: the model is not supported, or a size is below 1.
@@ -95,6 +98,7 @@ class TorchEngine:
             forward,
             fixed_decode,
             compile_layers,
+            present,
             num_slots=num_slots + 1,
             max_context_tokens=max_context_tokens,
             dtype=dtype,
@@ -112,20 +116,6 @@ class TorchEngine:
     def forward_kind(self) -> str:
         """``own``, or the way in which transformers' forward is called: ``batched`` or ``row by row``."""
         return self._runner.kind
-
-    @property
-    def shares_weights(self) -> bool:
-        """True if the engine needs the model's weights between updates too."""
-        return not isinstance(self._runner, ModelRunner) or bool(self._runner.weights.shared)
-
-    def borrow(self, present: Present) -> None:
-        """Read a model that has its weights only within a context, at updates alone; not if :attr:`shares_weights`.
-
-        Args:
-            present: returns the context for some modules.
-        """
-        assert isinstance(self._runner, ModelRunner) and not self.shares_weights
-        self._runner.present = present
 
     @property
     def compile_error(self) -> str:

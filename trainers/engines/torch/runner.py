@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -74,6 +75,8 @@ class ModelRunner:
             GPU. The whole cache is then allocated at once, with one more slot.
         compile_layers: compile what surrounds attention; None: together with CUDA graphs. If that fails, the plain
             functions take its place, and :attr:`compile_error` says why.
+        present: returns a context in which some of the model's modules have their weights, for a model that has them
+            only while they are read.
 
     Raises:
         ConfigError: the model is not supported.
@@ -88,9 +91,10 @@ class ModelRunner:
         dtype: torch.dtype | None,
         fixed_decode: bool | None,
         compile_layers: bool | None = None,
+        present: Present = present_already,
     ) -> None:
-        self._model, self._is_torn = model, False
-        self.weights: Weights = read_weights(model, max_context_tokens, dtype)
+        self._model, self._present, self._is_torn = model, present, False
+        self.weights: Weights = read_weights(model, max_context_tokens, dtype, present)
         self.device = self.weights.norm.device
         is_gpu = self.device.type == "cuda"
         is_fixed = is_gpu if fixed_decode is None else fixed_decode
@@ -132,8 +136,6 @@ class ModelRunner:
             self.cache.clear()
         return steps
 
-    present: Present = staticmethod(present_already)
-    """Returns a context in which modules of the model have their weights, for :meth:`update`."""
     compile_error = ""
     """The error for which the layers could not be compiled."""
     shares = True
@@ -154,7 +156,7 @@ class ModelRunner:
     def update(self) -> None:
         """Read the model's weights again, in place; after a failure there are no weights until the next call."""
         self._is_torn = True
-        self.weights, has_moved = refresh(self.weights, self._model, self.present)
+        self.weights, has_moved = refresh(self.weights, self._model, self._present)
         if has_moved and self._decoder is not None:
             self._decoder.prepare(self.weights)
         self._is_torn = False
@@ -215,16 +217,26 @@ class ModelRunner:
 
 
 def make_runner(
-    model: CausalLM, forward: Forward, fixed_decode: bool | None, compile_layers: bool | None, **sizes: Any
+    model: CausalLM,
+    forward: Forward,
+    fixed_decode: bool | None,
+    compile_layers: bool | None,
+    present: Present | None,
+    **sizes: Any,
 ) -> Runner:
     """Create the runner that computes the logits of a model.
+
+    A model that has its weights only in the context of ``present`` needs agentgym's own forward pass.
 
     Raises:
         ConfigError: neither agentgym's forward pass nor that of transformers works.
     """
+    own = partial(ModelRunner, model, fixed_decode=fixed_decode, compile_layers=compile_layers, **sizes)
+    if present is not None:
+        return own(present=present)
     if forward != "transformers":
         try:
-            return ModelRunner(model, fixed_decode=fixed_decode, compile_layers=compile_layers, **sizes)
+            return own()
         except ConfigError as error:
             if forward == "own" or fixed_decode or compile_layers:
                 raise

@@ -85,13 +85,25 @@ def count_edits(tensors: tuple[Tensor, ...]) -> int:
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 
-def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | None = None) -> Weights:
+Present = Callable[..., AbstractContextManager[None]]
+"""Type of a function that returns a context in which some modules have their weights."""
+
+
+def present_already(*modules: Any) -> AbstractContextManager[None]:
+    """Return a context in which modules have their weights, for a model that always has them."""
+    return nullcontext()
+
+
+def read_weights(
+    model: CausalLM, max_context_tokens: int, dtype: torch.dtype | None = None, present: Present = present_already
+) -> Weights:
     """Read the current parameters of ``model``, with merged LoRA adapters.
 
     Args:
         model: a Llama, Qwen2 or Qwen3 causal language model of transformers, plain or wrapped by peft.
         max_context_tokens: positions to prepare the rotary embedding for.
         dtype: dtype of the matrices; None for the model's own. With another dtype nothing is shared with the model.
+        present: returns a context in which some of the model's modules have their weights.
 
     Raises:
         ConfigError: the architecture, an attention window, the rotary embedding or an adapter is not supported.
@@ -104,30 +116,35 @@ def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | 
         return tensor if dtype is None else tensor.to(dtype)
 
     with torch.no_grad():
-        layers = tuple(_map_layer(_read_layer(layer, shape), cast) for layer in decoder.layers)
-        first, last = merged_weight(decoder.embed_tokens), merged_weight(causal_lm.lm_head)
-        embedding = cast(first)
-        head = embedding if first.data_ptr() == last.data_ptr() else cast(last)
-        weights = Weights(
-            shape=shape,
-            embedding=embedding,
-            layers=layers,
-            norm=cast(merged_weight(decoder.norm)),
-            head=head,
-            rotation=_read_rotation(decoder.rotary_emb, shape, max_context_tokens),
-            shared=(),
-            shared_edits=0,
-        )
+        rotation = _read_rotation(decoder.rotary_emb, shape, max_context_tokens)
+        layers = []
+        for layer in decoder.layers:
+            with present(layer):
+                layers.append(_map_layer(_read_layer(layer, shape), cast))
+        with present(decoder.embed_tokens, causal_lm.lm_head, decoder.norm):
+            first, last = merged_weight(decoder.embed_tokens), merged_weight(causal_lm.lm_head)
+            embedding = cast(first)
+            weights = Weights(
+                shape=shape,
+                embedding=embedding,
+                layers=tuple(layers),
+                norm=cast(merged_weight(decoder.norm)),
+                head=embedding if first.data_ptr() == last.data_ptr() else cast(last),
+                rotation=rotation,
+                shared=(),
+                shared_edits=0,
+            )
     return _with_shared(weights, causal_lm)
 
 
-Present = Callable[..., AbstractContextManager[None]]
-"""Type of a function that returns a context in which some modules have their weights."""
-
-
-def present_already(*modules: Any) -> AbstractContextManager[None]:
-    """Return a context in which modules have their weights, for a model that always has them."""
-    return nullcontext()
+def can_read(model: CausalLM, max_context_tokens: int) -> bool:
+    """Return True if :func:`read_weights` knows the model's architecture, attention and rotary embedding."""
+    causal_lm = unwrapped(model)
+    try:
+        _read_rotation(causal_lm.model.rotary_emb, _read_shape(causal_lm, max_context_tokens), max_context_tokens)
+    except ConfigError:
+        return False
+    return True
 
 
 def refresh(weights: Weights, model: CausalLM, present: Present = present_already) -> tuple[Weights, bool]:
@@ -211,7 +228,7 @@ def _read_shape(causal_lm: PlainCausalLM, max_context_tokens: int) -> Shape:
         num_kv_heads=config.num_key_value_heads,
         head_dim=head_dim,
         hidden_size=config.hidden_size,
-        vocab_size=causal_lm.lm_head.weight.shape[0],
+        vocab_size=causal_lm.lm_head.out_features,
         norm_eps=config.rms_norm_eps,
     )
 

@@ -188,12 +188,12 @@ class TrainingLoop:
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:
-                await run.update_engine(0)  # servers have no weights of this run yet
+                await run.policy.update(0)  # servers have no weights of this run yet
                 await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
             if state.phase == "sft":
                 if config.sft.has_phase:
-                    await run.rest_engine()
+                    await run.policy.rest()
                     warm_start(run, state, rows, self.checkpoints, self.log)
                 await self.begin_rl()
             if config.sft.mix.weight:
@@ -203,7 +203,7 @@ class TrainingLoop:
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             self.conclude(after)
             self.checkpoints.finish()
-            model = run.whole_model()
+            model = run.policy.whole_model()
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
         await run.close()
@@ -235,7 +235,7 @@ class TrainingLoop:
         restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
         self.checkpoint = None  # frees its memory
         self.saved_step = self.state.step if self.state.phase == "rl" else -1
-        await self.run.update_engine(self.state.step if self.state.phase == "rl" else 0)
+        await self.run.policy.update(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
 
     async def demonstrations(self) -> list[SftRow]:
@@ -252,7 +252,7 @@ class TrainingLoop:
         state.reference = run.make_reference() if config.loss.needs_reference else None
         for columns in state.columns.values():
             columns.begin()
-        await run.update_engine(0)
+        await run.policy.update(0)
         if config.num_steps:
             state.success_before = await evaluate_policy(run, self.log, "before", 0)
         self.save()
@@ -271,7 +271,7 @@ class TrainingLoop:
                 metrics = await self.step(rollouts, clock)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan
                 with self.last_step_kept(), self.logged(metrics, rollouts, clock):
-                    await run.update_engine(state.step)
+                    await run.policy.update(state.step)
                 self.checkpoints.check()
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
                     self.save()
@@ -357,7 +357,7 @@ class TrainingLoop:
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
             metrics = await asyncio.to_thread(beside(train))
         else:
-            await run.rest_engine()
+            await run.policy.rest()
             metrics = train()
         state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
         return metrics

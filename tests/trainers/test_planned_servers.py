@@ -96,7 +96,7 @@ def test_gradients_are_dropped_before_servers_wake(tmp_path: Path, monkeypatch: 
         held.extend(parameter.grad is not None for parameter in run.model.parameters())
 
     monkeypatch.setattr(run.engine, "update_weights", update)
-    asyncio.run(run.update_engine(1))
+    asyncio.run(run.policy.update(1))
     assert held and not any(held)
 
 

@@ -20,7 +20,7 @@ from testkit.ranked_reduce import WAYS
 from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
 from testkit.sampling_vllm import facts_of_run, model_of_run, serving_all
-from transformers import MistralConfig, MistralForCausalLM
+from transformers.models.mistral import MistralConfig, MistralForCausalLM
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path

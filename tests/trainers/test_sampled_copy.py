@@ -59,7 +59,7 @@ def test_training_changes_nothing_that_is_sampled_from_before_the_update(
     dtype: str, is_shared: bool, tmp_path: Path
 ) -> None:
     run = Run(config(f"engine.dtype={dtype}"), tmp_path)
-    assert (run._served is run.model) == is_shared
+    assert (run.policy.served is run.model) == is_shared
 
     async def scenario() -> list[Any]:
         found = []
@@ -70,7 +70,7 @@ def test_training_changes_nothing_that_is_sampled_from_before_the_update(
                     for parameter in run.model.parameters():
                         parameter.mul_(1.5)
             else:
-                await run.update_engine(1)
+                await run.policy.update(1)
         await run.close()
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
@@ -91,6 +93,36 @@ def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     is_own = engine.kind == "torch" and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
     is_here = is_own and not config.cluster.plays
     return is_here and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """The parts of a run's ranks: which of them sample, and how trained weights reach their engines."""
+
+    all_play: bool
+    share_servers: bool
+    all_send: bool
+    gather: bool
+    lend: bool
+    has_own_engines: bool
+    """True if ranks that play sample by themselves, and not by the engines of a Ray cluster."""
+
+    @classmethod
+    def of(cls, config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> Roles:
+        """Return the roles for a number of ranks, as the functions of this module give them."""
+        return cls(
+            all_play=do_all_play(config, num_ranks),
+            share_servers=do_share_servers(config, num_ranks),
+            all_send=do_all_send(config, num_ranks),
+            gather=do_gather(config, num_ranks),
+            lend=do_lend(config, num_ranks, on_gpu=on_gpu),
+            has_own_engines=not config.cluster.plays,
+        )
+
+    def loads(self, *, is_main: bool) -> bool:
+        """Return True on a rank that needs the whole model, to sample from, to cut it up, or to give it to servers."""
+        needs_model = not self.lend and (not self.share_servers or (self.all_send and not self.gather))
+        return is_main or (self.all_play and self.has_own_engines and needs_model)
 
 
 def how_shared(config: TrainConfig, num_ranks: int) -> str:

@@ -49,7 +49,7 @@ async def count(run: Run) -> dict[str, int] | None:
     (env,) = run.envs
     env.eval_pool = counted = Counted(env.eval_pool)
     rollouts = Rollouts(run)
-    await run.update_engine(0)
+    await run.policy.update(0)
     await evaluate_policy(run, SilentLog(), "before", 0)
     found = None
     if run.ranks.is_main or run.do_all_play:

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from agentgym.trainers import run as runs
+from agentgym.trainers import run_model
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import own_part, whole
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
 
 
 def main(run_dir: Path, out: Path, overrides: list[str]) -> None:
@@ -24,8 +25,8 @@ def main(run_dir: Path, out: Path, overrides: list[str]) -> None:
     config = apply_overrides(load_recipe("tiny"), ["ranks.rollouts=first", *overrides])
     ranks = join_ranks(config.ranks)
     if not ranks.is_main:
-        vars(runs)["load_model"] = refuse
-    run = runs.Run(config, run_dir, ranks)
+        vars(run_model)["load_model"] = refuse
+    run = Run(config, run_dir, ranks)
     held: dict[str, Any] = {"model": whole(kept_state(run.model))}
     if run.teacher is not None:
         held["teacher"] = whole(kept_state(run.teacher))

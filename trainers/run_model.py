@@ -1,0 +1,100 @@
+"""The models that a run begins with: the policy and its tokenizer, and the teacher of distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from agentgym.errors import ConfigError, UsageError
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.rank_limits import Roles
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.fit import can_be_packed, can_be_split
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.sharding import shard_from_first
+from agentgym.trainers.models.check import check_model
+from agentgym.trainers.models.experts import check_experts
+from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, never_trained
+from agentgym.trainers.models.precision import skip_adapter_casts, use_fused_attention
+from agentgym.trainers.models.quantized import is_quantized
+from agentgym.trainers.models.tiny import build_model
+from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.run_tokenizer import own_tokenizer
+from agentgym.trainers.types import CausalLM, Tokenizer
+
+
+def load_policy(
+    config: TrainConfig,
+    envs: Sequence[RunEnv],
+    run_dir: Path,
+    announce: Callable[[Callable[[str], None]], None],
+    *,
+    ranks: Ranks,
+    roles: Roles,
+) -> tuple[CausalLM | None, Tokenizer]:
+    """Return the policy, with adapters where it has any, and its tokenizer.
+
+    The model is None on a rank that receives its shards from the first one.
+
+    Args:
+        announce: called with a function that prints, before the first episode.
+
+    Raises:
+        ConfigError: the model does not suit the configuration.
+    """
+    settings = config.model
+    if settings.path and not roles.loads(is_main=ranks.is_main) and settings.lora.quantize == "none":
+        return None, load_tokenizer(settings.path)
+    if settings.path:
+        model, tokenizer = load_model(settings.path, settings.lora.quantize)
+    else:
+        tokenizer = own_tokenizer(config, envs, run_dir, ranks, announce)
+        model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))
+    # for shards the first rank sends them from the machine's memory, tensor by tensor
+    return _prepared(model, config, ranks, on_host=roles.gather or roles.lend), tokenizer
+
+
+def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bool) -> CausalLM:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    check_experts(model, config, ranks.count, device)
+    model = add_lora(model, config.model.lora, derive_seed(config.seed, "lora"))
+    if not on_host:
+        model.to(device)
+    use_fused_attention(model)
+    if ranks.count == 1 and not is_quantized(model):  # else it is not autocast that gives them
+        skip_adapter_casts(model, config.loss.precision)
+    check_model(model)
+    if ranks.context is not None and not can_be_split(model):
+        raise ConfigError(
+            f"ranks.context_size={ranks.context.size} needs full causal attention in every layer, by torch's "
+            f"kernels, and {model.config.model_type} has another: set ranks.context_size=1"
+        )
+    if config.loss.layout == "packed" and not can_be_packed(model):
+        raise ConfigError(f"loss.layout=packed does not suit {config.model.path}: use loss.layout=prefix")
+    return model
+
+
+def load_teacher(config: TrainConfig, tokenizer: Tokenizer, ranks: Ranks) -> CausalLM | None:
+    """Load the teacher of distillation, sharded as the policy is; None if the loss has no teacher.
+
+    Raises:
+        UsageError: the teacher's tokenizer differs from the policy's, so their probabilities cannot be compared.
+    """
+    source = config.loss.teacher
+    if not source:
+        return None
+    teacher, its_tokenizer = load_model(source) if ranks.is_main else (None, tokenizer)
+    if its_tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise UsageError(
+            f"the teacher {source} has another tokenizer ({len(its_tokenizer)} tokens) than the policy "
+            f"({len(tokenizer)} tokens), and distillation compares probabilities of the same tokens: choose a "
+            "teacher of the same model family"
+        )
+    if teacher is not None:
+        teacher.to("cuda" if torch.cuda.is_available() else "cpu")
+        use_fused_attention(teacher)
+        if ranks.count == 1:
+            return never_trained(teacher)
+    return never_trained(shard_from_first(teacher, ranks, config.loss.precision))

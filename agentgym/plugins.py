@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -21,11 +20,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
+from agentgym import entry_points
 from agentgym.canonical import digest
 from agentgym.errors import ConfigError, UnknownNameError, UsageError, unknown_name
 from agentgym.settings import check_ranges, checked
-
-ENTRY_POINT_GROUP = "agentgym.components"
 
 Status = Literal["verified", "reproduced", "experimental", "user"]
 """``verified``: equal to the authors' released code on random inputs (``benchmarks/parity``). ``reproduced``: equal to
@@ -141,8 +139,8 @@ F = TypeVar("F", bound=Callable[..., object])
 class Registry(Mapping[str, C], Generic[C]):
     """The components of one family by name, in alphabetical order.
 
-    A look-up imports modules as needed: agentgym's own components on first use, then ``module:name`` or
-    ``file.py:name``, then the entry points of installed packages.
+    A look-up imports modules as needed: ``module:name`` or ``file.py:name``, else agentgym's own components, and the
+    entry points of installed packages for a name that is not among these. So packages may import all of agentgym.
 
     Args:
         family: name of the family in error messages, as in ``estimator``.
@@ -163,6 +161,8 @@ class Registry(Mapping[str, C], Generic[C]):
         Raises:
             ConfigError: another module has registered the name, or nothing fills a parameter of the function.
         """
+        if not component.module.startswith("agentgym."):
+            self._builtins()  # first, so that a user's name that is taken is the user's mistake
         before = self._components.get(component.name)
         if before is not None and before.module != component.module:
             raise ConfigError(
@@ -196,12 +196,12 @@ class Registry(Mapping[str, C], Generic[C]):
         source, _, name = reference.rpartition(":")
         if source:
             import_source(source)
-        found = self._components.get(name) or self._own().get(name)
+        found = self._components.get(name) or self._builtins().get(name) or self._all().get(name)
         if found is None and source:
             raise UnknownNameError(f"{source} registers no {self.family} {name!r}, {self._registered_by(source)}")
         if found is None:
             own = f"{name}:NAME" if name.endswith(".py") else f"module:name or file.py:{name or 'name'}"
-            raise unknown_name(self.family, name, self, f"name one of your own as {own}")
+            raise unknown_name(self.family, name, self, entry_points.hint(f"name one of your own as {own}"))
         return found
 
     def _registered_by(self, source: str) -> str:
@@ -213,21 +213,27 @@ class Registry(Mapping[str, C], Generic[C]):
 
     def __contains__(self, reference: object) -> bool:
         """Return True if a name, or the last part of a reference, is registered. Nothing is imported."""
-        return isinstance(reference, str) and reference.rpartition(":")[2] in self._own()
+        return isinstance(reference, str) and any(
+            reference.rpartition(":")[2] in found() for found in (self._builtins, self._all)
+        )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._own()))
+        return iter(sorted(self._all()))
 
     def __len__(self) -> int:
-        return len(self._own())
+        return len(self._all())
 
-    def _own(self) -> dict[str, C]:
+    def _builtins(self) -> dict[str, C]:
         if not self._is_loaded:
             self._is_loaded = True  # set before the imports, which may look names up themselves
             package = importlib.import_module(self._builtin)
             for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{self._builtin}."):
                 importlib.import_module(module.name)
-            _load_entry_points()
+        return self._components
+
+    def _all(self) -> dict[str, C]:
+        self._builtins()  # first, so that their names are theirs
+        entry_points.import_all(entry_points.COMPONENTS)
         return self._components
 
 
@@ -329,7 +335,6 @@ def checked_options(family: str, name: str, function: Callable[..., object], nam
 # ------------------------------------------------------------------------------------------- modules and files of users
 
 _loaded_files: dict[Path, tuple[int, int]] = {}
-_loaded_points: set[str] = set()
 
 
 def import_source(source: str) -> None:
@@ -404,10 +409,3 @@ def run_file(path: Path) -> bool:
 
 def _name_of_file(path: Path) -> str:
     return f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
-
-
-def _load_entry_points() -> None:
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if point.value not in _loaded_points:
-            _loaded_points.add(point.value)
-            importlib.import_module(point.value)

@@ -9,8 +9,6 @@ Gymnasium and numpy take 0.1 s of a processor to import, so this module imports 
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -21,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from agentgym import entry_points
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
 from agentgym.plugins import import_module, run_file
@@ -29,7 +28,6 @@ from agentgym.settings import checked_turns
 if TYPE_CHECKING:
     from agentgym.env.env import Env
 
-ENTRY_POINT_GROUP = "agentgym.envs"
 _MISSING = re.compile(r"missing \d+ required [\w-]+ arguments?: (.*?)(?: was raised from|$)")
 """Python's error for arguments that a constructor needs, with what Gymnasium adds to it."""
 
@@ -60,7 +58,6 @@ class EnvEntry:
 
 _entries: dict[str, EnvEntry] = {}
 _newly_registered: list[str] = []
-_loaded_plugins: list[str] = []
 _ids_of_file: dict[Path, tuple[str, ...]] = {}
 
 
@@ -78,7 +75,8 @@ def register(
     """Register an environment under a name: ``[namespace/]Name-vN``.
 
     Args:
-        id: the name; registering the same id again replaces it, as in Gymnasium.
+        id: the name; registering the same id again replaces it, as in Gymnasium. Entry points of installed packages
+            replace none.
         entry_point: the class, or ``"module:Class"`` to import it only when an environment is made.
         summary: one line for ``agentgym list``; by default the class docstring's first line.
         max_turns: turns after which an episode is truncated.
@@ -88,8 +86,10 @@ def register(
         kwargs: default arguments of the class.
 
     Raises:
-        UsageError: the id is malformed.
+        UsageError: the id is malformed, or an installed package registers one that exists.
     """
+    if id in _entries and entry_points.are_importing():
+        raise UsageError(f"environment {id!r} exists already; register it under another id, such as Mine-v0")
     if not summary and not isinstance(entry_point, str):
         summary = (entry_point.__doc__ or "").strip().partition("\n")[0]
     if max_turns is not None:
@@ -119,7 +119,7 @@ def _register_in_gymnasium(id: str, entry_point: str | Callable[..., Env], kwarg
 
 def entries() -> tuple[EnvEntry, ...]:
     """Return all registered environments, those of installed packages included, sorted by id."""
-    _load_plugins()
+    entry_points.import_all(entry_points.ENVS)
     return tuple(_entries[name] for name in sorted(_entries))
 
 
@@ -211,11 +211,12 @@ def find(reference: str) -> EnvEntry:
     elif source:
         import_module(source)
     if name not in _entries:
-        _load_plugins()
+        entry_points.import_all(entry_points.ENVS)
     if source.endswith(".py") and name not in _entries:
         others = f"only {', '.join(names)}" if names else "nor any other"
         raise UnknownNameError(f"{source} registers no environment {name!r}, {others}")
-    require_known("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
+    usual = f"agentgym list shows all; one of a file is FILE.py:{name}"
+    require_known("environment", name, _entries, entry_points.hint(usual))
     return _entries[name]
 
 
@@ -323,10 +324,3 @@ def _load_file(path: Path) -> tuple[str, ...]:
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))
     return _ids_of_file.get(path.resolve(), ())
-
-
-def _load_plugins() -> None:
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if point.value not in _loaded_plugins:
-            _loaded_plugins.append(point.value)
-            importlib.import_module(point.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib
 import json
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ConfigError, UnknownNameError, UsageError
 from agentgym.evals.policies import named_policy
-from agentgym.plugins import ENTRY_POINT_GROUP, Options, Registry, options_of
+from agentgym.plugins import Options, options_of
 from agentgym.registry import make
 from agentgym.tool import tool
 from agentgym.trainers.engines.config import EngineConfig
@@ -157,20 +156,6 @@ def test_a_module_on_the_path_is_named_by_its_dotted_name(tmp_path: Path, monkey
     config = CreditConfig(estimator="my_credit_module:best_in_module")
     assert np.isfinite(credit_turns(table(), config).advantage).all()
     assert ESTIMATORS["best_in_module"].status == "user"
-
-
-def test_installed_packages_register_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_credit_package.py").write_text("import agentgym\nSEEN = True\n", encoding="utf-8")
-    info = tmp_path / "my_credit_package-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-credit-package\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nmine = my_credit_package\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    importlib.invalidate_caches()
-    fresh = Registry[Any]("estimator", "agentgym.credit.estimators", ())
-    fresh._components["known"] = ESTIMATORS["grpo"]
-    assert list(fresh) == ["known"]
-    assert "my_credit_package" in sys.modules
 
 
 def test_unknown_names_say_what_is_near_and_how_to_name_ones_own() -> None:

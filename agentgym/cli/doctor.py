@@ -13,7 +13,7 @@ from agentgym.cli.output import JsonFlag, Output, output
 
 def doctor(as_json: JsonFlag = False) -> None:
     """Show what this machine has, and which environments and engines work on it."""
-    from agentgym.cli.machine import engines, environments, extras, facts, models, sandboxes
+    from agentgym.cli.machine import engines, environments, extras, facts, models, packages, sandboxes
 
     with output(as_json) as out:
         found = facts()
@@ -24,11 +24,13 @@ def doctor(as_json: JsonFlag = False) -> None:
             "sandboxes": sandboxes(),
             "envs": environments(),
             "extras": extras(),
+            "packages": packages(),
         }
         value = {title: [asdict(fact) for fact in rows] for title, rows in sections.items()}
         out.result(value)
         for title, rows in value.items():
-            _print(out, title, rows)
+            if rows:
+                _print(out, title, rows)
 
 
 def _print(out: Output, title: str, rows: list[dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentgym import entry_points
 from agentgym.errors import EnvError, UsageError
 from agentgym.registry import entries
 
@@ -101,6 +102,16 @@ def environments() -> tuple[Fact, ...]:
             fix=None if entry.is_available else f"pip install 'agentgym[{entry.extra}]'",
         )
         for entry in entries()
+    )
+
+
+def packages() -> tuple[Fact, ...]:
+    """Return the installed packages whose environments or components cannot be imported."""
+    for group in (entry_points.ENVS, entry_points.COMPONENTS):
+        entry_points.import_all(group)
+    return tuple(
+        Fact(name=package, ok=False, detail=reason, fix=f"mend it, or pip uninstall {package}")
+        for package, reason in entry_points.failures()
     )
 
 

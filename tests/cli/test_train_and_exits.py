@@ -210,7 +210,7 @@ def test_a_reader_that_goes_away_is_no_error(option: str) -> None:
 
 def test_doctor(run: Command) -> None:
     value = run("doctor", "--json").json
-    assert set(value) == {"machine", "engines", "models", "sandboxes", "envs", "extras"}
+    assert set(value) == {"machine", "engines", "models", "sandboxes", "envs", "extras", "packages"}
     names = {fact["name"] for fact in value["machine"]}
     wanted = {
         "CPU",

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from agentgym.errors import EngineError
-from agentgym.settings import Count, Natural, NonNegative, PositiveFraction, check_ranges
+from agentgym.settings import Count, Natural, NonNegative, PositiveFraction, Settings, check_ranges
 from agentgym.types import Completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(Settings):
     """Settings for sampling one completion.
 
     Example:

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym import entry_points
 from agentgym.canonical import digest
-from agentgym.errors import ConfigError, UnknownNameError, UsageError, unknown_name
-from agentgym.settings import check_ranges, checked
+from agentgym.errors import ConfigError, UnknownNameError, UsageError, check_type, unknown_name
+from agentgym.settings import Settings, check_ranges, checked
 
 Status = Literal["verified", "reproduced", "experimental", "user"]
 """``verified``: equal to the authors' released code on random inputs (``benchmarks/parity``). ``reproduced``: equal to
@@ -32,7 +32,7 @@ not part of agentgym."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Settings):
     """Settings of one component. Subclasses add ``kind``, whose default is the component's name, and their own keys."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -191,8 +191,10 @@ class Registry(Mapping[str, C], Generic[C]):
 
         Raises:
             UnknownNameError: there is no such component; the message names similar ones.
+            ConfigError: the reference is no text.
             UsageError: there is no such module or file.
         """
+        check_type(self.family, reference, str, "the name of one")
         source, _, name = reference.rpartition(":")
         if source:
             import_source(source)

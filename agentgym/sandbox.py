@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
 from agentgym.errors import ConfigError, SandboxRefusedError, require_known
-from agentgym.settings import Count, Positive, Range, check_ranges
+from agentgym.settings import Count, Positive, Range, Settings, check_ranges
 
 GuaranteeName = Literal["filesystem", "network", "cpu", "memory", "pids", "time", "user"]
 GUARANTEES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)
@@ -27,7 +27,7 @@ _RESERVE_MB = 64  # MB left for the worker and the smallest program when the tem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Settings):
     """Limits of a sandbox. Every limit is on by default.
 
     ``cpu_s``, ``file_mb`` and ``num_open_files`` apply to each process, the others to the whole sandbox. If the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from types import UnionType
@@ -47,6 +47,43 @@ Fraction: TypeAlias = Annotated[float, Range(at_least=0, at_most=1)]
 PositiveFraction: TypeAlias = Annotated[float, Range(above=0, at_most=1)]
 Count: TypeAlias = Annotated[int, Range(at_least=1)]
 Natural: TypeAlias = Annotated[int, Range(at_least=0)]
+
+
+class _ByKeyword(type):
+    """The metaclass of :class:`Settings`. It is not a decorator, so that users' own subclasses have it, too."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError as error:
+            parts = [part for part in fields(cls) if part.init]  # type: ignore[arg-type]
+            if (wrong := _wrong_keys(cls.__name__, parts, args, kwargs)) is None:
+                raise
+            raise wrong from error
+
+
+def _wrong_keys(
+    name: str, parts: Sequence[Field[Any]], args: Sequence[object], kwargs: Mapping[str, object]
+) -> ConfigError | None:
+    known = [part.name for part in parts]
+    if unknown := [key for key in kwargs if key not in known]:
+        return unknown_name(f"key of {name}", unknown[0], known)
+    if args and known and parts[0].kw_only:
+        return ConfigError(f"{name} takes its keys by name, as in {name}({known[0]}=...)")
+    required = [part.name for part in parts if part.default is MISSING and part.default_factory is MISSING]
+    missing = [key for key in required[len(args) :] if key not in kwargs]
+    return ConfigError(f"{name} needs {', '.join(missing)}") if missing else None
+
+
+class Settings(metaclass=_ByKeyword):
+    """The base of dataclasses of settings, which says in one line what is wrong with the keys that it is made with.
+
+    Raises:
+        UnknownNameError: a key does not exist; the message names a similar one.
+        ConfigError: a key is missing, or a value is given without its key.
+    """
+
+    __slots__ = ()
 
 
 def check_ranges(settings: object, prefix: str = "") -> None:

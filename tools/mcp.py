@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
 from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, require_extra
+from agentgym.settings import Settings
 from agentgym.tool import Tool, usage
 from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, ToolSpec
 
@@ -29,7 +30,7 @@ _CLOSE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class McpServer:
+class McpServer(Settings):
     """An MCP server and the tools of it that an environment mounts.
 
     Example:

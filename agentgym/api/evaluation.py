@@ -14,7 +14,7 @@ from rich.console import Console
 
 from agentgym.api.effort import Effort
 from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, open_agents, policy_facts
-from agentgym.api.run_dirs import new_run_dir, removed_if_nothing_was_played
+from agentgym.api.run_dirs import as_path, new_run_dir, removed_if_nothing_was_played
 from agentgym.api.run_settings import as_the_run, run_settings
 from agentgym.canonical import digest
 from agentgym.env.env import Env
@@ -183,7 +183,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(name_of(policy), policy)
     )
     effort = Effort(num_envs=num_envs, prices=read_prices(prices) if prices else None)
-    plan, folder = begin(given, None if run_dir is None else Path(run_dir), objects)
+    plan, folder = begin(given, None if run_dir is None else as_path("run_dir", run_dir), objects)
     with removed_if_nothing_was_played(folder):
         summary = raising_first_cause(lambda: run_coroutine(play(plan, folder, effort, given=objects)))
     return Evaluation(summary=summary, run_dir=folder)
@@ -217,7 +217,7 @@ def compare(a: Evaluation | str | Path, b: Evaluation | str | Path) -> Compariso
         b: likewise; the reported difference is the success of ``b`` minus that of ``a``.
 
     Raises:
-        UsageError: tasks, arguments or limits differ, or a folder holds several evaluations.
+        UsageError: tasks, arguments or limits differ, a folder holds several evaluations, or an argument is neither.
         CorruptDataError: a folder holds no finished evaluation.
 
     Example:
@@ -236,7 +236,7 @@ def compare(a: Evaluation | str | Path, b: Evaluation | str | Path) -> Compariso
 
 
 def _opened(given: Evaluation | str | Path) -> evals_compare.Evaluation:
-    folder = given.run_dir if isinstance(given, Evaluation) else Path(given)
+    folder = given.run_dir if isinstance(given, Evaluation) else as_path("an evaluation", given)
     found = evals_compare.open_evaluations(folder)
     if len(found) > 1:
         raise UsageError(f"{folder} has {len(found)} evaluations ({', '.join(found)}); name the folder of one")

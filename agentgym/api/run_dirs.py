@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,17 @@ from pathlib import Path
 
 from agentgym.errors import UsageError, require_extra
 from agentgym.rollout.run_kind import kind_of_run
+
+
+def as_path(what: str, given: object) -> Path:
+    """Return the path of a folder that a caller of the Python API gave.
+
+    Raises:
+        UsageError: it is neither text nor a path.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"{what} is {given!r}, expected the path of a folder")
+    return Path(given)
 
 
 def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")) -> Path:

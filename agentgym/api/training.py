@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.api.run_dirs import need_train_extra, new_run_dir
+from agentgym.api.run_dirs import as_path, need_train_extra, new_run_dir
 from agentgym.api.trust import require_trust
 from agentgym.errors import UsageError, raising_first_cause
 
@@ -47,7 +47,7 @@ def train(
 
     config = apply_changes(load_recipe(recipe), changes or {})
     check_source(config.model.path)
-    folder = new_run_dir(config.recipe, None if run_dir is None else Path(run_dir))
+    folder = new_run_dir(config.recipe, None if run_dir is None else as_path("run_dir", run_dir))
     return _run(config, folder, resume=False)
 
 
@@ -65,7 +65,7 @@ def resume(run_dir: str | Path, *, num_steps: int | None = None) -> TrainResult:
     need_train_extra("training")
     from agentgym.trainers.config.overrides import apply_changes, load_config
 
-    folder = Path(run_dir)
+    folder = as_path("run_dir", run_dir)
     require_trust(folder)
     config = load_config(folder / "config.json")
     return _run(apply_changes(config, {} if num_steps is None else {"num_steps": num_steps}), folder, resume=True)

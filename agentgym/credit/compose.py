@@ -62,6 +62,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
         >>> np.round(result.advantage, 4).tolist(), result.state.step
         ([0.7071, 0.7071, -0.7071], 1)
     """
+    check_type("table", table, TurnTable, "as TurnTable.from_lists returns it")
     check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
     require_finite(table, "reward", "part_values", by="credit")
     table = table.read_only() if _has_own(config) else table

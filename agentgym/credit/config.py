@@ -29,7 +29,7 @@ from agentgym.credit.selections.filters import DynamicSamplingOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind, Options, read_options
-from agentgym.settings import Fraction, NonNegative, check_ranges
+from agentgym.settings import Fraction, NonNegative, Settings, check_ranges
 
 STATE_COMPARING = ("gigpo", "hgpo")
 FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
@@ -37,7 +37,7 @@ FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreditConfig:
+class CreditConfig(Settings):
     """The components of credit and their settings. Invalid combinations raise ``ConfigError`` with the rule's number.
 
     Example:

@@ -257,8 +257,8 @@ class TurnTable:
     @classmethod
     def _check_names(cls, columns: Mapping[str, object], required: Sequence[str] = ()) -> None:
         known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(columns) - known):
-            raise ConfigError(f"unknown columns {unknown}; known: {', '.join(sorted(known))}")
+        for name in columns:
+            require_known("column", name, known, "states of turns are the column anchor")
         if missing := [name for name in required if name not in columns]:
             raise ConfigError(f"the columns {', '.join(missing)} are missing; {', '.join(required)} are required")
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, read_options
 from agentgym.rollout.context import ContextConfig
-from agentgym.settings import checked
+from agentgym.settings import Settings, checked
 from agentgym.types import JsonObject, Observation, ToolSpec
 
 
@@ -126,7 +126,7 @@ def harness(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HarnessConfig:
+class HarnessConfig(Settings):
     """Settings of the harness that runs episodes. With an empty ``name``, agentgym's own loop runs them."""
 
     name: str = ""

@@ -25,7 +25,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.transcript import transcript
 from agentgym.scoring.answer import final_answer
 from agentgym.scoring.text import normalize
-from agentgym.settings import Count, check_ranges, checked
+from agentgym.settings import Count, Settings, check_ranges, checked
 from agentgym.types import Message, Observation, Segment, Task, ToolSpec, Trajectory, Turn
 
 Rule = Literal["last", "vote", "scorer", "oracle"]
@@ -50,7 +50,7 @@ QUESTION = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempts:
+class Attempts(Settings):
     """The settings in the name of a policy with several attempts.
 
     Example:

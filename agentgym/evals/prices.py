@@ -23,7 +23,7 @@ from agentgym.canonical import read_json, strict_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.rollout.record import replace_text
-from agentgym.settings import NonNegative, check_ranges, checked
+from agentgym.settings import NonNegative, Settings, check_ranges, checked
 from agentgym.types import Trajectory
 
 PRICES_FILE = "prices.json"
@@ -33,7 +33,7 @@ _MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Settings):
     """Prices in money per million tokens."""
 
     input: NonNegative
@@ -61,7 +61,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Settings):
     """Prices by policy."""
 
     by_policy: Mapping[str, Price] = field(default_factory=dict)

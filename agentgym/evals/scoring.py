@@ -22,7 +22,7 @@ from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
 from agentgym.plugins import Component, Options, kind, read_options
 from agentgym.scoring.answer import final_answer
 from agentgym.scoring.component import SCORERS
-from agentgym.settings import PositiveFraction, check_ranges, checked
+from agentgym.settings import PositiveFraction, Settings, check_ranges, checked
 from agentgym.types import Trajectory
 
 _ROUNDING = 1e-9
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scoring:
+class Scoring(Settings):
     """The scorers of episodes as plain data. Without scorers the environment defines success.
 
     Example:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, Self
 
 from agentgym.errors import unknown_name
-from agentgym.settings import checked
+from agentgym.settings import Settings, checked
 
 ToolsStyle = Literal["schema", "compact"]
 """Style of tool descriptions: the template's JSON schemas, or one line per tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatConfig:
+class ChatConfig(Settings):
     """Settings of rendering a model's conversations. The defaults follow the model's chat template.
 
     Example:

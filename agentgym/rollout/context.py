@@ -33,7 +33,7 @@ from agentgym.rollout.memory import (
     with_turns_left,
 )
 from agentgym.rollout.session import Session
-from agentgym.settings import Count, Natural, check_ranges, checked
+from agentgym.settings import Count, Natural, Settings, check_ranges, checked
 from agentgym.types import Completion, MalformedCall, Message, Observation, ToolCall, ToolSpec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ Act = Callable[[Env, Observation], Message]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextConfig:
+class ContextConfig(Settings):
     """The history that goes into the next prompt; the same in training, demonstrations and evaluation."""
 
     policy: Literal["full", "window", "summarise"] = "full"

@@ -29,7 +29,7 @@ from agentgym.rollout.pruned import Prune, to_go_on, whole_episode
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
 from agentgym.rollout.seeds import derive_seed
-from agentgym.settings import Count, Fraction, Natural, check_ranges
+from agentgym.settings import Count, Fraction, Natural, Settings, check_ranges
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(Settings):
     """Settings of group rollouts."""
 
     group_size: Count = 8

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym.settings import PositiveFraction, check_ranges
+from agentgym.settings import PositiveFraction, Settings, check_ranges
 
 WeightsAt = Callable[[int], Sequence[float]]
 """Returns the weight of each environment at a step."""
@@ -20,7 +20,7 @@ FAST, SLOW = 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureConfig:
+class MixtureConfig(Settings):
     """The shares of several environments in a run's groups."""
 
     by: Literal["weight", "progress"] = "weight"

@@ -22,7 +22,7 @@ from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import Branch
-from agentgym.settings import Count, check_ranges
+from agentgym.settings import Count, Settings, check_ranges
 from agentgym.types import Observation, Task, ToolSpec, Turn
 
 WriteHint = Callable[[Sequence[ToolSpec], Observation, Sequence[Turn]], Awaitable[str]]
@@ -30,7 +30,7 @@ WriteHint = Callable[[Sequence[ToolSpec], Observation, Sequence[Turn]], Awaitabl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeLimits:
+class EpisodeLimits(Settings):
     """Time limits, after which an environment counts as hung, and a limit for environments that have none."""
 
     reset_timeout_s: float = 120.0

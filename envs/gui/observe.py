@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from agentgym.envs.gui.tree import Node, Tree
 from agentgym.errors import ConfigError, require_extra, require_known
+from agentgym.settings import Settings
 from agentgym.types import ImagePart
 
 Part = Literal["tree", "html", "screenshot", "marks"]
@@ -21,7 +22,7 @@ _COLOURS = ("#c00000", "#0050c0", "#007030", "#a05000", "#7000a0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservationConfig:
+class ObservationConfig(Settings):
     """The parts of an observation.
 
     Example:

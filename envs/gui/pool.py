@@ -22,13 +22,14 @@ from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.determinism import ContextKind
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.errors import ConfigError, EnvError, UsageError
+from agentgym.settings import Settings
 
 _EXIT_S = 5.0
 _OPEN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolConfig:
+class PoolConfig(Settings):
     """Settings of the browsers that this process shares.
 
     Example:

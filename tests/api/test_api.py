@@ -175,3 +175,13 @@ def test_training_and_going_on(tmp_path: Path) -> None:
     assert second.steps == 2
     played = agentgym.evaluate("agentgym/Maze-v0", str(tmp_path / "run"), episodes=2, run_dir=tmp_path / "eval")
     assert played.summary.num_episodes == 2 and played.summary.mean_tokens > 0
+
+
+def test_folders_that_are_none_are_refused() -> None:
+    given: Any = 1
+    with pytest.raises(UsageError, match="an evaluation is 1, expected the path of a folder"):
+        agentgym.compare(given, given)
+    with pytest.raises(UsageError, match="run_dir is 1, expected the path of a folder"):
+        agentgym.resume(given)
+    with pytest.raises(UsageError, match="run_dir is 1, expected the path of a folder"):
+        agentgym.evaluate("agentgym/Household-v0", "oracle", run_dir=given)

@@ -48,7 +48,7 @@ GOOD = "TurnAdvantages(advantage=options.scale * (returns - returns.mean()), ret
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of an estimator, which other tests do not find registered."""
-    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._own()))
+    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._all()))
     path = tmp_path / "leave_out.py"
     path.write_text(LEAVE_OUT.replace("RESULT", GOOD))
     return path
@@ -151,7 +151,7 @@ def test_an_estimator_of_ones_own_on_plain_arrays(file: Path) -> None:
 
 
 def test_what_an_estimator_says_of_itself_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._own()))
+    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._all()))
     path = tmp_path / "leave_out.py"
     for told, said in (
         ('granularity="trajectory"', r"leave_out' gives turns of one episode different .* granularity='turn'"),

@@ -255,7 +255,7 @@ def test_a_missing_column_is_named_with_who_needs_it(component: CreditComponent)
 
 
 def test_columns_that_are_wrong_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"unknown columns \['entropie'\]"):
+    with pytest.raises(ConfigError, match="unknown column 'entropie'; did you mean 'entropy'"):
         bandits(1).with_columns(entropie=[1])
     with pytest.raises(ConfigError, match="column 'entropy' has 2 rows, the table 1"):
         bandits(1, entropy=[1, 2])

@@ -132,7 +132,10 @@ ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.
             "column 'answer_logprobs' has 1 entries, the table 2",
         ),
         (lambda: from_rows(reward=[1]), "the columns group, trajectory, turn are missing"),
-        (lambda: from_rows(**ROW, foo=[1, 2]), "unknown columns ['foo']"),
+        (lambda: from_rows(**ROW, foo=[1, 2]), "unknown column 'foo'"),
+        (lambda: from_rows(**ROW, state=["a", "b"]), "(states of turns are the column anchor)"),
+        (lambda: credit_turns(cast(Any, ROW), CreditConfig()), "expected TurnTable, as TurnTable.from_lists returns"),
+        (lambda: CreditConfig(estimator=cast(Any, 3)), "estimator is 3, expected str, the name of one"),
         (lambda: from_rows(**{**ROW, "group": [0]}), "column 'group' has 1 rows, the column 'reward' 2"),
         (
             lambda: from_rows(**{**ROW, "trajectory": [0, 0]}),

@@ -41,7 +41,7 @@ def term(logprob, entropy, logprob_ref):
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that returns the settings of a loss with this result, which other tests do not find registered."""
     for registry in (POLICY_LOSSES, CORRECTIONS, REGULARISERS):
-        monkeypatch.setattr(registry, "_components", dict(registry._own()))
+        monkeypatch.setattr(registry, "_components", dict(registry._all()))
 
     def settings(result: str = "-logprob, row > 1", weight: str = "", term: str = "") -> LossConfig:
         text = LOSS.replace("RESULT", result)

@@ -10,7 +10,7 @@ from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.settings import Count, Natural, check_ranges
+from agentgym.settings import Count, Natural, Settings, check_ranges
 
 OF_CRITIC = ("value", "token_value", "q_value", "progress")
 """Columns that a critic computes."""
@@ -19,7 +19,7 @@ MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnsConfig:
+class ColumnsConfig(Settings):
     """Settings of the columns that the trainer computes for credit, because episodes do not record them."""
 
     answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"

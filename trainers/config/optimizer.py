@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym.errors import ConfigError
-from agentgym.settings import Natural, NonNegative, Positive, check_ranges
+from agentgym.settings import Natural, NonNegative, Positive, Settings, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
+class OptimizerConfig(Settings):
     """An optimizer with warm-up and a schedule over the phase's steps."""
 
     kind: Literal["adamw", "muon"] = "adamw"

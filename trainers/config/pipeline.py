@@ -13,13 +13,13 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
 from agentgym.rollout.quorum import Quorum
-from agentgym.settings import Natural, check_ranges
+from agentgym.settings import Natural, Settings, check_ranges
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineConfig:
+class PipelineConfig(Settings):
     """Schedule of rollouts and training: the order in which they run, and the number of concurrent episodes."""
 
     mode: Literal["sync", "periodic", "async"] = "sync"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.settings import Count, Natural, Positive, check_ranges
+from agentgym.settings import Count, Natural, Positive, Settings, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RanksConfig:
+class RanksConfig(Settings):
     """Settings of the ranks that torchrun or Ray starts. They have no effect in a run of one process."""
 
     rollouts: Literal["auto", "all", "first"] = "auto"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym.errors import ConfigError
-from agentgym.settings import Count, Fraction, Natural, NonNegative, check_ranges
+from agentgym.settings import Count, Fraction, Natural, NonNegative, Settings, check_ranges
 from agentgym.trainers.config.optimizer import OptimizerConfig
 
 LossRole = Literal["system", "user", "assistant", "tool"]
@@ -15,7 +15,7 @@ ENDPOINT = "openai:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SftMixConfig:
+class SftMixConfig(Settings):
     """Demonstrations during RL: every optimizer step of RL adds the SFT loss of a batch of demonstrations."""
 
     weight: NonNegative = 0.0
@@ -39,7 +39,7 @@ class SftMixConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
+class SftConfig(Settings):
     """Supervised fine-tuning before RL, and during it (``mix``). The demonstrations of all given sources are joined."""
 
     num_demos: Natural = 0

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from agentgym.errors import ConfigError
 from agentgym.render.config import ChatConfig
-from agentgym.settings import Count, Natural, NonNegative, Positive, PositiveFraction, check_ranges
+from agentgym.settings import Count, Natural, NonNegative, Positive, PositiveFraction, Settings, check_ranges
 
 Quantization = Literal["none", "nf4"]
 
@@ -16,7 +16,7 @@ Splits = Literal["phrases", "words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvConfig:
+class EnvConfig(Settings):
     """The environment and its arguments."""
 
     id: str
@@ -28,7 +28,7 @@ class EnvConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings:
+class LoraSettings(Settings):
     """Low-rank adapters (peft); rank 0 trains all weights."""
 
     rank: Natural = 0
@@ -96,7 +96,7 @@ class ModelConfig(ChatConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CriticConfig:
+class CriticConfig(Settings):
     """The critic of token_gae, poad, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
 
     The trainer creates it only if one of these components is configured.
@@ -125,7 +125,7 @@ class CriticConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalConfig:
+class EvalConfig(Settings):
     """Evaluation before and after RL, on held-out tasks."""
 
     num_episodes: Count = 200

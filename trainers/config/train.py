@@ -20,7 +20,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.strategies.config import StrategyConfig
-from agentgym.settings import Count, Natural, check_ranges, checked
+from agentgym.settings import Count, Natural, Settings, check_ranges, checked
 from agentgym.trainers.config.columns import ColumnsConfig
 from agentgym.trainers.config.combinations import check_combinations
 from agentgym.trainers.config.idle import idle_settings
@@ -122,7 +122,7 @@ __all__ = ["ColumnsConfig", "CriticConfig", "EnvConfig", "EvalConfig", "LoraSett
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Settings):
     """Configuration of a training run."""
 
     recipe: str

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
-from agentgym.settings import Count, Positive, check_ranges
+from agentgym.settings import Count, Positive, Settings, check_ranges
 from agentgym.trainers.engines.component import ENGINES
 
 TRANSFERS = ("nccl", "ipc")
@@ -22,7 +22,7 @@ _OF_THE_EMBEDDED = ("dtype", "decode", "compile", "forward", "batch_invariant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(Settings):
     """Settings of the embedded engine, or of vLLM servers that ``agentgym serve-model`` started.
 
     Example:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from agentgym.errors import ConfigError
-from agentgym.settings import Count, NonNegative, Range, check_ranges
+from agentgym.settings import Count, NonNegative, Range, Settings, check_ranges
 
 if TYPE_CHECKING:
     from agentgym.trainers.engines.openai.endpoint import Endpoint
@@ -35,7 +35,7 @@ OF_FAULTS = {"faults": FAULTS, "all_faults": ALL_FAULTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeConfig:
+class JudgeConfig(Settings):
     """A model that grades episodes by a rubric. Its scores, from 0 to 1, become parts of the reward.
 
     Example:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
-from agentgym.settings import Count, Natural, NonNegative, check_ranges
+from agentgym.settings import Count, Natural, NonNegative, Settings, check_ranges
 from agentgym.trainers.losses.component import (
     CORRECTIONS,
     POLICY_LOSSES,
@@ -50,7 +50,7 @@ def uses_bfloat16(precision: Precision, *, is_gpu: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossConfig:
+class LossConfig(Settings):
     """The loss and its settings. None means the published value (:mod:`agentgym.trainers.losses.catalogue`).
 
     Example:

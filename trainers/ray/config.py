@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agentgym.errors import ConfigError
-from agentgym.settings import Count, Natural, NonNegative, Positive, check_ranges
+from agentgym.settings import Count, Natural, NonNegative, Positive, Settings, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig:
+class ClusterConfig(Settings):
     """Settings of env workers, engines and the trainer's ranks as Ray actors, which are restarted if they die.
 
     Example:

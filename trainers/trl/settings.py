@@ -12,6 +12,7 @@ from agentgym.errors import ConfigError, check_type
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
+from agentgym.settings import Settings
 
 _OUR_ROLLOUTS = "the rollouts are agentgym's"
 _OUR_CREDIT = "advantages come from settings.credit"
@@ -42,7 +43,7 @@ _UNREAD: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreditSettings:
+class CreditSettings(Settings):
     """Settings of credit and rollouts; the others are in TRL's ``GRPOConfig``.
 
     From there come the group size (``num_generations``), the largest number of sampled tokens per turn

@@ -30,6 +30,7 @@ from agentgym.rollout.strategies.demonstration import DemonstrationOptions
 from agentgym.rollout.strategies.results import checked_result
 from agentgym.rollout.strategies.rubric import RubricOptions
 from agentgym.rollout.strategies.teacher import FeedbackOptions, TeacherOptions
+from agentgym.settings import Settings
 
 _REGISTRIES: Mapping[str, Registry[Component]] = {
     "tasks": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS, "branching": BRANCHINGS, "pruning": PRUNINGS,
@@ -39,7 +40,7 @@ _REGISTRIES: Mapping[str, Registry[Component]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrategyConfig:
+class StrategyConfig(Settings):
     """One strategy of each family, given by its ``kind`` and settings.
 
     Example:

@@ -64,6 +64,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     """
     check_type("table", table, TurnTable, "as TurnTable.from_lists returns it")
     check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
+    check_type("state", CreditState() if state is None else state, CreditState, "as in state=result.state")
     require_finite(table, "reward", "part_values", by="credit")
     table = table.read_only() if _has_own(config) else table
     state = CreditState() if state is None else state
@@ -162,6 +163,8 @@ def credit_groups(
     check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
     if isinstance(groups, TrajectoryGroup):
         raise ConfigError("groups is one TrajectoryGroup, expected a list, as in [group]")
+    for number, group in enumerate(groups):
+        check_type(f"groups[{number}]", group, TrajectoryGroup, "as collect_rollouts returns them")
     supplied = {} if columns is None else dict(columns)
     # Reward parts are always read: diagnostics take success from the outcome parts, because shaping changes the reward.
     names = dict.fromkeys(("part_values", *config.columns()))

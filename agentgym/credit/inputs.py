@@ -71,7 +71,11 @@ def group_codes(groups: Sequence[Any]) -> NDArray[np.int64]:
 def coded(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of ids as integers: groups, trajectories, their parents, and states within their group."""
     ids = [by_value(key, "the trajectory id") for key in plain(columns["trajectory"])]
-    trajectory, group = codes_of(ids, in_order=True), group_codes(columns["group"])
+    try:
+        trajectory = codes_of(ids, in_order=True)
+    except TypeError as error:  # ids of several types have no order
+        raise ConfigError(f"column 'trajectory': expected ids that are all numbers or all text; {error}") from None
+    group = group_codes(columns["group"])
     made: dict[str, Any] = {"group": group, "trajectory": trajectory}
     if columns.get("parent") is not None:
         code = dict(zip(ids, trajectory.tolist(), strict=True))
@@ -210,4 +214,6 @@ def _typed(name: str, value: Any) -> Any:
     if differs or (dtype is not np.float64 and (made != given).any()):
         wrong = plain(given.reshape(-1)[int(np.argmax((made != given).reshape(-1)))]) if given.size else value
         raise ConfigError(f"column {name!r} holds {wrong!r}, expected {_EXPECTED[dtype]}")
+    if made.ndim != 1 and not (made.ndim == 2 and name in ("q_value", "part_values")):
+        raise ConfigError(f"column {name!r} has the shape {made.shape}, expected one entry per row")
     return made

@@ -148,6 +148,8 @@ class TurnTable:
             column = getattr(self, name)
             if column is not None and len(column) <= last:
                 raise ConfigError(f"column {name!r} has {len(column)} entries, the table {last + 1} trajectories")
+        if np.min(self.turn, initial=0) < 0:
+            raise ConfigError(f"column 'turn' holds {np.min(self.turn)}, expected positions counted from 0")
         self._check_order()
 
     def _check_order(self) -> None:
@@ -238,14 +240,18 @@ class TurnTable:
             [0.0, 1.0]
         """
         cls._check_names(columns, required=("group", "trajectory", "turn", "reward"))
+        columns = {name: column for name, column in columns.items() if column is not None}
+        for name, column in columns.items():
+            if not is_list(column):
+                raise ConfigError(f"column {name!r} is {column!r}, expected a list, an array or a tensor")
         num_turns = len(columns["reward"])
         for name, column in columns.items():
-            if column is not None and name not in NO_ROWS and len(column) != num_turns:
+            if name not in NO_ROWS and len(column) != num_turns:
                 raise ConfigError(f"column {name!r} has {len(column)} rows, the column 'reward' {num_turns}")
         columns = {"anchor": np.arange(num_turns), "is_valid": np.ones(num_turns, dtype=np.bool_), **columns}
         columns |= coded(columns)
         order = np.lexsort((np.asarray(columns["turn"]), columns["trajectory"]))
-        table = {name: column_of(name, column) for name, column in columns.items() if column is not None}
+        table = {name: column_of(name, column) for name, column in columns.items()}
         if any(name in table for name in PER_TOKEN) and "num_tokens" in table:
             place = np.argsort(order)[np.repeat(np.arange(num_turns), table["num_tokens"])]
             tokens = np.argsort(place, kind="stable")

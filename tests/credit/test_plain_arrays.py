@@ -137,6 +137,12 @@ ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.
         (lambda: credit_turns(cast(Any, ROW), CreditConfig()), "expected TurnTable, as TurnTable.from_lists returns"),
         (lambda: CreditConfig(estimator=cast(Any, 3)), "estimator is 3, expected str, the name of one"),
         (lambda: from_rows(**{**ROW, "group": [0]}), "column 'group' has 1 rows, the column 'reward' 2"),
+        (lambda: from_rows(**{**ROW, "turn": [-1, 0]}), "column 'turn' holds -1, expected positions counted from 0"),
+        (lambda: from_rows(**{**ROW, "reward": 3}), "column 'reward' is 3, expected a list, an array or a tensor"),
+        (lambda: from_rows(**{**ROW, "trajectory": ["a", 1]}), "expected ids that are all numbers or all text"),
+        (lambda: bandits(1, 0).with_columns(entropy=np.ones((2, 1))), "has the shape (2, 1), expected one entry per"),
+        (lambda: credit_turns(bandits(1), CreditConfig(), cast(Any, {})), "state is {}, expected CreditState"),
+        (lambda: assign_credit(cast(Any, [1]), CreditConfig()), "groups[0] is 1, expected TrajectoryGroup"),
         (
             lambda: from_rows(**{**ROW, "trajectory": [0, 0]}),
             "row 1 is turn 0 of trajectory 0 in group 0, after",
@@ -156,3 +162,8 @@ ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.
 def test_wrong_columns_are_refused_in_words(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         make()
+
+
+def test_columns_that_are_none_are_as_if_they_were_not_given() -> None:
+    given, plain = from_rows(**ROW, anchor=None, is_valid=None, entropy=None), from_rows(**ROW)
+    assert given.anchor.tolist() == plain.anchor.tolist() and given.is_valid.all() and given.entropy is None

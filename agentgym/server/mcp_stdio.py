@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import mcp_types as types
+from anyio import EndOfStream
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 import agentgym
 from agentgym.env.env import Env
@@ -74,7 +77,7 @@ class McpEpisode:
         """Serve on standard input and output until the client closes them."""
         server = self.server()
         async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            await server.run(_Refused(incoming, outgoing), outgoing, server.create_initialization_options())
 
     async def run_http(self, listening: socket.socket) -> None:
         """Serve streamable HTTP at ``/mcp`` on a bound socket until Ctrl-C or SIGTERM."""
@@ -112,6 +115,49 @@ class McpEpisode:
         if self._is_over:
             content.append(types.TextContent(text=OVER))
         return types.CallToolResult(content=content, is_error=has_error(replies))
+
+
+class _Refused:
+    """A stream of messages that answers what is none with an error of JSON-RPC. mcp alone would drop it."""
+
+    def __init__(self, incoming: Any, outgoing: Any) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._incoming, name)  # mcp reads the sender's context, too
+
+    async def receive(self) -> Any:
+        while isinstance(item := await self._incoming.receive(), Exception):
+            if (error := _error_for(item)) is not None:
+                answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+                await self._outgoing.send(SessionMessage(answer))
+        return item
+
+    def __aiter__(self) -> _Refused:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _Refused:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._incoming.aclose()
+
+
+def _error_for(wrong: Exception) -> types.ErrorData | None:
+    """Return the error for a line that is no message, None for an empty line."""
+    first: Any = wrong.errors()[0] if isinstance(wrong, ValidationError) else {}
+    if isinstance(first.get("input"), str) and not first["input"].strip():
+        return None
+    if first.get("type") == "json_invalid":
+        return types.ErrorData(code=types.PARSE_ERROR, message=f"the line is not JSON: {first['ctx']['error']}")
+    wanted = 'expected an object with "jsonrpc": "2.0", and a method or a result'
+    return types.ErrorData(code=types.INVALID_REQUEST, message=f"the line is no message of JSON-RPC; {wanted}")
 
 
 def listed(tools: Sequence[ToolSpec]) -> types.ListToolsResult:

@@ -281,6 +281,16 @@ def test_an_episode_ends_when_its_client_is_gone(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ over streamable HTTP
 
 
+def test_a_line_that_is_no_message_is_answered_with_an_error() -> None:
+    command = [sys.executable, "-m", "agentgym", "mcp", "agentgym/Household-v0"]
+    given = '{bad\n\n[]\n{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    first, second, *_ = map(json.loads, done.stdout.splitlines())
+    assert (first["id"], first["error"]["code"]) == (None, -32700)
+    assert first["error"]["message"].startswith("the line is not JSON: key must be a string")
+    assert (second["id"], second["error"]["code"]) == (None, -32600)
+
+
 def test_the_official_client_plays_over_http(tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     options = ["largest=4", "hints=false", "--port", "0", "--record", str(record)]

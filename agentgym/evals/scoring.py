@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -165,14 +166,14 @@ class Grader:
 async def _called(scorer: _Scorer, offered: Mapping[str, Any]) -> float:
     component = scorer.component
     try:
-        value: float | Awaitable[float] = component.call(**component.arguments(offered, scorer.options))
+        value: Any = component.call(**component.arguments(offered, scorer.options))
         if inspect.isawaitable(value):
             value = await value
     except AgentGymError:
         raise
     except Exception as error:
         raise ConfigError(f"scorer {component.name} failed on task {offered['task'].id}: {error!r}") from error
-    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also true for NaN
+    if not isinstance(value, Real) or not 0 <= float(value) <= 1:  # also true for NaN
         raise ConfigError(f"scorer {component.name} returned {value!r}; a score is a number from 0 to 1")
     return float(value)
 

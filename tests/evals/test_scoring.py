@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentgym.errors import ConfigError, EngineError, UnknownNameError, UsageError
@@ -162,6 +163,10 @@ def test_what_is_no_score_and_what_breaks_is_said(tmp_path: Path) -> None:
     def twice(answer: str) -> float:
         return 2.0
 
+    @scorer("half")
+    def half(answer: str) -> Any:
+        return np.float32(0.5)
+
     @scorer("nan")
     def nan(answer: str) -> float:
         return float("nan")
@@ -173,12 +178,13 @@ def test_what_is_no_score_and_what_breaks_is_said(tmp_path: Path) -> None:
     try:
         with pytest.raises(ConfigError, match=r"twice returned 2\.0; a score is a number from 0 to 1"):
             scored(episode("x"), tmp_path, kind="twice")
+        assert scored(episode("x"), tmp_path, kind="half").score == 0.5
         with pytest.raises(ConfigError, match="nan returned nan"):
             scored(episode("x"), tmp_path, kind="nan")
         with pytest.raises(ConfigError, match=r"breaks failed on task q: KeyError\('missing'\)"):
             scored(episode("x"), tmp_path, kind="breaks")
     finally:
-        for name in ("twice", "nan", "breaks"):
+        for name in ("twice", "half", "nan", "breaks"):
             SCORERS._components.pop(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -208,6 +208,20 @@ def read_pair(text: str) -> tuple[str, object]:
         return key, read_json(value)
     except ValueError:
         return key, value
+
+
+def read_pairs(texts: Iterable[str]) -> dict[str, object]:
+    """Return the keys and values of several ``key=value``, as :func:`read_pair` reads them.
+
+    Raises:
+        ConfigError: the equals sign or the key is missing, or a key is given twice.
+    """
+    pairs: dict[str, object] = {}
+    for key, value in map(read_pair, texts):
+        if key in pairs:
+            raise ConfigError(f"{key} is given twice: {json.dumps(pairs[key])} and {json.dumps(value)}")
+        pairs[key] = value
+    return pairs
 
 
 def checked(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agentgym.errors import UsageError
-from agentgym.settings import read_pair
+from agentgym.settings import read_pairs
 
 EnvArgument = Annotated[str, typer.Argument(metavar="ENV", help="An id, module:Id, or path/to/file.py:Id.")]
 KwargsArgument = Annotated[
@@ -26,12 +26,8 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
         >>> parse_pairs(["num_objects=3", "name=kitchen"])
         {'num_objects': 3, 'name': 'kitchen'}
     """
-    values: dict[str, object] = {}
-    for pair in pairs:
-        key, value = read_pair(pair)
+    values = read_pairs(pairs)
+    for pair, key in zip(pairs, values, strict=True):
         if not key.isidentifier():
             raise UsageError(f"expected key=value, got {pair!r}")
-        if key in values:
-            raise UsageError(f"{key} is given twice")
-        values[key] = value
     return values

@@ -173,6 +173,9 @@ def plan_recredit(
     if not names:
         raise UsageError("name at least one estimator: --estimator gigpo,grpo")
     asked = [_parse(override) for override in overrides]
+    for number, (keys, _) in enumerate(asked):
+        if keys in [other for other, _ in asked[:number]]:
+            raise ConfigError(f"credit.{'.'.join(keys)} is set twice; set it once")
     notes: list[str] = []
     if settings is None:
         notes.append("the run has no settings of credit on record: every estimator has its defaults")

@@ -109,6 +109,8 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
         (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
         (["household-demo", "num_steps=three"], "num_steps"),
         (["household-demo", "num_steps"], "expected key=value"),
+        (["tiny", "num_steps=1", "num_steps=2"], "num_steps is given twice: 1 and 2"),
+        (["tiny", "num_steps=1", "num_steps=2", "--dry-run"], "num_steps is given twice: 1 and 2"),
         (["--resume", "nowhere"], "no folder 'nowhere'"),
         (["tiny", "--num-steps", "3"], "no option '--num-steps'; write a setting of the run as num_steps=VALUE"),
         (["tiny", "--optimizer.lr=1e-3"], "write a setting of the run as optimizer.lr=VALUE"),

@@ -88,6 +88,7 @@ def test_overrides_go_to_those_that_read_them() -> None:
         (["gigpo"], ["credit.gama=1"], UnknownNameError, "did you mean 'credit.gamma'?"),
         (["gigpo"], ["num_steps=1"], UnknownNameError, "--set takes the keys of credit alone"),
         (["gigpo"], ["credit.gamma"], ConfigError, "expected key=value"),
+        (["gigpo"], ["gamma=0.5", "credit.gamma=0.6"], ConfigError, "credit.gamma is set twice"),
         (["gigpo"], ["credit.estimator=grpo"], ConfigError, "name estimators with --estimator"),
         (["gigpo"], ["credit.gamma=much"], ConfigError, "credit.gamma: Input should be a valid number"),
         (["gigpo"], ["credit.gamma=7"], ConfigError, "gamma must be between 0 and 1"),

@@ -206,6 +206,26 @@ def boundary(
 
 
 @contextmanager
+def blamed(part: str) -> Iterator[None]:
+    """Turn any exception of a user's part in the ``with`` block into a :class:`ConfigError` that names the part.
+
+    agentgym's own errors, cancellation and Ctrl-C propagate untouched.
+
+    Example:
+        >>> with blamed("estimator 'mine'"):
+        ...     1 / 0
+        Traceback (most recent call last):
+        agentgym.errors.ConfigError: estimator 'mine' failed: ZeroDivisionError: division by zero
+    """
+    try:
+        yield
+    except AgentGymError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{part} failed: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
 def contained_exit() -> Iterator[None]:
     """Turn ``SystemExit``, and others that are no ``Exception``, into a ``RuntimeError``.
 

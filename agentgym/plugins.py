@@ -16,13 +16,14 @@ import json
 import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym import entry_points
 from agentgym.canonical import digest
-from agentgym.errors import ConfigError, UnknownNameError, UsageError, check_type, unknown_name
+from agentgym.errors import ConfigError, UnknownNameError, UsageError, blamed, check_type, unknown_name
 from agentgym.settings import Settings, check_ranges, checked
 
 Status = Literal["verified", "reproduced", "experimental", "user"]
@@ -130,6 +131,15 @@ class Component:
             name: options if name == "options" else getattr(options, name) if name in own else values[name]
             for name in inspect.signature(self.call).parameters
         }
+
+    def invoke(self, values: Mapping[str, Any], options: Any) -> Any:
+        """Call the function with :meth:`arguments`.
+
+        Raises:
+            ConfigError: a user's function raised an error of its own; the message names the component.
+        """
+        with blamed(f"{self.family} {self.name!r}") if self.is_own else nullcontext():
+            return self.call(**self.arguments(values, options))
 
 
 C = TypeVar("C", bound=Component)

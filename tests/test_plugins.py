@@ -269,6 +269,16 @@ def wrong():
     return 3
 
 
+@recipe("fails")
+def fails():
+    return {}["a"]
+
+
+@policy("nothing")
+def nothing():
+    return None
+
+
 @policy("always_three")
 def always_three(env):
     return "guess: 3"
@@ -291,11 +301,17 @@ def test_recipes_and_policies_of_a_file(tmp_path: Path) -> None:
     assert (load_recipe(f"{path}:short").num_steps, load_recipe("short").recipe) == (7, "short")
     with pytest.raises(ConfigError, match="returned int, expected a TrainConfig"):
         load_recipe("wrong")
+    with pytest.raises(ConfigError, match="recipe 'fails' failed: KeyError: 'a'"):
+        load_recipe("fails")
     env = Guess()
     agent = named_policy(f"{path}:always_three")(env, 0)
     agent.begin(env.reset(seed=0)[0], env.tools)
     decision = asyncio.run(agent.decide())
     assert decision is not None and decision.turn.action.calls[0] == ToolCall("guess", {"number": 3}, "0")
+    idle = named_policy(f"{path}:nothing")(env, 0)
+    idle.begin(env.reset(seed=0)[0], env.tools)
+    with pytest.raises(UsageError, match=r"policy 'nothing' returned what is no action: .*; got None"):
+        asyncio.run(idle.decide())
 
 
 @pytest.mark.parametrize(

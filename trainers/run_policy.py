@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.engine import Engine
+from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.copies import copy_whole, move_whole
@@ -104,11 +105,11 @@ class RunPolicy:
         if self._roles.share_servers:
             await self._update_servers(version)
         elif self._roles.all_play:
-            await ranks.from_all(lambda: self._own_engine.update_weights(version))
+            await ranks.from_all(lambda: self._update_own(version))
         else:
             if self._roles.gather:
                 self._gather(version, self._known_dtypes())
-            await ranks.from_main(lambda: self._own_engine.update_weights(version))
+            await ranks.from_main(lambda: self._update_own(version))
 
     def whole_model(self) -> CausalLM | None:
         """Return the unsharded model on the first rank, None on the others. All ranks must call this."""
@@ -131,6 +132,10 @@ class RunPolicy:
     def _own_engine(self) -> Engine:
         assert self.engine is not None, "this rank does not play"
         return self.engine
+
+    async def _update_own(self, version: int) -> None:
+        with boundary(EngineError, f"engine.kind={self._config.engine.kind}: update_weights"):
+            await self._own_engine.update_weights(version)
 
     def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
         """Return the model that is trained and, on a rank whose engine needs it, the model to sample from.

@@ -96,13 +96,13 @@ class CreditComponent(Component):
         has_memory = self.reads("memory")
         own = {"memory": memory.get(self.name, {})} if has_memory else {}
         try:
-            result = self.call(**self.arguments({**values, **own}, options))
-        except ValueError as error:
+            result = self.invoke({**values, **own}, options)
+        except ConfigError as error:
             if "read-only" not in str(error):
                 raise
+            why = gist(error.__cause__ or error)
             raise ConfigError(
-                f"{self.family} {self.name!r} changes an array that it was given in place ({gist(error)}): change a "
-                "copy of it"
+                f"{self.family} {self.name!r} changes an array that it was given in place ({why}): change a copy of it"
             ) from error
         parts = result if isinstance(result, tuple) else (result,)
         if has_memory and not (len(parts) == 2 and isinstance(parts[1], Mapping)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentgym.env.actions import as_message
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, UsageError
 from agentgym.plugins import Component, F, Registry
 from agentgym.rollout.agent import Agent, MakeAgent, ScriptedAgent
 from agentgym.types import Message, Observation
@@ -86,7 +86,10 @@ def _agents(chosen: Component) -> MakeAgent:
 
 def _act(chosen: Component, env: Env, observation: Observation, rng: np.random.Generator) -> Message:
     action = chosen.call(**chosen.arguments({"env": env, "observation": observation, "rng": rng}, None))
-    return as_message(action, env.parse_action)
+    try:
+        return as_message(action, env.parse_action)
+    except UsageError as error:
+        raise UsageError(f"policy {chosen.name!r} returned what is no action: {error}") from error
 
 
 for _name in ("idle", "oracle", "random"):  # imported when the policy first acts

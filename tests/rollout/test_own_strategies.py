@@ -67,5 +67,17 @@ def test_a_configuration_checks_what_a_users_strategy_returns(monkeypatch: pytes
         StrategyConfig().call("horizon", step=0, visits=())
 
 
+def test_the_error_of_a_users_strategy_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine(step: int) -> int:
+        return 4 // step
+
+    own = Component(name="mine", family="horizon", function=mine, options=None, status="user")
+    monkeypatch.setattr(StrategyConfig, "rule", lambda self, family: own)
+    assert StrategyConfig().call("horizon", step=1, visits=()) == 4
+    with pytest.raises(ConfigError, match="horizon 'mine' failed: ZeroDivisionError: integer division") as raised:
+        StrategyConfig().call("horizon", step=0, visits=())
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)  # commands show its place
+
+
 def test_agentgyms_own_strategies_are_not_checked() -> None:
     assert not any(component.is_own for component in strategy_table() if not component.module.startswith("test"))

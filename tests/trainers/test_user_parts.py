@@ -14,7 +14,7 @@ from testkit.checkpoints import drop_checkpoint, read_checkpoint
 
 from agentgym import plugins
 from agentgym.credit.component import ESTIMATORS
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, EngineError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
@@ -90,6 +90,54 @@ def test_a_correction_without_settings_is_named_by_its_kind_alone(tmp_path: Path
 def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"broken made a str, which lacks policy_version, .*generate, .* of agentgym"):
         train(config(f"engine.kind={FILE}:broken", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
+
+
+ENGINES_THAT_FAIL = """
+from agentgym.trainers.engines.build import torch_engine
+from agentgym.trainers.engines.component import engine
+
+
+@engine("no_chip")
+def no_chip(config, model):
+    raise ValueError("no such chip")
+
+
+class Bare:
+    def __getattr__(self, name):
+        raise RuntimeError("no attribute yet")
+
+
+@engine("bare")
+def bare():
+    return Bare()
+
+
+@engine("lost")
+def lost(config, model):
+    made = torch_engine(config, model)
+
+    async def update_weights(version):
+        raise ValueError("the chip is lost")
+
+    made.update_weights = update_weights
+    return made
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("no_chip", ConfigError, "failed: ValueError: no such chip"),
+        ("bare", ConfigError, "failed: RuntimeError: no attribute yet"),
+        ("lost", EngineError, ": update_weights: ValueError: the chip is lost"),
+    ],
+)
+def test_an_engine_that_fails_is_named(name: str, error: type[Exception], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "engines.py"
+    file.write_text(ENGINES_THAT_FAIL, encoding="utf-8")
+    with pytest.raises(error) as raised:
+        train(config(f"engine.kind={file}:{name}", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
+    assert str(raised.value) == f"engine.kind={file}:{name}{'' if said[0] == ':' else ' '}{said}"
 
 
 @pytest.mark.parametrize(

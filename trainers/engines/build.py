@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from agentgym.engine import Engine
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, blamed
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.engines.component import ENGINES
@@ -42,17 +43,19 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path, num_episod
         num_episodes: the most that this rank plays at the same time; None: ``group.num_envs``.
 
     Raises:
-        ConfigError: the engine does not support the configuration, or a user's function did not return an engine.
+        ConfigError: the engine does not support the configuration, or a user's function failed or did not return one.
     """
     component = ENGINES[config.engine.kind]
     num_episodes = num_episodes or config.group.num_envs
     values = {"config": config, "model": model, "run_dir": run_dir, "num_episodes": num_episodes}
-    made = component.call(**component.arguments(values, config.engine.own_options))
-    if not isinstance(made, Engine):
+    what = f"engine.kind={config.engine.kind}"
+    with blamed(what) if component.is_own else nullcontext():
+        made: Engine = component.call(**component.arguments(values, config.engine.own_options))
+        is_engine = isinstance(made, Engine)  # reads its attributes, which may fail
+    if not is_engine:
         missing = [name for name in vars(Engine) if not name.startswith("_") and not hasattr(made, name)]
         raise ConfigError(
-            f"engine.kind={config.engine.kind} made a {type(made).__name__}, which lacks {', '.join(missing)} of "
-            "agentgym.engine.Engine"
+            f"{what} made a {type(made).__name__}, which lacks {', '.join(missing)} of agentgym.engine.Engine"
         )
     return made
 

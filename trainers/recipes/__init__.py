@@ -132,9 +132,9 @@ def load_recipe(name: str) -> TrainConfig:
 
     Raises:
         UnknownNameError: the recipe does not exist; the message suggests similar names.
-        ConfigError: the function did not return a configuration.
+        ConfigError: the function failed, or did not return a configuration.
     """
-    made = RECIPES[name].call()
+    made = RECIPES[name].invoke({}, None)
     if not isinstance(made, TrainConfig):
         raise ConfigError(f"recipe {name!r} returned {type(made).__name__}, expected a TrainConfig")
     return made

@@ -100,10 +100,10 @@ class StrategyConfig(Settings):
         """Call the component that a field names with the values that it reads.
 
         Raises:
-            ConfigError: it is a user's, and returned something that its family cannot.
+            ConfigError: it is a user's, and failed or returned something that its family cannot.
         """
         rule = self.rule(family)
-        return checked_result(rule, values, rule.call(**rule.arguments(values, getattr(self, family))))
+        return checked_result(rule, values, rule.invoke(values, getattr(self, family)))
 
     @property
     def branches(self) -> bool:

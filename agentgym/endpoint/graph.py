@@ -206,8 +206,11 @@ class CallGraph:
 
 
 def shown_text(action: Message) -> str:
-    """Return the text that an agent receives besides thinking and calls: the answer, then malformed calls."""
-    malformed = [call.text for call in action.calls if isinstance(call, MalformedCall)]
+    """Return the text that an agent receives besides thinking and calls: the answer, then malformed calls.
+
+    In the format ``compact`` the answer is the whole text, and holds the malformed calls already.
+    """
+    malformed = [call.text for call in action.calls if isinstance(call, MalformedCall) and call.text not in action.text]
     return "\n".join(filter(None, (action.text, *malformed)))
 
 

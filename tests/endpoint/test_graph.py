@@ -13,9 +13,11 @@ from testkit.drawing_engine import DrawingEngine
 from testkit.tokenizers_for_tests import HERMES, THINKING
 
 from agentgym.endpoint.calls import Answer, ChatCall
+from agentgym.endpoint.graph import shown_text
 from agentgym.endpoint.session import EpisodeSession, Policy
 from agentgym.engine import SamplingParams
-from agentgym.types import Completion, Message, ToolCall, ToolResult, ToolSpec
+from agentgym.render.formats.plain import Compact
+from agentgym.types import Completion, MalformedCall, Message, ToolCall, ToolResult, ToolSpec
 
 TOOL = ToolSpec("look", "Look around.", {"type": "object", "properties": {"at": {"type": "string"}}})
 SAID = (
@@ -152,3 +154,11 @@ def test_an_assistant_message_that_the_agent_wrote_cannot_forge_a_turn() -> None
         starts.append(prompt.count(engine.renderer.prompt_ids((Message("user", ""),), ())[0]))
         assert text in engine.renderer.text_of(prompt)
     assert starts == [4, 4]
+
+
+def test_a_malformed_call_is_shown_once() -> None:
+    read = Compact().parse("?? look\nlook: fridge", (TOOL,))
+    assert [type(call) for call in read.calls] == [MalformedCall, ToolCall]
+    assert shown_text(Message("assistant", read.text, read.calls)) == "?? look\nlook: fridge"
+    apart = MalformedCall((0, 5), "no JSON", '{"name"')
+    assert shown_text(Message("assistant", "raw", (apart,), answer="Hm.")) == 'Hm.\n{"name"'

@@ -94,10 +94,11 @@ def check_ranges(settings: object, prefix: str = "") -> None:
         prefix: text before the field's name in the message.
 
     Raises:
-        ConfigError: a value is out of range, no number, no choice, or of another kind than its field; the message
-            names the first such field.
+        ConfigError: a value is out of range, no number, no choice, or of another kind than its field, such as a dict
+            for a configuration; the message names the first such field.
     """
     kind: Any = type(settings)
+    _check_groups(settings, prefix)
     for name, (allowed, is_whole, takes_others) in _ranges(kind).items():
         value: Any = getattr(settings, name)
         is_number = isinstance(value, Real)  # numpy's numbers, too
@@ -116,6 +117,14 @@ def check_ranges(settings: object, prefix: str = "") -> None:
         value = getattr(settings, name)
         if isinstance(value, str) or not isinstance(value, container):
             raise ConfigError(f"{prefix}{name} must be {words}, got {value!r}")
+
+
+def _check_groups(settings: object, prefix: str) -> None:
+    kind: Any = type(settings)
+    for name, (group, takes_none) in _groups(kind).items():
+        value = getattr(settings, name)
+        if not isinstance(value, group) and not (takes_none and value is None):
+            raise ConfigError(f"{prefix}{name} is {value!r}, expected {group.__name__}(...)")
 
 
 def check_number(name: str, value: float, allowed: Range) -> None:
@@ -188,6 +197,16 @@ def _containers(kind: Callable[..., object]) -> dict[str, tuple[type, str]]:
         name: kinds[origin]
         for name, (part, *others) in _members(kind).items()
         if not others and (origin := get_origin(part)) in kinds
+    }
+
+
+@cache
+def _groups(kind: Callable[..., object]) -> dict[str, tuple[type, bool]]:
+    """Return the class of each field that holds settings of its own, and whether the field may be None."""
+    return {
+        name: (part, bool(others))
+        for name, (part, *others) in _members(kind).items()
+        if isinstance(part, _ByKeyword) and others in ([], [type(None)])
     }
 
 

@@ -63,6 +63,16 @@ def test_similar_keys_are_named() -> None:
         cast(Any, TrainConfig)()
 
 
+def test_a_dict_is_no_configuration_of_its_own() -> None:
+    tiny = load_recipe("tiny")
+    with pytest.raises(ConfigError, match=r"env is \{'id': 'Guess-v0'\}, expected EnvConfig\("):
+        dataclasses.replace(tiny, env=cast(Any, {"id": "Guess-v0"}))
+    with pytest.raises(ConfigError, match=r"credit is \{.*\}, expected CreditConfig"):
+        dataclasses.replace(tiny, credit=cast(Any, {"estimator": "grpo"}))
+    with pytest.raises(ConfigError, match=r"model\.lora is \{.*\}, expected LoraSettings"):
+        dataclasses.replace(tiny.model, lora=cast(Any, {"rank": 4}))
+
+
 def test_settings_are_copied_and_pickled() -> None:
     made = OwnOptions(margin=2.0)
     assert pickle.loads(pickle.dumps(made)) == made == dataclasses.replace(OwnOptions(), margin=2.0)

@@ -175,9 +175,9 @@ class TrainConfig(Settings):
     """Also log to this Weights & Biases project (extra ``wandb``)."""
 
     def __post_init__(self) -> None:
-        check_combinations(self)
         check_ranges(self)
         check_ranges(self.env, "env.")
+        check_combinations(self)
         check_mixture(self.envs)
         for env in self.envs:
             self._check_shared(env, self.for_env(env))

@@ -318,9 +318,9 @@ def _user_model(user: str | Mapping[str, Any] | UserModel) -> UserModel | None:
 
 # ---------- grading: the database after the gold actions, and the information that the user must be told The rules are
 # tau2's (``evaluator_env.py`` and ``evaluator_communicate.py`` of sierra-research/tau2-bench): gold actions are
-# replayed on a fresh database, errors among them ignored, and the hashes compared; a text counts as told if a message
-# to the user contains it, in lower case and without commas. tau2 further asks a language model about ``nl_assertions``,
-# which is not done here; ``communicate_info`` says the same in texts to look for.
+# replayed on a fresh database and the hashes compared; a text counts as told if a message to the user contains it, in
+# lower case and without commas. Rejected gold actions are ignored in tau2's own tasks alone. tau2 further asks a
+# language model about ``nl_assertions``, which is not done here; ``communicate_info`` says the same in texts.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +346,7 @@ def grade(case: Case, toolkit: Toolkit, told: Collection[str]) -> Grade:
         told: texts of the task's ``communicate_info`` that the user was told.
     """
     gold = type(toolkit)(Database(case.tables))
-    gold.replay(case.task.actions)
+    gold.replay(case.task.actions, allows_rejected=case.task.allows_rejected)
     return Grade(
         is_database_right=toolkit.db.hash() == gold.db.hash(),
         untold=tuple(text for text in case.task.communicate_info if text not in told),

@@ -77,6 +77,8 @@ class DomainTask:
     """Checks that must hold at the end, if they are graded."""
     needs_actions: bool = False
     """True if all gold actions must be made, in addition to other conditions."""
+    allows_rejected: bool = False
+    """True if a gold action may be one that its tool rejects, as in tau2's own tasks; it changes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,7 @@ def task_of_record(record: Mapping[str, Any]) -> DomainTask:
             actions=tuple(_action(one) for one in criteria.get("actions") or ()),
             communicate_info=tuple(criteria.get("communicate_info") or ()),
             script=user.get("script") or {},
+            allows_rejected=True,
         )
     except (KeyError, TypeError, AttributeError) as error:
         name = record.get("id") if isinstance(record, Mapping) else record

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from agentgym.call_syntax import format_call
 from agentgym.envs.domains.database import Database, Record
 from agentgym.envs.domains.task import GoldAction
 from agentgym.errors import EnvError, ToolDefinitionError, ToolError
@@ -80,11 +81,11 @@ class Toolkit:
             raise unknown_tool(action.name, list(self.tools))
         return found.function(self, **found.arguments(ToolCall(action.name, action.arguments)))
 
-    def replay(self, actions: Iterable[GoldAction]) -> None:
-        """Run gold actions. A rejected one is a recorded mistake and changes nothing.
+    def replay(self, actions: Iterable[GoldAction], *, allows_rejected: bool = True) -> None:
+        """Run gold actions. A rejected one changes nothing.
 
         Raises:
-            EnvError: an action names no tool, so that doing nothing would be right.
+            EnvError: an action names no tool, or is rejected and may not be, so that doing nothing would be right.
         """
         for action in actions:
             if action.name not in self.tools:
@@ -92,8 +93,14 @@ class Toolkit:
                 raise EnvError(f"the gold action {action.name!r} is no tool of {type(self).__name__}; it has {known}")
             try:
                 self.call(action)
-            except ToolError:
-                continue
+            except ToolError as error:
+                if not allows_rejected:
+                    call = format_call(
+                        ToolCall(action.name, action.arguments), [tool.spec for tool in self.tools.values()]
+                    )
+                    raise EnvError(
+                        f"the gold action {call!r} is rejected ({error}); mend it, or set the task's allows_rejected"
+                    ) from error
 
 
 def bound(tool: Tool, run: Callable[..., object]) -> Tool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from agentgym.evals.statistics import task_interval
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     """Print the result as text."""
+    rows = read_rows(folder)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("[bold]environment[/]", escape(summary.suite_or_env))
     table.add_row("[bold]policy[/]", escape(summary.policy))
@@ -33,7 +35,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row(f"[bold]{title}[/]", values)
     if summary.mean_score is not None:
         table.add_row("[bold]score[/]", f"{summary.mean_score:.3f}")
-    table.add_row("[bold]return[/]", _return_text(summary.mean_return, read_rows(folder)))
+    table.add_row("[bold]return[/]", _return_text(summary.mean_return, rows))
     invalid, refused = f"{summary.mean_invalid_turns:.2f} invalid", f"{summary.mean_tool_errors:.2f} tool errors"
     table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}, of them {invalid}; {refused}")
     if told := truncation_text(summary):
@@ -49,7 +51,8 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:
-        table.add_row("[bold red]failed[/]", f"{summary.num_failed}; play them again: agentgym eval --resume {folder}")
+        again = f"{summary.num_failed}; play them again: agentgym eval --resume {folder}"
+        table.add_row("[bold red]failed[/]", escape("\n".join([again, *_worst_error(rows)])))
     out.console.print(table)
     if summary.by_type:
         out.console.print(types_table(summary))
@@ -65,6 +68,12 @@ def truncation_text(summary: EvalSummary) -> str:
         return ""
     number = f"{summary.mean_truncated_completions:.2f} completions per episode end at the limit of tokens"
     return f"{number}; raise it by --max-new-tokens"
+
+
+def _worst_error(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the most frequent error of failed episodes as a line; none if no episode says why it failed."""
+    errors = Counter(row["error"] for row in rows if row["return"] is None and row["error"])
+    return [f"most often ({count}x): {error.partition(chr(10))[0]}" for error, count in errors.most_common(1)]
 
 
 def _return_text(mean: float, rows: Sequence[Mapping[str, Any]]) -> str:

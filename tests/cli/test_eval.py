@@ -119,6 +119,13 @@ register("Leaves-v0", Leaves, max_turns=2)
 """
 
 
+def test_the_result_names_the_most_frequent_error_of_failed_episodes(run: Command, tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text(LEAVES)
+    shown = run("eval", str(file), "--policy", "random", "--episodes", "4").out
+    assert "most often (2x)" in shown and "SystemExit: 0" in shown
+
+
 @pytest.mark.parametrize("at", ["start", "go", "key"])
 def test_an_environment_that_exits_fails_its_episode_alone(run: Command, tmp_path: Path, at: str) -> None:
     file = tmp_path / "leaves.py"

@@ -49,6 +49,28 @@ def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Write a file beside ``path`` that replaces it at the end, so a file with the final name is complete.
+
+    The file that is yielded has the suffix of ``path``. It is removed if the block raises.
+    """
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def share_weights(folder: Path) -> None:
+    """Let whoever may read a new folder read the weights in it, which safetensors writes for their owner alone."""
+    mode = folder.stat().st_mode & 0o666
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(mode)
+
+
+@contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         with suppress(OSError):  # some network file systems do not support locks

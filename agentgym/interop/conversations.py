@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.api.trust import require_trust
+from agentgym.cache import whole_file
 from agentgym.errors import MissingExtraError, UsageError
 from agentgym.interop.chat import conversation_of
 from agentgym.interop.recorded import Recorded
@@ -29,10 +30,11 @@ def write_conversations(recorded: Recorded, path: Path) -> int:
     """
     valid = [one for one in recorded.trajectories if one.status.is_evidence]
     rows = list(_rows(valid, _tools(recorded.run, {one.env_id for one in valid})))
-    if path.suffix == ".parquet":
-        _write_parquet(rows, path)
-    else:
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    with whole_file(path) as partial:
+        if path.suffix == ".parquet":
+            _write_parquet(rows, partial)
+        else:
+            partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return len(rows)
 
 
@@ -83,7 +85,7 @@ def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise MissingExtraError(str(path), "parquet") from error
+        raise MissingExtraError("writing Parquet", "parquet") from error
     if not rows:
         raise UsageError("there is no episode to write")
     # a column has one type, while schemas of tools differ and contents are text or parts; hence JSON text

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from agentgym.cache import whole_file
 from agentgym.errors import MissingExtraError
 from agentgym.evals.runner import EvalSummary
 from agentgym.interop.chat import conversation_of
@@ -51,7 +52,8 @@ def write_inspect_log(recorded: Recorded, path: Path) -> int:
         stats=_stats(recorded, samples),
         samples=samples,
     )
-    write_eval_log(log, str(path))
+    with whole_file(path) as partial:
+        write_eval_log(log, str(partial))
     return len(samples)
 
 

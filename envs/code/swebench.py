@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from agentgym.cache import whole_file
 from agentgym.canonical import packaged
 from agentgym.envs.rows import read_rows
 from agentgym.errors import CorruptDataError, UsageError
@@ -122,8 +123,8 @@ def write_harbor_task(instance: Instance, folder: Path, image: str = IMAGE) -> P
         "fail_to_pass": instance.fail_to_pass,
         "pass_to_pass": instance.pass_to_pass,
     }
+    config = _TEXTS["task.toml"].format(name=json.dumps(instance.id), image=json.dumps(named))
     files = {
-        "task.toml": _TEXTS["task.toml"].format(name=json.dumps(instance.id), image=json.dumps(named)),
         "instruction.md": _TEXTS["instruction.md"].format(problem=instance.problem.strip()),
         "tests/test.sh": _test_script(instance),
         "tests/test.patch": instance.test_patch,
@@ -131,9 +132,12 @@ def write_harbor_task(instance: Instance, folder: Path, image: str = IMAGE) -> P
         "tests/judge.py": judge.read_text(encoding="utf-8"),
         "solution/solve.sh": _TEXTS["solution/solve.sh"].format(workdir=WORKDIR, patch=instance.patch.rstrip("\n")),
     }
+    (root / "task.toml").unlink(missing_ok=True)  # a folder with it is a task, so it is written last
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
+    with whole_file(root / "task.toml") as partial:
+        partial.write_text(config, encoding="utf-8")
     return root
 
 

@@ -64,6 +64,17 @@ def test_parquet_ids_and_images(repository: Path, tmp_path: Path) -> None:
     assert load_harbor_task(write_harbor_task(second, tmp_path)).image == "mine:2"
 
 
+def test_a_conversion_that_stops_leaves_no_task(repository: Path, tmp_path: Path) -> None:
+    (instance,) = read_instances(written(tmp_path / "rows.jsonl", row(repository)))
+    root = write_harbor_task(instance, tmp_path / "tasks")
+    (root / "tests" / "judge.py").unlink()
+    (root / "tests" / "judge.py").mkdir()  # so that it cannot be written
+    with pytest.raises(IsADirectoryError):
+        write_harbor_task(instance, tmp_path / "tasks")
+    with pytest.raises(UsageError, match=r"it has no task\.toml"):
+        load_harbor_task(root)
+
+
 def test_djangos_tests_are_named_as_modules() -> None:
     patch = "".join(
         f"diff --git a/{path} b/{path}\n" for path in ("tests/forms_tests/test_a.py", "tests/forms_tests/data.json")

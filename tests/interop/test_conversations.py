@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,20 @@ def test_demonstrations_are_read_from_it(run_dir: Path, tmp_path: Path, suffix: 
         assert [called(action) for action in acted] == [called(turn.action) for turn in one.turns]
         replies = [message.text for exchange in conversation.exchanges for message in exchange.replies]
         assert replies == [message.text for turn in one.turns for message in turn.replies]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_an_export_that_fails_keeps_the_file_of_the_one_before(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    path = tmp_path / f"chats{suffix}"
+    exported(run_dir, path)
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        done = CliRunner().invoke(app, ["export", str(run_dir), "-o", str(path)])
+    assert done.exit_code != 0
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_rewards_are_columns(run_dir: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -25,6 +26,12 @@ from agentgym.trainers.models.sources import cached_model, check_source, import_
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def save_tiny(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text("{}")
 
 
 @pytest.mark.parametrize(
@@ -197,6 +204,32 @@ def test_folders(tmp_path: Path) -> None:
     import_model(str(tmp_path / "run"), tmp_path / "copy")
     assert (tmp_path / "copy" / "config.json").read_text() == "{}"
     assert is_source("smollm2") and not is_source("oracel")
+
+
+def test_a_killed_import_leaves_no_model_and_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, out = tmp_path / "model", tmp_path / "out"
+    save_tiny(model)
+
+    def kill(source: object, target: object) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copy", kill)
+        patch.setattr(shutil, "rmtree", lambda *given, **options: None)  # SIGKILL cleans nothing up
+        with pytest.raises(SystemExit):
+            import_model(str(model), out)
+    with pytest.raises(UsageError, match=r"it has no config\.json"):
+        local_model(out)
+    import_model(str(model), out)
+    assert {path.name for path in out.iterdir()} == {path.name for path in model.iterdir()}
+
+
+def test_others_may_read_imported_weights(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").chmod(0o600)
+    import_model(str(tmp_path / "model"), tmp_path / "out")
+    usual = (tmp_path / "out" / "config.json").stat().st_mode
+    assert (tmp_path / "out" / "model.safetensors").stat().st_mode == usual
 
 
 @pytest.mark.parametrize(

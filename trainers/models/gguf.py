@@ -54,7 +54,7 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
     del model.config.quantization_config  # the weights are widened; with it they would be widened again
     del model.hf_quantizer
     model.is_quantized = False
-    say(f"writing {out}")
+    say("writing the model")
     with redirect_stderr(io.StringIO()):
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)

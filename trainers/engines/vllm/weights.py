@@ -22,6 +22,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from agentgym.cache import share_weights
 from agentgym.canonical import digest
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
@@ -187,6 +188,7 @@ class _Folder:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             self._save(partial, dtypes)
+            share_weights(partial)  # servers may run as another user
             checksum = checksum_of(sorted(partial.glob("*.safetensors")))
             folder = partial.with_name(f"v{version:06d}-{checksum[:8]}")
             shutil.rmtree(folder, ignore_errors=True)

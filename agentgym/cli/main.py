@@ -6,9 +6,11 @@ so that ``agentgym list`` is fast.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -123,6 +125,8 @@ def main() -> None:
     # waited for: two threads were many times slower than one. OpenMP reads this when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     interrupt_on_ending_signals()
+    if sys.stderr is not None:
+        faulthandler.enable()  # a tool's library that crashes ends the process; this prints where
     app()
 
 

@@ -118,3 +118,34 @@ def test_an_interrupted_training_run_keeps_its_last_step(
     assert process.wait(60) == 130 and "interrupted; to go on: agentgym train --resume" in lines[-1]
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept[-1].startswith(saved) and kept[-1] != "rl-000000"
+
+
+CRASHES = """
+import os
+import signal
+
+from agentgym import ToolEnv, register, tool
+
+
+class Crashes(ToolEnv):
+    def start(self, task):
+        return "Go."
+
+    @tool
+    def go(self) -> str:
+        'Go.'
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return "gone"
+
+
+register("Crashes-v0", Crashes, max_turns=2)
+"""
+
+
+def test_a_crash_in_native_code_prints_the_line_that_caused_it(tmp_path: Path) -> None:
+    file = tmp_path / "crashes.py"
+    file.write_text(CRASHES)
+    command = [sys.executable, "-m", "agentgym", "eval", str(file), "--policy", "random", "--episodes", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr and f'"{file}", line 15 in go' in done.stderr

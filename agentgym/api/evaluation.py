@@ -34,9 +34,9 @@ from agentgym.registry import id_of, make, with_id
 from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.context import FULL
+from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.settings import checked
 from agentgym.trust import sign
 from agentgym.types import Task, Trajectory
@@ -327,7 +327,7 @@ async def play(
         await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
     )
     pool = EnvPool(make_env, effort.num_envs)
-    unseen = UnseenImages(lambda text: status.print(text, markup=False, soft_wrap=True))
+    notes = EpisodeNotes(lambda text: status.print(text, markup=False, soft_wrap=True))
     try:
         with bars(status, len(tasks)) as count:
             return await runner.evaluate(
@@ -340,7 +340,7 @@ async def play(
                 seed=plan.seed,
                 group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
                 resume=resume,
-                on_episode=both(count, effort.budget(folder).at(price), unseen.watch),
+                on_episode=both(count, effort.budget(folder).at(price), notes.watch),
                 opponent=make_opponent,
                 scoring=Scoring.read(plan.scoring),
                 price=price,

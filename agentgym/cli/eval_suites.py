@@ -29,8 +29,8 @@ from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import Play, SuiteResult, part_dir, run_suite
 from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, suite_names
 from agentgym.rollout import journal
+from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.folder_lock import locked
-from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.trust import sign
 
 ALL = "all"
@@ -121,7 +121,7 @@ async def evaluate_suites(
 ) -> list[SuiteResult]:
     """Evaluate every policy on every suite, one after the other. ``results.json`` holds the results so far."""
     results: list[SuiteResult] = []
-    unseen = UnseenImages(lambda text: out.status.print(text, markup=False, soft_wrap=True))
+    notes = EpisodeNotes(lambda text: out.status.print(text, markup=False, soft_wrap=True))
     budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
         policies = {policy: policy_facts(policy) for policy in plan.policies}
@@ -145,7 +145,7 @@ async def evaluate_suites(
                         out_dir=folder / suite.name / name,
                         num_envs=effort.num_envs,
                         resume=resume,
-                        on_episode=both(budget.at(prices.of(policy)), unseen.watch),
+                        on_episode=both(budget.at(prices.of(policy)), notes.watch),
                         price=prices.of(policy),
                     )
                     results.append(await run_suite(suite, play))

@@ -49,6 +49,16 @@ def test_the_model_that_answered_is_recorded(run: Command, guess: str, server: F
     assert "answered by m-2026-0, m-2026-1" in " ".join(run(*asked).out.split())
 
 
+def test_calls_that_the_server_returns_as_text_are_noted_once(run: Command, guess: str, server: FakeOpenAI) -> None:
+    asked = ("eval", guess, "max_turns=2", "--policy", f"openai:{server.url}?model=m", "--episodes", "3")
+    assert "note:" not in run(*asked).err
+    server.play = lambda body: completion('<tool_call>\n{"name": "guess", "arguments": {"number": 1}}\n</tool_call>')
+    told = " ".join(run(*asked).err.split())
+    assert told.count("a completion holds a call as text (<tool_call>)") == 1 and "tools=text&format=NAME" in told
+    read = (*asked[:4], f"openai:{server.url}?model=m&tools=text&format=hermes", *asked[5:])
+    assert "note:" not in run(*read).err
+
+
 def test_a_suite(run: Command, server: FakeOpenAI) -> None:
     value = run("eval", "python-math", "--policy", f"openai:{server.url}", "--episodes", "1", "--json").json
     assert value["results"][0]["outcome"] == "done"

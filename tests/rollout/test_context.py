@@ -24,11 +24,11 @@ from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent, ModelAgent, ScriptedAgent
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
+from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.memory import Exchange, remembered, summarised
 from agentgym.rollout.record import GroupRecord, read_records, write_records
 from agentgym.rollout.request import RolloutRequest
-from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.tool import tool
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE, train_tokenizer
 from agentgym.trainers.reporting.metrics import MetricsLog
@@ -397,11 +397,11 @@ class Screen(LongCounter):
 
 def test_images_that_a_model_does_not_get_are_noted_once() -> None:
     notes = list[str]()
-    unseen = UnseenImages(notes.append)
-    unseen.watch(Player().play(LongCounter()))
+    watched = EpisodeNotes(notes.append)
+    watched.watch(Player().play(LongCounter()))
     assert notes == []
     for _ in range(2):
-        unseen.watch(Player().play(Screen()))
+        watched.watch(Player().play(Screen()))
     (note,) = notes
     assert "shows images, which the model does not get" in note
 
@@ -418,7 +418,7 @@ def test_images_that_no_local_model_was_to_see_are_not_noted() -> None:
     notes = list[str]()
     env = Screen()
     request = RolloutRequest(task=TASK, make_agent=lambda *_: ScriptedAgent(lambda _: env.oracle()))
-    UnseenImages(notes.append).watch(asyncio.run(run_episode(env, request)))
+    EpisodeNotes(notes.append).watch(asyncio.run(run_episode(env, request)))
     assert notes == []
 
 

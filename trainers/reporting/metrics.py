@@ -13,9 +13,9 @@ from rich.progress import TaskID
 
 from agentgym.errors import require_extra
 from agentgym.progress import SuccessCount, progress_bars
+from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
-from agentgym.rollout.unseen_images import UnseenImages
 from agentgym.trainers.types import Metrics
 from agentgym.types import Trajectory
 
@@ -50,7 +50,7 @@ class MetricsLog:
         """Facts of the last row."""
         self._failed: set[str] = set()
         """Phases whose first failed episode has been reported."""
-        self._unseen_images = UnseenImages(self.say)
+        self._notes = EpisodeNotes(self.say)
 
     def __enter__(self) -> Self:
         self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
@@ -88,9 +88,9 @@ class MetricsLog:
         self._progress.update(self._bars[phase], advance=1, facts=facts)
 
     def watch(self, trajectories: Iterable[Trajectory]) -> None:
-        """Say once in a run if the environment shows images, which local models do not get."""
+        """Say once in a run what episodes show about a setting under which the model cannot do well."""
         for trajectory in trajectories:
-            self._unseen_images.watch(trajectory)
+            self._notes.watch(trajectory)
 
     def log(self, phase: str, step: int, values: Metrics) -> None:
         """Store and show one row; ``step`` is the number of finished steps of the phase."""

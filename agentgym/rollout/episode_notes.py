@@ -1,0 +1,55 @@
+"""Notes on settings under which a model cannot do well, as episodes show them: hidden images, unread calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentgym.types import ImagePart, Observation, Trajectory
+
+_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call_start|>", "<|tool_call|>")
+"""Texts that begin a call in the formats of common model families."""
+
+
+class EpisodeNotes:
+    """A watch over episodes that says each of its notes once.
+
+    Args:
+        say: receives a note.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._left = [_of_hidden_images, _of_unread_calls]
+
+    def watch(self, trajectory: Trajectory) -> None:
+        """Take an episode."""
+        for find in tuple(self._left):
+            if note := find(trajectory):
+                self._left.remove(find)
+                self._say(f"note: {note}")
+
+
+def _of_hidden_images(trajectory: Trajectory) -> str:
+    """Return a note if a local model was prompted without images, since token ids hold the text of messages alone."""
+    turns = [turn for turn in trajectory.turns if turn.prompt_ids]
+    if turns and any(map(_shows_images, (trajectory.observation, *(turn.replies for turn in turns)))):
+        lost = "shows images, which the model does not get: its prompts hold text alone"
+        return f"{trajectory.env_id} {lost} (docs/models.md)"
+    return ""
+
+
+def _of_unread_calls(trajectory: Trajectory) -> str:
+    """Return a note if a server returned a call as text. Local models' completions are parsed here."""
+    said = [turn.action.text for turn in trajectory.turns if not turn.prompt_ids and not turn.action.calls]
+    mark = next((mark for text in said for mark in _CALL_MARKS if mark in text), "")
+    if not mark:
+        return ""
+    return (
+        f"a completion holds a call as text ({mark}), which nobody read, so its turn counts as invalid; start the "
+        "server with a tool-call parser, or add tools=text&format=NAME to the address (docs/evaluation.md)"
+    )
+
+
+def _shows_images(messages: Observation) -> bool:
+    contents = (message.content for message in messages if not isinstance(message.content, str))
+    return any(isinstance(part, ImagePart) for content in contents for part in content)

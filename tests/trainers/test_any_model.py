@@ -148,6 +148,14 @@ def test_the_trainers_logits_are_the_models(kind: str) -> None:
     check_model(model_of(kind))
 
 
+def test_a_model_with_damaged_weights_is_refused() -> None:
+    model = model_of("gemma")
+    with torch.no_grad():
+        next(model.parameters())[:] = float("nan")
+    with pytest.raises(ConfigError, match="gemma' cannot be trained: its logits are not finite"):
+        check_model(model)
+
+
 def test_a_model_whose_logits_are_made_otherwise_is_refused() -> None:
     model = model_of("gemma")
     plain = model.forward

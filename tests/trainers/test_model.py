@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,6 +181,18 @@ def test_adapters_of_a_matrix_that_two_layers_share_are_refused(name: str) -> No
     with pytest.raises(ConfigError, match=f"one matrix for embed_tokens and lm_head.*leave out {name}"):
         add_lora(cast(Any, tied), settings, seed=0)
     add_lora(cast(Any, apart), settings, seed=0)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tokenizer: Any, tmp_path: Path) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    larger = copy.deepcopy(tokenizer)
+    larger.add_special_tokens({"eos_token": "<|far|>"})
+    larger.save_pretrained(tmp_path / "model")
+    end, known = larger.eos_token_id, len(tokenizer) - 1
+    with pytest.raises(
+        CorruptDataError, match=f"its end token has the id {end}, and the model knows ids up to {known};"
+    ):
+        load_model(tmp_path / "model")
 
 
 def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp_path: Path) -> None:

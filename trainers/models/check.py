@@ -29,7 +29,7 @@ def check_model(model: CausalLM) -> None:
     """Compare the logits that the trainer computes from hidden states and head with the model's own.
 
     Raises:
-        ConfigError: they differ, so losses and gradients would be those of another model.
+        ConfigError: they differ, so losses and gradients would be those of another model, or are not finite.
     """
     with frozen(model):
         ids = token_ids(model)
@@ -37,7 +37,10 @@ def check_model(model: CausalLM) -> None:
             made = head_of(model)(trunk_of(model)(input_ids=ids, use_cache=False).last_hidden_state)
         except Exception as error:  # of code that agentgym has not seen
             raise ConfigError(f"{_named(model)} cannot be trained here: {type(error).__name__}: {error}") from error
-        gap = relative_gap(made, model(input_ids=ids, use_cache=False).logits)
+        logits = model(input_ids=ids, use_cache=False).logits
+    if not logits.isfinite().all():
+        raise ConfigError(f"{_named(model)} cannot be trained: its logits are not finite, so its weights are damaged")
+    gap = relative_gap(made, logits)
     if not gap <= max_gap(model):
         raise ConfigError(
             f"{_named(model)} cannot be trained here: its logits are not its output layer applied to its hidden states "

@@ -66,6 +66,12 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     if missing := sorted(loaded["missing_keys"]):  # transformers would fill them at random
         named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
         raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
+    end, size = tokenizer.eos_token_id, model.get_input_embeddings().weight.shape[0]
+    if end is not None and end >= size:
+        raise CorruptDataError(
+            f"the tokenizer at {path} is not the model's: its end token has the id {end}, and the model knows ids up "
+            f"to {size - 1}; copy tokenizer.json and tokenizer_config.json from the model that it was trained from"
+        )
     return keep_exact(model), tokenizer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -9,6 +10,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from agentgym.errors import UsageError
 
 
 def cache_folder() -> Path:
@@ -28,10 +31,21 @@ def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
 
     Args:
         build: a function that fills the empty folder it is given.
+
+    Raises:
+        UsageError: the folder does not exist, and the user may not write beside it.
     """
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.with_name(folder.name + ".lock").touch()
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EROFS):
+            raise
+        raise UsageError(
+            f"the cache {folder.parent} cannot be written ({error.strerror}); set AGENTGYM_CACHE to a folder of yours"
+        ) from error
     with _lock(folder.with_name(folder.name + ".lock")):
         if folder.is_dir():
             return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from testkit.corpora import DOCUMENTS, WordEmbedder
 
 from agentgym.cache import built_once, cache_folder
+from agentgym.errors import UsageError
 from agentgym.tools.retrieval.corpus import Corpus, corpus_of
 from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import Document
@@ -31,6 +33,15 @@ def test_it_is_built_once(tmp_path: Path) -> None:
         open_retriever(corpus, IndexOptions(backend=backend, embedder=embedder, cache=tmp_path)).close()
     assert num_read == 3  # a hybrid has the two that are there already
     assert embedder.num_texts == len(DOCUMENTS)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # root, who runs tests in containers, may write everywhere
+    with pytest.raises(UsageError, match=r"cache .* cannot be written \(Permission denied\); set AGENTGYM_CACHE"):
+        built_once(tmp_path / "new" / "index", lambda folder: None)
 
 
 def test_other_content_and_other_settings_are_other_indexes(tmp_path: Path) -> None:

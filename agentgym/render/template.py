@@ -130,6 +130,9 @@ class ChatTemplate:
             said.append("the model's chat template takes no tool results, so they are user messages")
         if can.tools and can.calls == "one":
             said.append("the model's chat template takes one call a message, so messages with more are passed as text")
+        if "strftime_now" in (text := str(self._tokenizer.chat_template)) and "date_string" not in self._args:
+            mend = "; fix it by template_args.date_string (docs/models.md)" if "date_string" in text else ""
+            said.append(f"the model's chat template writes today's date, so prompts differ from day to day{mend}")
         return tuple(said)
 
     # ------------------------------------------------------------------------------------------ messages to dicts

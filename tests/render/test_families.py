@@ -100,6 +100,14 @@ def test_what_a_template_leaves_out_is_said() -> None:
     assert "no tools" in tools and "no system message" in system and "no tool results" in results
 
 
+def test_a_template_that_writes_todays_date_is_noted_until_the_date_is_given() -> None:
+    tokenizer, given = tokenizer_of("llama3_2"), {"date_string": "26 Jul 2024"}
+    assert any("writes today's date" in note and "date_string" in note for note in ChatRenderer(tokenizer).notes)
+    fixed = ChatRenderer(tokenizer, ChatConfig(template_args=given))
+    assert not any("date" in note for note in fixed.notes)
+    assert "26 Jul 2024" in str(tokenizer.decode(list(fixed.prompt_ids([Message("user", "Hello")], ()))))
+
+
 @pytest.mark.parametrize("style", ["schema", "compact"])
 def test_arguments_of_any_type_are_described(style: ToolsStyle) -> None:
     tool = ToolSpec("note", "Note.", {"properties": {"text": True, "why": {"type": []}}, "required": ["text", "why"]})

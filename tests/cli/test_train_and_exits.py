@@ -109,8 +109,6 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
         (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
         (["household-demo", "num_steps=three"], "num_steps"),
         (["household-demo", "num_steps"], "expected key=value"),
-        (["tiny", "num_steps=1", "num_steps=2"], "num_steps is given twice: 1 and 2"),
-        (["tiny", "num_steps=1", "num_steps=2", "--dry-run"], "num_steps is given twice: 1 and 2"),
         (["--resume", "nowhere"], "no folder 'nowhere'"),
         (["tiny", "--num-steps", "3"], "no option '--num-steps'; write a setting of the run as num_steps=VALUE"),
         (["tiny", "--optimizer.lr=1e-3"], "write a setting of the run as optimizer.lr=VALUE"),
@@ -246,6 +244,12 @@ def test_version(run: Command) -> None:
 def test_pairs_are_read_as_json_where_they_parse() -> None:
     pairs = parse_pairs(["a=1", "b=[1, 2]", "c=text", "d=true", "e=", "f=x=y"])
     assert pairs == {"a": 1, "b": [1, 2], "c": "text", "d": True, "e": "", "f": "x=y"}
+
+
+def test_a_setting_given_again_replaces_the_earlier_one_and_says_so(run: Command) -> None:
+    done = run("train", "tiny", "num_steps=1", "num_steps=2", "num_steps=2", "--dry-run", "--json")
+    assert done.json["num_steps"] == 2 and done.code == 0
+    assert done.err.count("num_steps is given as 1 and as 2: the last one is used") == 1
 
 
 def test_a_dry_run_writes_nothing(run: Command, tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ DONE = {"role": "assistant", "content": "I guess 3."}
 
 
 def train(run: Command, guess: str, *arguments: str) -> Any:
-    return run("train", "tiny", f"env.id={guess}", *SMALL, *arguments)
+    given = {argument.partition("=")[0] for argument in arguments}
+    small = [argument for argument in SMALL if argument.partition("=")[0] not in given]
+    return run("train", "tiny", f"env.id={guess}", *small, *arguments)
 
 
 def lines(name: str, *rows: Any) -> str:

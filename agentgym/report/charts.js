@@ -72,6 +72,18 @@ const tipOf = (u, data) => {
   showTip({ clientX: box.left + u.cursor.left, clientY: box.top + Math.max(0, u.cursor.top) }, [`step ${data.x[at]}`, ...lines].join("\n"));
 };
 
+const BAR = uPlot.paths.bars({ size: [0.4, 80] }); // an area needs two steps
+const isOne = (values) => values.filter((value) => value !== null && value !== undefined).length === 1;
+const LABELS_WIDTH = 46; // of most charts, so that those below each other begin at one line
+// The width of the labels beside a chart, of which small numbers have long ones.
+const widthOf = (u, labels, number, round) => {
+  const { gap, font, _size } = u.axes[number];
+  if (round > 1) return _size;
+  u.ctx.font = font[0];
+  const widths = (labels ?? []).map((label) => u.ctx.measureText(label).width / devicePixelRatio);
+  return Math.ceil(Math.max(LABELS_WIDTH, ...widths.map((width) => width + gap + 2)));
+};
+
 const drawChart = (element, zoom = null) => {
   const data = JSON.parse(element.dataset.chart);
   const colour = (one) => () => variable(one.css);
@@ -91,15 +103,15 @@ const drawChart = (element, zoom = null) => {
     },
     axes: [
       { ...axis, size: 22, gap: 3, space: 50, grid: { show: false }, incrs: INTEGERS, values: (u, marks) => marks.map(String) },
-      { ...axis, size: 46, gap: 4, space: 26, grid, values: (u, marks) => marks.map(SHOWN[data.show]) },
+      { ...axis, size: widthOf, gap: 4, space: 26, grid, values: (u, marks) => marks.map(SHOWN[data.show]) },
     ],
     series: [{}, ...data.series.map((one) => ({
       ...STYLES[one.style],
       label: one.name,
       spanGaps: true,
       stroke: colour(one),
-      ...(one.style === "area" ? { fill: colour(one) } : {}),
-      points: { show: data.x.length === 1 && one.style !== "area" },
+      ...(one.style === "area" ? { fill: colour(one), ...(data.x.length === 1 ? { paths: BAR } : {}) } : {}),
+      points: { show: isOne(one.y) && !["area", "dots", "hollow"].includes(one.style) }, // a line needs two
     }))],
     hooks: { draw: [(u) => drawDots(u, data)], setCursor: [(u) => tipOf(u, data)] },
   }, [data.x, ...data.series.map((one) => one.y)], element);

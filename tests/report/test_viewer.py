@@ -166,6 +166,27 @@ def test_charts_show_values_and_zoom(run_dir: Path, opened: Callable[..., Any]) 
     assert "success" in (chart.get_attribute("aria-label") or "")
 
 
+PAINTED = """canvas => {
+    const { width, height } = canvas, { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+    const isColoured = ([red, green, blue, alpha]) => alpha > 100 && Math.abs(red - blue) + Math.abs(red - green) > 60;
+    const pixels = [...Array(width * height).keys()].map((at) => data.slice(4 * at, 4 * at + 4));
+    const edge = pixels.filter((pixel, at) => at % width === 0 && pixel[3] > 100);
+    return [pixels.filter(isColoured).length, edge.length];
+}"""
+
+
+def test_charts_of_one_step_show_it_and_all_of_their_labels(run_dir: Path, opened: Callable[..., Any]) -> None:
+    metrics = run_dir / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    first = [row for row in rows if row["phase"] != "rl" or row["step"] == 1]
+    small = [{**row, "loss": -1.2345e-5} if row["phase"] == "rl" else row for row in first]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in small))
+    charts = opened(write_report(run_dir)).locator("#learning .chart canvas")
+    found = [tuple(chart.evaluate(PAINTED)) for chart in charts.all()]
+    assert len(found) > 10 and all(num_coloured > 20 for num_coloured, _ in found), found
+    assert not any(num_at_edge for _, num_at_edge in found), "labels that are cut off"
+
+
 def test_keys(run_dir: Path, opened: Callable[..., Any]) -> None:
     page = opened(write_report(run_dir))
     page.keyboard.press("?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -203,6 +204,31 @@ def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp
     save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CorruptDataError, match=r"lacks 2 of its tensors: lm_head.weight, model.layers.0.mlp.down_proj"):
         load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_named(name: str, tokenizer: Any, tmp_path: Path) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 269060552\n"
+    (tmp_path / "model" / name).write_text(pointer)
+    with pytest.raises(CorruptDataError, match=f"{name} is a pointer of Git LFS .*: git -C .*model lfs pull"):
+        load_model(tmp_path / "model")
+
+
+def test_an_earlier_model_is_there_until_the_new_one_is(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, is_whole, remove = tmp_path / "model", [], shutil.rmtree
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, folder)
+
+    def watched(path: Path, **options: Any) -> None:
+        if path.exists():
+            is_whole.append((folder / "config.json").is_file())
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    save_model(build_model(tokenizer, SHAPE, 2), tokenizer, folder)
+    assert is_whole == [True] and [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_all_end_tokens_of_a_model_end_its_turns(tokenizer: Any, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ _NUM_NAMED = 3
 """Number of missing tensors that a message names."""
 _VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 """Files with a tokenizer's vocabulary, of which a model's folder has at least one."""
+_POINTER, _LARGEST_POINTER = b"version https://git-lfs", 1024
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
@@ -94,8 +95,14 @@ def _read_tokenizer(source: str) -> Tokenizer:
 
     Raises:
         CorruptDataError: the folder has no tokenizer; transformers fails on some, and fills others with special tokens.
+            Or its files are pointers of Git LFS.
     """
     folder = Path(source)
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.is_file() and file.stat().st_size < _LARGEST_POINTER and file.read_bytes().startswith(_POINTER):
+            raise CorruptDataError(
+                f"{file} is a pointer of Git LFS in place of the file's contents: git -C {folder} lfs pull"
+            )
     lacks_files = folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in _VOCABULARIES)
     tokenizer: Tokenizer | None = None
     try:
@@ -302,6 +309,9 @@ def save_model(
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
     if chat != ChatConfig():
         (partial / CHAT_FILE).write_text(json.dumps(asdict(chat), indent=2) + "\n", encoding="utf-8")
+    earlier = folder.with_name(folder.name + ".earlier")
+    shutil.rmtree(earlier, ignore_errors=True)
     if folder.exists():
-        shutil.rmtree(folder)
+        folder.rename(earlier)  # removing it takes longer, and a killed process would leave no model
     partial.rename(folder)
+    shutil.rmtree(earlier, ignore_errors=True)

@@ -175,7 +175,7 @@ async def _open_policy(
         from agentgym.trainers.engines.openai.endpoint import parse_endpoint
         from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 
-        client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots)
+        client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots, say=say)
         try:
             await client.check()
         except UsageError:

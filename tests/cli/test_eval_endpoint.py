@@ -142,3 +142,30 @@ def test_a_lost_endpoint_is_a_failure_with_its_reason(run: Command, guess: str, 
     server.play = lambda body: 500
     policy = f"openai:{server.url}?model=m&num_tries=1"
     assert "status 500" in run("eval", guess, "--policy", policy, "--episodes", "2").assert_one_line_error(1)
+
+
+def test_an_account_without_credit_ends_with_one_line_and_is_resumed(
+    run: Command, guess: str, server: FakeOpenAI
+) -> None:
+    empty = (429, {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}})
+    server.play = lambda body: empty if len(server.requests) > 8 else count_up(body)
+    asked = ("eval", guess, "highest=4", "--policy", f"openai:{server.url}?model=m", "--episodes", "4")
+    ran = run(*asked, "--num-envs", "1", "--run-dir", "here")
+    told = " ".join(ran.err.split())
+    assert (
+        ran.code == 2
+        and "has no credit left for this key; top up the account, then go on with --resume RUN_DIR" in told
+    )
+    num_played = len(Path("here/episodes.jsonl").read_text().splitlines())
+    server.play = count_up
+    value = run("eval", "--resume", "here", "--json").json
+    assert num_played and (value["num_episodes"], value["success"]) == (4, 1.0)
+
+
+def test_a_refused_temperature_ends_with_one_line(run: Command, guess: str, server: FakeOpenAI) -> None:
+    refusal = (400, {"error": {"message": "Unsupported value.", "param": "temperature"}})
+    server.play = lambda body: refusal if "temperature" in body else count_up(body)
+    asked = ("eval", guess, "--policy", f"openai:{server.url}?model=m", "--episodes", "2", "--temperature")
+    ran = run(*asked, "0.2")
+    assert ran.code == 2 and "refuses temperature=0.2: set temperature to 1" in " ".join(ran.err.split())
+    assert "refuses the parameter temperature; requests leave it out" in run(*asked, "1").err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,16 @@ from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
+from agentgym.trainers.engines.openai.refusals import (
+    AS_TEXT,
+    LIMIT,
+    BusyError,
+    ContextFullError,
+    NotFoundError,
+    RefusedParameterError,
+    error_of,
+    kept_reason,
+)
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, names_in, read_answer, shown
 from agentgym.types import (
     ImagePart,
@@ -39,28 +50,15 @@ from agentgym.types import (
     Turn,
 )
 
-_REFUSED_KEY: Final = (401, 403)
-_NOT_FOUND, _BAD_REQUEST, _TIMEOUT, _TOO_MANY, _SERVER_ERROR = 404, 400, 408, 429, 500
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 _NUM_SEED_BITS: Final = 31
 """Some servers keep seeds in 32 bits."""
-_LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 _COMPLETIONS: Final = ("POST", "/chat/completions")
-_NO_TOOLS: Final = ("--enable-auto-tool-choice", "does not support tools", "tools param requires --jinja")
-"""Texts in the errors of vLLM, Ollama and llama.cpp for requests with tools that the server does not support."""
-_TOO_LONG: Final = (
-    "context_length_exceeded", "maximum context length", "maximum model length", "model's context length",
-    "exceed_context_size_error", "exceeds the available context size", "prompt is too long", "exceed context limit",
-    "exceeds the maximum number of tokens", "input is too long", "maximum prompt length",
-)  # fmt: skip
-"""Texts in the errors of OpenAI, vLLM, SGLang, llama.cpp, Anthropic, Gemini, Bedrock and xAI for a conversation that no
-longer fits the model, in lower case."""
-_AS_TEXT: Final = "Describe them in the first message: add tools=text to the address, as in openai:URL?tools=text"
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
-class ContextFullError(EngineError):
-    """The conversation no longer fits the model's context, which ends the episode but is not a failure."""
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 class OpenAIClient:
@@ -70,20 +68,26 @@ class OpenAIClient:
         endpoint: the address and the settings of requests.
         num_slots: number of concurrent requests.
         wait: the function that sleeps for some seconds.
+        say: receives a note on each parameter that requests leave out because the model refuses it.
 
     Raises:
         EngineError: the endpoint is unreachable or busy after all tries, rejects the request, or its answer is invalid.
         ContextFullError: the conversation is too long for the model.
-        UsageError: the key, the model's name or the address is wrong.
+        UsageError: the key, the model's name, the address or a setting is wrong, or the account has no credit.
     """
 
     def __init__(
-        self, endpoint: Endpoint, num_slots: int, wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        endpoint: Endpoint,
+        num_slots: int,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        say: Callable[[str], None] = _on_stderr,
     ) -> None:
         self.endpoint = endpoint
         self._slots = asyncio.Semaphore(num_slots)
-        self._wait = wait
-        self._limit_name = _LIMIT
+        self._wait, self._say = wait, say
+        self._limit_name = LIMIT
+        self._refused: set[str] = set()
         self._model = endpoint.model
         self._naming = asyncio.Lock()
         self._are_tools_checked = False
@@ -119,11 +123,7 @@ class OpenAIClient:
             form = {"name": "answer", "strict": True, "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         with_tools = body | {"tools": tools} if tools else body
-        try:
-            answer = await self._ask(*_COMPLETIONS, with_tools | {self._limit_name: sampling.max_new_tokens})
-        except _OtherLimitError:  # newer models of OpenAI's call it so
-            self._limit_name = _NEW_LIMIT
-            answer = await self._ask(*_COMPLETIONS, with_tools | {_NEW_LIMIT: sampling.max_new_tokens})
+        answer = await self._completed(with_tools, sampling.max_new_tokens)
         try:
             said = read_answer(answer, len(messages))
         except EngineError as error:
@@ -133,20 +133,50 @@ class OpenAIClient:
             await self._check_that_tools_are_shown(body, said.usage.prompt_tokens)
         return said
 
+    async def _completed(self, body: Mapping[str, object], max_new_tokens: int) -> Json:
+        """Request a completion, without the parameters that the model refuses.
+
+        Raises:
+            UsageError: it refuses one that requests cannot leave out.
+        """
+        while True:
+            sent = self._taken(body, max_new_tokens)
+            try:
+                return await self._ask(*_COMPLETIONS, sent)
+            except RefusedParameterError as error:
+                self._leave_out(error, sent)
+
+    def _taken(self, body: Mapping[str, object], max_new_tokens: int) -> dict[str, object]:
+        """Return a request without the parameters that the model refused before."""
+        return {name: value for name, value in body.items() if name not in self._refused} | {
+            self._limit_name: max_new_tokens
+        }
+
+    def _leave_out(self, error: RefusedParameterError, sent: Mapping[str, object]) -> None:
+        """Leave a refused parameter out of later requests, with a note."""
+        name, url = error.name, self.endpoint.url
+        if error.instead:
+            self._limit_name = error.instead
+        elif reason := kept_reason(name, sent[name]):
+            raise UsageError(f"{url} refuses {name}={sent[name]}: {reason} ({error})")
+        elif name not in self._refused:
+            self._refused.add(name)
+            self._say(f"note: {url} refuses the parameter {name}; requests leave it out from now on")
+
     async def _check_that_tools_are_shown(self, body: Mapping[str, object], num_prompt_tokens: int) -> None:
         """Check that the server shows the tools to the model: without them the prompt must be shorter.
 
         vLLM and others silently drop the tools if the model's chat template does not render any.
         """
         try:
-            answer = await self._ask_once(*_COMPLETIONS, {**body, self._limit_name: 1})
+            answer = await self._ask_once(*_COMPLETIONS, self._taken(body, 1))
             usage = read_answer(answer, 0).usage
-        except (EngineError, UsageError, _BusyError, _OtherLimitError):
+        except (EngineError, UsageError, BusyError, RefusedParameterError):
             return  # some models refuse a limit this low; then nothing is known
         if usage and usage.prompt_tokens == num_prompt_tokens:
             raise UsageError(
                 f"{self.endpoint.url} does not show the tools to the model: its prompt has {num_prompt_tokens} tokens "
-                f"with and without them (its chat template may render none). {_AS_TEXT}"
+                f"with and without them (its chat template may render none). {AS_TEXT}"
             )
 
     async def check(self) -> None:
@@ -157,24 +187,24 @@ class OpenAIClient:
         Raises:
             UsageError: the endpoint does not answer, rejects the key, or does not know the model.
         """
-        body = {"model": self._model, "messages": [{"role": "user", "content": "Hello"}], _LIMIT: 1}
+        body = {"model": self._model, "messages": [{"role": "user", "content": "Hello"}], LIMIT: 1}
         try:
             if self._model not in await self._listed():
                 await self._ask_once(*_COMPLETIONS, body)
-        except _BusyError as error:
+        except BusyError as error:
             if not error.is_answer:
                 raise UsageError(
                     f"the endpoint {self.endpoint.url} cannot be reached ({error}); start its server, or correct the "
                     "address"
                 ) from None
-        except (EngineError, _OtherLimitError):
+        except (EngineError, RefusedParameterError):
             pass  # somebody answers, if only that the model takes no such request
 
     async def _listed(self) -> list[str]:
         """Return the models that the endpoint lists; without a model's name, that of the only one becomes known."""
         try:
             names = names_in(await self._ask_once("GET", "/models", None))
-        except (EngineError, _NotFoundError):
+        except (EngineError, NotFoundError):
             names = []
         return names if self._model else [await self._model_name()]
 
@@ -187,7 +217,7 @@ class OpenAIClient:
             if not self._model:
                 try:
                     answer = await self._ask("GET", "/models", None)
-                except _NotFoundError as error:
+                except NotFoundError as error:
                     raise UsageError(f"{error}; if the address is right, name the model by ?model=NAME") from None
                 names = names_in(answer)
                 if len(names) != 1:
@@ -204,7 +234,7 @@ class OpenAIClient:
                 await self._wait(wait_s)
             try:
                 return await self._ask_once(method, path, body)
-            except _BusyError as error:
+            except BusyError as error:
                 fault = str(error)
                 wait_s = min(max(_FIRST_WAIT_S * 2**number, error.wait_s), _LONGEST_WAIT_S)
         raise EngineError(f"{self.endpoint.url}{path} failed {self.endpoint.num_tries} times, at last: {fault}")
@@ -214,17 +244,12 @@ class OpenAIClient:
             async with self._slots, asyncio.timeout(self.endpoint.timeout_s):
                 response = await self._http.request(method, self.endpoint.url + path, json=body)
         except TimeoutError:
-            raise _BusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
+            raise BusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _BusyError(str(error) or type(error).__name__) from None
+            raise BusyError(str(error) or type(error).__name__) from None
         if response.is_success:
             return self._decoded(response)
-        fault = f"status {response.status_code}: {shown(response.text)}"
-        if any(said in response.text for said in _NO_TOOLS):
-            raise UsageError(f"{self.endpoint.url} takes no tools as it was started ({fault}). {_AS_TEXT}")
-        if response.status_code >= _SERVER_ERROR or response.status_code in (_TOO_MANY, _TIMEOUT):
-            raise _BusyError(fault, _asked_wait_s(response), is_answer=True)
-        raise self._refusal(response, fault)
+        raise error_of(response, self.endpoint.url, self._model, body or {})
 
     def _decoded(self, response: httpx.Response) -> Json:
         try:
@@ -232,21 +257,6 @@ class OpenAIClient:
         except ValueError:
             raise EngineError(f"{self.endpoint.url} answered no JSON: {shown(response.text)}") from None
         return answer
-
-    def _refusal(self, response: httpx.Response, fault: str) -> Exception:
-        """Return the error for a rejected request: a user's mistake, a full context, or an invalid request."""
-        url, code, text = self.endpoint.url, response.status_code, response.text
-        if code in _REFUSED_KEY:
-            return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
-        if code == _NOT_FOUND:
-            hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
-            what = f"no model {self._model!r}, or no such address" if self._model else "no such address"
-            return _NotFoundError(f"{url} knows {what} ({fault}){hint}")
-        if code == _BAD_REQUEST and any(said in text.lower() for said in _TOO_LONG):
-            return ContextFullError(f"{url}: {fault}")
-        if code == _BAD_REQUEST and self._limit_name == _LIMIT and _NEW_LIMIT in text:
-            return _OtherLimitError(fault)
-        return EngineError(f"{url} refused the request: {fault}")
 
 
 class OpenAIAgent:
@@ -314,30 +324,6 @@ def endpoint_agents(client: OpenAIClient, sampling: SamplingParams, example: Obs
         return OpenAIAgent(client, sampling, seed, example)
 
     return make_agent
-
-
-class _NotFoundError(UsageError):
-    """The endpoint does not know the model or the address."""
-
-
-class _BusyError(Exception):
-    """The server is temporarily unavailable."""
-
-    def __init__(self, fault: str, wait_s: float = 0.0, *, is_answer: bool = False) -> None:
-        super().__init__(fault)
-        self.wait_s, self.is_answer = wait_s, is_answer
-
-
-class _OtherLimitError(Exception):
-    """The model requires the other name of the token limit."""
-
-
-def _asked_wait_s(response: httpx.Response) -> float:
-    """Return the seconds of the server's ``Retry-After``; a date is ignored."""
-    try:
-        return max(0.0, float(response.headers.get("retry-after", "0")))
-    except ValueError:
-        return 0.0
 
 
 # ----------------------- tools as text, for endpoints without tool support: described in the first message, parsed here

@@ -13,6 +13,10 @@ from agentgym.types import Message, Observation, ToolCall, ToolSpec
 Reason = Literal["invalid", "unsupported", "too_long", "limit", "unknown_session", "engine", "over"]
 
 
+_NUMBERS = frozenset(("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"))
+"""Fields of a request that are numbers in every API."""
+
+
 class CallRefusedError(AgentGymError):
     """An error for a request that gets no completion. The gateway formats it for the API that was called.
 
@@ -96,7 +100,15 @@ def refuse_unknown(body: Mapping[str, Any], known: frozenset[str], where: str = 
 
 
 def overridden_in(body: Mapping[str, Any], fixed: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of fields in a request that the run overrides."""
+    """Return the names of fields in a request that the run overrides.
+
+    Raises:
+        CallRefusedError: one of them is no number but must be.
+    """
+    for name in _NUMBERS & fixed:
+        value = body.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise CallRefusedError("invalid", f"{name} must be a number, got {value!r}.", name)
     return tuple(sorted(name for name in body if name in fixed and body[name] is not None))
 
 
@@ -119,6 +131,13 @@ def as_text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise CallRefusedError("invalid", f"{what} must be a string, got {type(value).__name__}.", what)
     return value
+
+
+def as_flag(value: object, what: str) -> bool:
+    """Return a JSON boolean, False for none; raise an error that names the field for any other value."""
+    if value is not None and not isinstance(value, bool):
+        raise CallRefusedError("invalid", f"{what} must be true or false, got {value!r}.", what)
+    return bool(value)
 
 
 def as_limit(value: object, what: str) -> int | None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
 
 from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
 from agentgym.endpoint.calls import CallRefusedError
@@ -122,6 +123,8 @@ def make_app(sessions: Mapping[str, EpisodeSession]) -> FastAPI:
     """Return the web application that serves the open sessions, given by id."""
     app = FastAPI(openapi_url=None)
 
+    app.add_exception_handler(HTTPException, _no_such_path)
+
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -149,6 +152,14 @@ def make_app(sessions: Mapping[str, EpisodeSession]) -> FastAPI:
         app.add_api_route(f"/v1/{path}", endpoint, methods=["POST"], response_model=None)
         app.add_api_route(f"/s/{{session_id}}/v1/{path}", endpoint, methods=["POST"], response_model=None)
     return app
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    """Answer a request for a path or a method that does not exist, in OpenAI's format."""
+    paths = ", ".join(f"POST /v1/{path}" for path in WIRES)
+    what = f"No {request.method} {request.url.path} here; the endpoint answers {paths} and GET /v1/models."
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    return JSONResponse(openai_chat.error(CallRefusedError("invalid", what)), status_code=status)
 
 
 def _endpoint(sessions: Mapping[str, EpisodeSession], wire: ModuleType) -> Any:

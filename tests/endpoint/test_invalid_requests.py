@@ -58,6 +58,9 @@ def nested(depth: int) -> str:
         (with_schema(required=[{}]), "tools[].parameters.required[] must be a string, got dict."),
         (with_arguments(nested(3000)), "arguments of a tool call cannot be read as JSON: nested too deeply."),
         ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens must be a whole number above 0, got 0."),
+        ({**CHAT, "temperature": "hot"}, "temperature must be a number, got 'hot'."),
+        ({**CHAT, "seed": True}, "seed must be a number, got True."),
+        ({**CHAT, "stream": "false"}, "stream must be true or false, got 'false'."),
         ({**CHAT, "metadata": json.loads(nested(900))}, "The request cannot be read as JSON: nested too deeply."),
     ],
 )
@@ -86,11 +89,20 @@ def test_a_chat_completion_is_refused_with_one_line(body: Any, line: str) -> Non
             {**CHAT, "tools": [{"name": "look", "input_schema": {"properties": None}}]},
             "tools[].input_schema.properties must be an object, got NoneType.",
         ),
+        ("responses", {"input": "?", "top_p": []}, "top_p must be a number, got []."),
+        ("responses", {"input": "?", "stream": 1}, "stream must be true or false, got 1."),
+        ("messages", {**CHAT, "top_k": "many"}, "top_k must be a number, got 'many'."),
+        (
+            "embeddings",
+            {},
+            "No POST /s/abc/v1/embeddings here; the endpoint answers POST /v1/chat/completions, "
+            "POST /v1/responses, POST /v1/messages and GET /v1/models.",
+        ),
     ],
 )
 def test_other_apis_refuse_with_one_line(path: str, body: Any, line: str) -> None:
     status, text = post(path, body)
-    assert (status, json.loads(text)["error"]["message"]) == (400, line)
+    assert (status, json.loads(text)["error"]["message"]) == (404 if path == "embeddings" else 400, line)
 
 
 @pytest.mark.parametrize(

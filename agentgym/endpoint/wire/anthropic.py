@@ -10,6 +10,7 @@ from agentgym.endpoint.calls import (
     Answer,
     CallRefusedError,
     ChatCall,
+    as_flag,
     as_limit,
     as_list,
     as_object,
@@ -46,7 +47,7 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         tools=tuple(_tool(as_object(one, "tools[]")) for one in as_list(body.get("tools") or [], "tools")),
         max_tokens=as_limit(body.get("max_tokens"), "max_tokens"),
         stops=as_stops(body.get("stop_sequences"), "stop_sequences"),
-        is_stream=bool(body.get("stream")),
+        is_stream=as_flag(body.get("stream"), "stream"),
         overridden=(*overridden_in(body, FIXED), *forced),
     )
 

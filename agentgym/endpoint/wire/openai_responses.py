@@ -14,6 +14,7 @@ from agentgym.endpoint.calls import (
     Answer,
     CallRefusedError,
     ChatCall,
+    as_flag,
     as_limit,
     as_list,
     as_object,
@@ -61,7 +62,7 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         tools=tuple(_tool(as_object(one, "tools[]")) for one in as_list(body.get("tools") or [], "tools")),
         max_tokens=as_limit(body.get("max_output_tokens"), "max_output_tokens"),
         wants_logprobs=_LOGPROBS in included,
-        is_stream=bool(body.get("stream")),
+        is_stream=as_flag(body.get("stream"), "stream"),
         overridden=(*overridden_in(body, FIXED), *check_tool_choice(body.get("tool_choice"))),
     )
 

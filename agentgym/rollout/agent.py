@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import PolicyFaultError
+from agentgym.errors import EngineError, PolicyFaultError, boundary
 from agentgym.rollout.branch import Given
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.first_prompt import too_long
@@ -233,10 +233,12 @@ class ModelAgent:
         return given if given.num_tokens <= min(context.max_new_tokens, context.num_free_tokens - 1) else None
 
     async def _complete(self, prompt_ids: tuple[int, ...], sampling: SamplingParams, given: Given | None) -> Completion:
-        if given is not None and given.moved is not None:
-            return await moved_completion(self._engine, prompt_ids, given, sampling)
-        begun = EMPTY_COMPLETION if given is None else given.known
-        return await generate_in_budget(self._engine, self._renderer, prompt_ids, sampling, self._session_id, begun)
+        engine = self._engine
+        with boundary(EngineError, f"{type(engine).__name__}.generate"):
+            if given is not None and given.moved is not None:
+                return await moved_completion(engine, prompt_ids, given, sampling)
+            begun = EMPTY_COMPLETION if given is None else given.known
+            return await generate_in_budget(engine, self._renderer, prompt_ids, sampling, self._session_id, begun)
 
     def _prompt(self) -> tuple[str, tuple[int, ...]]:
         """Return the hint and the prompt with it. The hint is empty if there is none or no room for it."""

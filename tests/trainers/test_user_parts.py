@@ -14,7 +14,7 @@ from testkit.checkpoints import drop_checkpoint, read_checkpoint
 
 from agentgym import plugins
 from agentgym.credit.component import ESTIMATORS
-from agentgym.errors import ConfigError, EngineError
+from agentgym.errors import ConfigError, EngineError, RunStoppedError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
@@ -121,6 +121,22 @@ def lost(config, model):
 
     made.update_weights = update_weights
     return made
+
+
+class Deaf:
+    def __init__(self, engine):
+        self.engine = engine
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    async def generate(self, *arguments, **named):
+        raise ValueError("the chip hears nothing")
+
+
+@engine("deaf")
+def deaf(config, model):
+    return Deaf(torch_engine(config, model))
 """
 
 
@@ -138,6 +154,15 @@ def test_an_engine_that_fails_is_named(name: str, error: type[Exception], said: 
     with pytest.raises(error) as raised:
         train(config(f"engine.kind={file}:{name}", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
     assert str(raised.value) == f"engine.kind={file}:{name}{'' if said[0] == ':' else ' '}{said}"
+
+
+def test_an_engine_that_cannot_sample_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "engines.py"
+    file.write_text(ENGINES_THAT_FAIL, encoding="utf-8")
+    with pytest.raises(RunStoppedError) as raised:
+        train(config(f"engine.kind={file}:deaf", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
+    assert "Deaf.generate: ValueError: the chip hears nothing" in str(raised.value)
+    assert "The policy failed, not the environment: look at its code, its engine (engine.kind)" in str(raised.value)
 
 
 @pytest.mark.parametrize(

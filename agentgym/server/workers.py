@@ -64,11 +64,6 @@ class Worker:
         worker._receiver = asyncio.create_task(worker._receive(reader))
         return worker
 
-    @property
-    def pid(self) -> int:
-        """Id of the process."""
-        return self._process.pid
-
     async def ask(self, limit_s: float, **request: Any) -> Any:
         """Send a request and return the reply, as plain values.
 
@@ -88,7 +83,7 @@ class Worker:
                 return await reply
         except TimeoutError:
             self.kill()
-            raise EnvTimeoutError(f"process {self.pid} of the server: no answer within {limit_s:g} s") from None
+            raise EnvTimeoutError(f"a process of the server: no answer within {limit_s:g} s") from None
         finally:
             self._waiting.pop(number, None)
 
@@ -145,7 +140,7 @@ class Worker:
                 waiting.set_exception(self._ended())
 
     def _ended(self) -> EnvError:
-        return EnvError(f"process {self.pid} of the server, in which the environment ran, ended: {_how(self._process)}")
+        return EnvError(f"a process of the server, in which the environment ran, ended: {_how(self._process)}")
 
 
 class WorkerSession(Session):

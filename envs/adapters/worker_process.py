@@ -77,7 +77,7 @@ class WorkerProcess:
             raise self._died() from None
         answer: dict[str, Any] = json.loads(self._read_line(timeout_s, request))
         if "error" in answer:
-            raise EnvError(f"worker {self.pid}: {answer['error']}")
+            raise EnvError(f"the worker: {answer['error']}")
         return answer
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class WorkerProcess:
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     self.close()
-                    raise EnvTimeoutError(f"worker {self.pid} did not answer {request} within {timeout_s:g} s")
+                    raise EnvTimeoutError(f"the worker did not answer {request} within {timeout_s:g} s")
                 chunk = os.read(self._process.stdout.fileno(), _CHUNK_BYTES)
                 if not chunk:
                     raise self._died()
@@ -115,7 +115,7 @@ class WorkerProcess:
             self._stderr.seek(max(0, size - _TAIL_BYTES))
             said = self._stderr.read().decode(errors="replace").strip()
         self.close()
-        return EnvError(f"worker {self.pid} died with exit code {code}{': ' + said if said else ''}")
+        return EnvError(f"the worker died with exit code {code}{': ' + said if said else ''}")
 
 
 class SharedWorker:

@@ -71,7 +71,7 @@ def test_an_error_is_an_answer(start: Callable[[], WorkerProcess]) -> None:
 
 def test_a_death_tells_its_last_words(start: Callable[[], WorkerProcess]) -> None:
     worker = start()
-    with pytest.raises(EnvError, match="died with exit code 1: no more"):
+    with pytest.raises(EnvError, match=r"^the worker died with exit code 1: no more"):
         worker.call(60, op="die")
     with pytest.raises(EnvError, match="died"):
         worker.call(60, op="say", text="hello")
@@ -81,7 +81,7 @@ def test_a_killed_worker_is_an_env_error(start: Callable[[], WorkerProcess]) -> 
     worker = start()
     worker.call(60, op="say", text="hello")
     os.kill(worker.pid, signal.SIGKILL)
-    with pytest.raises(EnvError, match="died with exit code -9"):
+    with pytest.raises(EnvError, match=r"^the worker died with exit code -9"):
         worker.call(60, op="say", text="hello")
     assert not worker.is_alive
 

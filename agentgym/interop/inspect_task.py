@@ -33,7 +33,7 @@ _RESULT = "agentgym"
 
 
 @task  # type: ignore[untyped-decorator]
-def agentgym(env_id: str, split: str = "test", num_tasks: int = 100, **kwargs: Any) -> Task:
+def agentgym(env_id: str = "", split: str = "test", num_tasks: int = 100, **kwargs: Any) -> Task:
     """Return a task of inspect in which its model acts in an environment, scored by success and reward.
 
     If the environment fails, the sample has an error and no score. By default, the evaluation stops when half of the
@@ -46,8 +46,10 @@ def agentgym(env_id: str, split: str = "test", num_tasks: int = 100, **kwargs: A
         kwargs: arguments of the environment.
 
     Raises:
-        UsageError: there is no such environment or split, or it has no tasks.
+        UsageError: no environment is named, there is no such environment or split, or it has no tasks.
     """
+    if not env_id:
+        raise UsageError("name an environment, as in -T env_id=agentgym/Household-v0; `agentgym list` shows them")
     env = make(env_id, **kwargs)
     try:
         tasks = env.tasks(split)

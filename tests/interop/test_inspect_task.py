@@ -192,6 +192,8 @@ def test_nested_schemas_have_no_references() -> None:
 
 
 def test_wrong_environments() -> None:
+    with pytest.raises(UsageError, match="-T env_id=agentgym/Household-v0"):
+        agentgym_task()
     with pytest.raises(UsageError, match="unknown environment"):
         agentgym_task("agentgym/Nowhere-v0")
     with pytest.raises(UsageError, match="unknown split"):

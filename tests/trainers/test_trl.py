@@ -242,6 +242,7 @@ def test_steps_move_the_weights_and_say_what_happened(tmp_path: Path) -> None:
     for row in rows:
         assert row["sampling/sampling_logp_difference/max"] < 1e-4
         assert row["rollouts/anchor_share"] > 0.5
+        assert row["rollouts/staleness_mean"] == row["rollouts/staleness_max"] == 0
         assert -5 < row["reward"] < 5
         assert row["clip_ratio/region_mean"] == 0
     ordinals = [record.group.ordinal for step in range(4) for record in recorded(tmp_path, step)]

@@ -202,7 +202,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return picked
 
     def _log_rollouts(self, verdicts: Sequence[GroupVerdict], batch: dict[str, Tensor]) -> None:
-        self._log_metrics(rollout_metrics(verdicts))
+        self._log_metrics(rollout_metrics(verdicts, self.state.global_step))
         if self.model.training:
             self.state.num_input_tokens_seen += int(batch["prompt_mask"].sum() + batch["completion_mask"].sum())
         self._metrics[self._mode]["num_tokens"] = [self.state.num_input_tokens_seen]
@@ -237,10 +237,11 @@ def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_si
 # ------------------------------------------------ metrics of rollouts in TRL's log, and rows of its completions table
 
 
-def rollout_metrics(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
+def rollout_metrics(verdicts: Sequence[GroupVerdict], version: int) -> dict[str, float]:
     """Return TRL's ``reward`` and ``reward_std`` over the valid episodes, and our metrics under ``rollouts/``.
 
-    They are NaN if no episode is valid; TRL leaves NaN out of its averages.
+    ``version`` is that of the policy that is trained. The metrics are NaN if no episode is valid; TRL leaves NaN out of
+    its averages.
     """
     returns = [t.reward or 0.0 for verdict in verdicts for t in verdict.group.valid]
     lengths = [
@@ -250,7 +251,7 @@ def rollout_metrics(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
         "reward": fmean(returns) if returns else math.nan,
         "reward_std": stdev(returns) if len(returns) > 1 else math.nan,
         "completions/mean_length": fmean(lengths) if lengths else math.nan,
-        **{f"rollouts/{name}": value for name, value in describe_rollouts(verdicts).items()},
+        **{f"rollouts/{name}": value for name, value in describe_rollouts(verdicts, version).items()},
     }
 
 

@@ -34,6 +34,8 @@ LLAMA: dict[str, Any] = {
 }
 SHAPE = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=600, max_context_tokens=128)
 
+LFS_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 1\n"
+
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
@@ -206,15 +208,6 @@ def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp
         load_model(tmp_path / "model")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_pointer_of_git_lfs_is_named(name: str, tokenizer: Any, tmp_path: Path) -> None:
-    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 269060552\n"
-    (tmp_path / "model" / name).write_text(pointer)
-    with pytest.raises(CorruptDataError, match=f"{name} is a pointer of Git LFS .*: git -C .*model lfs pull"):
-        load_model(tmp_path / "model")
-
-
 def test_an_earlier_model_is_there_until_the_new_one_is(
     tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +261,19 @@ def test_a_damaged_model(tokenizer: Any, tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(CorruptDataError, match="cannot be loaded"):
         load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_clone_without_large_files(name: str, tokenizer: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, folder)
+    (folder / name).write_text(LFS_POINTER)
+    for load in (load_model,) if name == "model.safetensors" else (load_model, load_tokenizer):
+        with pytest.raises(UsageError, match=f"{name} is a Git LFS pointer .*run `git lfs pull` in {folder}"):
+            load(folder)
+    (tmp_path / "model.gguf").write_text(LFS_POINTER)
+    with pytest.raises(CorruptDataError, match=f"model.gguf is a Git LFS pointer .*run `git lfs pull` in {tmp_path}"):
+        load_model(tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("is_named", [True, False])

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym.canonical import packaged
 from agentgym.errors import CorruptDataError, require_extra
+from agentgym.trainers.models.sources import why_unreadable
 from agentgym.trainers.types import Tokenizer
 
 CARD = "README.md"
@@ -46,8 +47,7 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
             model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise CorruptDataError(f"{file.name} cannot be read: {type(error).__name__}: {first_line}") from error
+        raise CorruptDataError(f"{file.name} cannot be read: {why_unreadable(file, error)}") from error
     if note := _mend_tokenizer(tokenizer, str(facts.get("tokenizer.ggml.pre", "default"))):
         say(f"note: {note}")
     tokenizer.model_max_length = int(model.config.max_position_embeddings)

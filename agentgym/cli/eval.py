@@ -18,7 +18,7 @@ from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
 from agentgym.registry import with_id
-from agentgym.settings import checked
+from agentgym.settings import checked, read_pairs
 
 if TYPE_CHECKING:
     from agentgym.api.effort import Effort
@@ -171,6 +171,7 @@ def _trust(folders: Iterable[Path]) -> None:
 
 def _pairs(pairs: list[str]) -> dict[str, Any]:
     """Return the environment's arguments and the model's settings, grouped by name."""
+    read_pairs(pairs)  # which names a doubled setting with its group
     groups: dict[str, list[str]] = {"kwargs": []}
     for pair in pairs:
         group, dot, rest = pair.partition(".")

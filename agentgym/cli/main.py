@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import functools
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -125,6 +126,8 @@ def main() -> None:
     # waited for: two threads were many times slower than one. OpenMP reads this when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     interrupt_on_ending_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as Python does for stderr: names of folders may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is not None:
         faulthandler.enable()  # a tool's library that crashes ends the process; this prints where
     app()

@@ -141,7 +141,7 @@ def replace_text(path: Path, text: str) -> None:
     """Write a file. It replaces an older one only when it is complete on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_text(text, encoding="utf-8", errors="replace")  # a folder's name may be no UTF-8
     os.replace(partial, path)
 
 

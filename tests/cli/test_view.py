@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,18 @@ def test_view_of_an_evaluation(run: Command, guess: str) -> None:
     assert run("view", folder, "--json").json == {"report": f"{folder}/report.html"}
     assert run("view", folder).out == f"{folder}/report.html\n"
     assert "<title>eval-guess-v0-001" in Path(folder, "report.html").read_text()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_folder_whose_name_is_not_utf8(encoding: str, run: Command, guess: str, tmp_path: Path) -> None:
+    made = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
+    folder = Path(made).rename(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff"))
+    command = [sys.executable, "-m", "agentgym", "view", folder, "--episodes", "1"]
+    env = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    done = subprocess.run(command, capture_output=True, env=env, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.splitlines()[0].decode() == f"{tmp_path}/r\\udcff/report.html"
+    assert "<title>r?" in (folder / "report.html").read_text()
 
 
 def test_view_of_something_else(run: Command, guess: str, tmp_path: Path) -> None:

@@ -1,14 +1,29 @@
 "use strict";
 // Charts by uPlot: values under the pointer, zoom by dragging, a double click for the whole, arrow keys point by point.
-const short = (value) => {
+const short = (value, digits = 3) => {
   const size = Math.abs(value);
   for (const [scale, unit] of [[1e6, "M"], [1e3, "k"]]) {
-    if (size >= scale) return `${+(value / scale).toPrecision(size >= 100 * scale ? 3 : 2)}${unit}`;
+    if (size >= scale) return `${+(value / scale).toPrecision(size >= 100 * scale ? digits : digits - 1)}${unit}`.replace("-", "−");
   }
-  if (size && size < 1e-3) return (+value.toPrecision(3)).toExponential().replace(/^-/, "−");
-  return String(+value.toPrecision(3)).replace("-", "−");
+  if (size && size < 1e-3) return (+value.toPrecision(digits)).toExponential().replaceAll("-", "−");
+  return String(+value.toPrecision(digits)).replace("-", "−");
 };
-const SHOWN = { number: short, share: (value) => `${+(value * 100).toPrecision(3)}%`, seconds: (value) => `${+value.toPrecision(3)} s` };
+const SHOWN = {
+  number: short,
+  share: (value, digits = 3) => `${+(value * 100).toPrecision(digits)}%`,
+  seconds: (value, digits = 3) => `${+value.toPrecision(digits)} s`,
+};
+// Labels of an axis, with as many digits as tell them apart.
+const labelsOf = (marks, show) => {
+  const tries = [3, 4, 5, 6, 7, 8].map((digits) => marks.map((value) => show(value, digits)));
+  return tries.find((labels) => new Set(labels).size === labels.length) ?? tries.at(-1);
+};
+// The width of the longest label in pixels, at least that of most numbers, so that charts above each other align.
+const widthOf = (u, labels, at) => {
+  const { font, gap } = u.axes[at];
+  u.ctx.font = font[0];
+  return Math.max(46, gap + Math.ceil(Math.max(0, ...(labels ?? []).map((one) => u.ctx.measureText(one).width)) / devicePixelRatio));
+};
 const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const FONT = '11px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const INTEGERS = [1, 2, 5].flatMap((one) => [...Array(9).keys()].map((power) => one * 10 ** power)).sort((a, b) => a - b);
@@ -74,15 +89,6 @@ const tipOf = (u, data) => {
 
 const BAR = uPlot.paths.bars({ size: [0.4, 80] }); // an area needs two steps
 const isOne = (values) => values.filter((value) => value !== null && value !== undefined).length === 1;
-const LABELS_WIDTH = 46; // of most charts, so that those below each other begin at one line
-// The width of the labels beside a chart, of which small numbers have long ones.
-const widthOf = (u, labels, number, round) => {
-  const { gap, font, _size } = u.axes[number];
-  if (round > 1) return _size;
-  u.ctx.font = font[0];
-  const widths = (labels ?? []).map((label) => u.ctx.measureText(label).width / devicePixelRatio);
-  return Math.ceil(Math.max(LABELS_WIDTH, ...widths.map((width) => width + gap + 2)));
-};
 
 const drawChart = (element, zoom = null) => {
   const data = JSON.parse(element.dataset.chart);
@@ -103,7 +109,7 @@ const drawChart = (element, zoom = null) => {
     },
     axes: [
       { ...axis, size: 22, gap: 3, space: 50, grid: { show: false }, incrs: INTEGERS, values: (u, marks) => marks.map(String) },
-      { ...axis, size: widthOf, gap: 4, space: 26, grid, values: (u, marks) => marks.map(SHOWN[data.show]) },
+      { ...axis, size: widthOf, gap: 4, space: 26, grid, values: (u, marks) => labelsOf(marks, SHOWN[data.show]) },
     ],
     series: [{}, ...data.series.map((one) => ({
       ...STYLES[one.style],

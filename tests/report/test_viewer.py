@@ -187,6 +187,25 @@ def test_charts_of_one_step_show_it_and_all_of_their_labels(run_dir: Path, opene
     assert not any(num_at_edge for _, num_at_edge in found), "labels that are cut off"
 
 
+def test_labels_of_an_axis_are_whole_and_differ(run_dir: Path, opened: Callable[..., Any]) -> None:
+    path = run_dir / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for at, row in enumerate(rows):
+        row |= {"loss": (at % 5 - 3) * 1.3e-7, "entropy": -1234.5 - at / len(rows), "grad_norm": -2.3 - at % 5 * 1e-4}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    axes = opened(write_report(run_dir)).evaluate(
+        """() => [...charts.values()].map((u) => {
+            const { font, gap, _values, _size } = u.axes[1];
+            u.ctx.font = font[0];
+            const widths = _values.map((one) => u.ctx.measureText(one).width / devicePixelRatio);
+            return { labels: _values, longest: gap + Math.max(...widths), size: _size };
+        })"""
+    )
+    labels = [axis["labels"] for axis in axes]
+    assert ["−1.2354k", "−1.2353k", "−1.2352k", "−1.2351k"] in labels and any("e−7" in one[0] for one in labels)
+    assert all(axis["longest"] <= axis["size"] and len(set(axis["labels"])) == len(axis["labels"]) for axis in axes)
+
+
 def test_keys(run_dir: Path, opened: Callable[..., Any]) -> None:
     page = opened(write_report(run_dir))
     page.keyboard.press("?")

@@ -26,7 +26,7 @@ def test_view_of_an_evaluation(run: Command, guess: str) -> None:
 def test_a_folder_whose_name_is_not_utf8(encoding: str, run: Command, guess: str, tmp_path: Path) -> None:
     made = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
     folder = Path(made).rename(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff"))
-    command = [sys.executable, "-m", "agentgym", "view", folder, "--episodes", "1"]
+    command: list[str | Path] = [sys.executable, "-m", "agentgym", "view", folder, "--episodes", "1"]
     env = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
     done = subprocess.run(command, capture_output=True, env=env, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

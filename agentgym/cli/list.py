@@ -15,18 +15,24 @@ from agentgym.cli.exits import mapped_errors
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, output
 from agentgym.errors import UsageError
-from agentgym.plugins import Component, import_source
+from agentgym.plugins import Component, import_source, named_object
 from agentgym.registry import entries
 
 _TRAINS = "in the loop"
+_WITH_OWN = "--credit, --strategies, --scorers, --policies, --engines, --harnesses or --recipes"
+_REGISTRIES = {
+    "scorer": "agentgym.scoring.component:SCORERS",
+    "policy": "agentgym.evals.policies:POLICIES",
+    "engine": "agentgym.trainers.engines.component:ENGINES",
+    "harness": "agentgym.endpoint.harness:HARNESSES",
+}
+"""Registries whose components a list describes by their docstrings, by family."""
 
 
-def list_(
+def list_(  # noqa: PLR0913  (a command's options)
     own: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FILE.py]...", help="With --credit, --strategies, --scorers or --recipes: your own files."
-        ),
+        typer.Argument(metavar="[FILE.py]...", help=f"With {_WITH_OWN}: your own files, to list theirs alone."),
     ] = None,
     *,
     credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
@@ -35,20 +41,29 @@ def list_(
     scorers: Annotated[
         bool, typer.Option("--scorers", help="List the scorers for `agentgym eval scorer.kind=NAME` instead.")
     ] = False,
+    policies: Annotated[
+        bool, typer.Option("--policies", help="List the policies without a model for `agentgym eval --policy` instead.")
+    ] = False,
+    engines: Annotated[bool, typer.Option("--engines", help="List the engines for `engine.kind` instead.")] = False,
+    harnesses: Annotated[
+        bool, typer.Option("--harnesses", help="List the harnesses for `harness.name` instead.")
+    ] = False,
     suites: Annotated[bool, typer.Option("--suites", help="List the suites for `agentgym eval` instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments and whether they can be used here; or suites, recipes, or components."""
+    families = {"scorer": scorers, "policy": policies, "engine": engines, "harness": harnesses}
+    family = next((name for name, is_asked in families.items() if is_asked), "")
     if own:
-        _load(own, is_wanted=credit or strategies or recipes or scorers)
+        _load(own, is_wanted=credit or strategies or recipes or bool(family))
     if recipes:
-        _list_recipes(as_json)
+        _list_recipes(as_json, files=bool(own))
     elif credit:
         _list_credit(as_json, files=bool(own))
     elif strategies:
-        _list_strategies(as_json)
-    elif scorers:
-        _list_scorers(as_json)
+        _list_strategies(as_json, files=bool(own))
+    elif family:
+        _list_family(family, as_json, files=bool(own))
     elif suites:
         _list_suites(as_json)
     else:
@@ -59,19 +74,25 @@ def _load(files: list[str], *, is_wanted: bool) -> None:
     """Run users' files or modules so that they register their components; ignore a name after a colon."""
     with mapped_errors():
         if not is_wanted:
-            raise UsageError("your own files can be listed only with --credit, --strategies, --scorers or --recipes")
+            raise UsageError(f"your own files can be listed only with {_WITH_OWN}")
         for file in files:
             import_source(file if file.endswith(".py") else file.rpartition(":")[0] or file)
 
 
-def _list_recipes(as_json: bool) -> None:
+def _listed(found: Iterable[Component], *, files: bool) -> list[Component]:
+    """Return the components, or with ``files`` those of users alone."""
+    return [c for c in found if not (files and c.module.startswith("agentgym."))]
+
+
+def _list_recipes(as_json: bool, *, files: bool) -> None:
     from agentgym.api.run_dirs import need_train_extra
 
     with output(as_json) as out:
         need_train_extra("listing recipes")
-        from agentgym.trainers.recipes import describe_recipes
+        from agentgym.trainers.recipes import RECIPES, describe_recipes
 
-        found = describe_recipes()
+        names = {c.name for c in _listed(RECIPES.values(), files=files)}
+        found = [one for one in describe_recipes() if one.name in names]
         out.result([{"name": one.name, "envs": one.envs, "model": one.model, "summary": one.summary} for one in found])
         table = Grid("recipe", "environment", "model", "what it trains", prose="what it trains")
         for one in found:
@@ -85,19 +106,19 @@ def _list_credit(as_json: bool, *, files: bool) -> None:
 
     titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
     with output(as_json) as out:
-        found = [c for c in (*credit_table(), *loss_table()) if c.status == "user" or not files]
+        found = _listed((*credit_table(), *loss_table()), files=files)
         out.result([dict(zip(titles, _component_row(c), strict=True)) for c in found])
         table = Grid("name", "status", "paper", "released code", prose="paper", optional=["released code"])
         _add_families(table, found, lambda c: (c.parity.partition(":")[0],))
         out.page(table)
 
 
-def _list_strategies(as_json: bool) -> None:
+def _list_strategies(as_json: bool, *, files: bool) -> None:
     from agentgym.rollout.strategies.component import strategy_table
 
     titles = ("name", "class", "status", "paper", "limits", "test")
     with output(as_json) as out:
-        found = strategy_table()
+        found = _listed(strategy_table(), files=files)
         rows = [(c.name, c.family, c.status, c.paper, c.limits, c.test) for c in found]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Grid("name", "status", "paper", prose="paper")
@@ -114,21 +135,23 @@ def _add_families(
             table.add_row(c.name, c.status, c.paper + (f" ({c.limits})" if c.limits else ""), *more(c))
 
 
-def _list_scorers(as_json: bool) -> None:
-    from agentgym.scoring.component import SCORERS
+def _list_family(family: str, as_json: bool, *, files: bool) -> None:
+    from agentgym.api.run_dirs import need_train_extra
 
     with output(as_json) as out:
+        if family == "engine":
+            need_train_extra("listing engines")
         found = [
             {
                 "name": c.name,
-                "summary": (c.call.__doc__ or "").partition("\n")[0],
+                "summary": (c.call.__doc__ or "").partition("\n")[0].replace("``", ""),
                 "settings": [one.name for one in fields(c.options) if one.name != "kind"] if c.options else [],
                 "paper": c.paper,
             }
-            for c in SCORERS.values()
+            for c in _listed(named_object(_REGISTRIES[family]).values(), files=files)
         ]
         out.result(found)
-        table = Grid("scorer", "what it gives", "settings", prose="what it gives")
+        table = Grid(family, "what it does", "settings", prose="what it does")
         for one in found:
             table.add_row(str(one["name"]), str(one["summary"]), ", ".join(one["settings"]))
         out.page(table)

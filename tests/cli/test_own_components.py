@@ -14,9 +14,14 @@ from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, check_own_components, credit_turns
 from agentgym.credit.estimators.gigpo import gigpo
 from agentgym.credit.table import TurnTable
+from agentgym.endpoint.harness import HARNESSES
 from agentgym.errors import ConfigError
+from agentgym.evals.policies import POLICIES
+from agentgym.rollout.strategies.component import REPLAYS
+from agentgym.scoring.component import SCORERS
 from agentgym.trainers.config.columns import check_columns
-from agentgym.trainers.recipes import describe_recipes, recipe
+from agentgym.trainers.engines.component import ENGINES
+from agentgym.trainers.recipes import RECIPES, describe_recipes, recipe
 
 Command = Callable[..., Any]
 
@@ -52,6 +57,50 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "leave_out.py"
     path.write_text(LEAVE_OUT.replace("RESULT", GOOD))
     return path
+
+
+OF_ALL_FAMILIES = '''
+from agentgym.endpoint.harness import harness
+from agentgym.evals.policies import policy
+from agentgym.rollout.strategies.component import replay
+from agentgym.scoring.component import scorer
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.component import engine
+from agentgym.trainers.recipes import recipe
+
+
+@engine("own")
+@harness("own")
+@policy("own")
+@recipe("own")
+@replay("own")
+@scorer("own")
+def own():
+    """Return one of mine."""
+    return TrainConfig()
+'''
+REGISTRIES: dict[str, Any] = {
+    "--engines": ENGINES,
+    "--harnesses": HARNESSES,
+    "--policies": POLICIES,
+    "--recipes": RECIPES,
+    "--scorers": SCORERS,
+    "--strategies": REPLAYS,
+}
+
+
+def test_each_family_is_listed_and_with_a_file_its_own_alone(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for registry in REGISTRIES.values():
+        monkeypatch.setattr(registry, "_components", dict(registry._all()))
+    (tmp_path / "families.py").write_text(OF_ALL_FAMILIES)
+    named = {option: {row["name"] for row in run("list", option, "--json").json} for option in REGISTRIES}
+    assert {"torch", "vllm"} <= named["--engines"] and {"oracle", "random"} <= named["--policies"]
+    assert "openai_loop" in named["--harnesses"]
+    for option in REGISTRIES:
+        assert [row["name"] for row in run("list", option, "families.py", "--json").json] == ["own"]
+        assert "own" in run("list", option, "families.py").out
 
 
 def test_recorded_rollouts_are_credited_by_a_file(run: Command, file: Path) -> None:

@@ -9,6 +9,7 @@ each request once.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import threading
 import time
@@ -31,6 +32,7 @@ PATIENCE_S: Final = 20.0
 BUSY_WAIT_S: Final = 600.0
 """Seconds to wait for a free session on a full server."""
 _FORBIDDEN: Final = (401, 403)
+_REFUSED: Final = "; nothing listens there: the server has ended, or was not started"
 
 
 class Channel:
@@ -117,7 +119,7 @@ class Channel:
 
     async def _keep(self) -> None:
         """Keep a connection open as long as there are sessions or requests."""
-        self._heard_at = time.monotonic()
+        self._heard_at, reason = time.monotonic(), ""
         while self._waiting or self._sessions:
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else None
             try:
@@ -130,14 +132,14 @@ class Channel:
                 if error.response.status_code in _FORBIDDEN:
                     self._fail(ForbiddenError(f"{self.url} refused the token; set AGENTGYM_SERVER_TOKEN"))
                     return
-            except (OSError, WebSocketException, TimeoutError):
-                pass
+            except (OSError, WebSocketException, TimeoutError) as error:
+                reason = _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
             finally:
                 self._connection = None
             self.num_reconnects += 1
             if time.monotonic() - self._heard_at > PATIENCE_S:
                 self.dead_until = time.monotonic() + PATIENCE_S
-                self._fail(EnvError(f"no connection to the environment server {self.url} for {PATIENCE_S:g} s"))
+                self._fail(EnvError(f"no connection to the environment server {self.url} for {PATIENCE_S:g} s{reason}"))
                 return
             lost_s = time.monotonic() - self._heard_at
             await asyncio.sleep(min(1.0, max(0.02, lost_s / 2)))

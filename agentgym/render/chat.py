@@ -167,7 +167,8 @@ class ChatRenderer:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Decode token ids to text, special tokens included."""
-        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        ids = list(token_ids)
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     @property
     def thinks_first(self) -> bool:

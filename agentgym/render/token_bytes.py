@@ -30,7 +30,7 @@ class TokenBytes:
         """Return the bytes that a token stands for, or None if they are unknown."""
         if self._read is not None:
             return self._read(str(self._tokenizer.convert_ids_to_tokens(token_id) or ""))
-        text = str(self._tokenizer.decode([token_id], skip_special_tokens=False))
+        text = str(self._tokenizer.decode([token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False))
         return None if "\ufffd" in text else text.encode()
 
 

@@ -66,6 +66,16 @@ def test_sampled_ids_stay_as_they_were_sampled() -> None:
     assert len(tokenizer.encode("room", add_special_tokens=False)) < len(letters)
 
 
+def test_text_is_decoded_as_it_was_sampled() -> None:
+    """Some tokenizers of Llama and BERT ask for spaces before punctuation to be removed."""
+    tokenizer = deepcopy(trained())
+    tokenizer.clean_up_tokenization_spaces = True
+    tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    ids = tokenizer.encode("x = a . b , c", add_special_tokens=False)
+    assert tokenizer.decode(ids) == "x = a. b, c"
+    assert ChatRenderer(tokenizer).text_of(ids) == "x = a . b , c"
+
+
 def test_a_completion_cut_by_length_is_ended_by_the_suffix() -> None:
     tokenizer = trained()
     renderer = ChatRenderer(tokenizer)

@@ -108,7 +108,7 @@ const drawChart = (element, zoom = null) => {
       y: { range: (u) => rangeOf(data, u.scales.x.min ?? first, u.scales.x.max ?? last) },
     },
     axes: [
-      { ...axis, size: 22, gap: 3, space: 50, grid: { show: false }, incrs: INTEGERS, values: (u, marks) => marks.map(String) },
+      { ...axis, size: 24, gap: 6, space: 50, grid: { show: false }, incrs: INTEGERS, values: (u, marks) => marks.map(String) },
       { ...axis, size: widthOf, gap: 4, space: 26, grid, values: (u, marks) => labelsOf(marks, SHOWN[data.show]) },
     ],
     series: [{}, ...data.series.map((one) => ({

@@ -1,4 +1,4 @@
-"""The user's cache: folders that are expensive to build. Each is built once, and no process sees a half-built one."""
+"""Folders and files that no process sees half-built. Those of the user's cache are expensive, and are built once."""
 
 from __future__ import annotations
 
@@ -75,13 +75,6 @@ def whole_file(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def share_weights(folder: Path) -> None:
-    """Let whoever may read a new folder read the weights in it, which safetensors writes for their owner alone."""
-    mode = folder.stat().st_mode & 0o666
-    for weights in folder.glob("*.safetensors"):
-        weights.chmod(mode)
 
 
 @contextmanager

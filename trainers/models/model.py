@@ -16,7 +16,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from agentgym.cache import share_weights
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
@@ -26,7 +25,7 @@ from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
-from agentgym.trainers.models.sources import local_model, why_unreadable
+from agentgym.trainers.models.sources import local_model, share_weights, why_unreadable
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
 
 ModuleT = TypeVar("ModuleT", bound=HasParameters)

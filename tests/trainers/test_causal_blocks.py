@@ -11,6 +11,7 @@ from transformers.masking_utils import sliding_window_causal_mask_function
 
 from agentgym.trainers.models import causal_blocks, precision
 from agentgym.trainers.models.causal_blocks import attend_in_blocks, is_marked, marked_mask
+from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.precision import use_fused_attention
 
 
@@ -81,6 +82,6 @@ def test_a_model_attends_in_blocks_where_its_attention_is_full(
     with torch.no_grad():
         whole = model(ids).logits
         first = model(ids[:, :6], use_cache=True)
-        rest = model(ids[:, 6:], past_key_values=first.past_key_values, use_cache=True).logits
+        rest = model(ids[:, 6:], use_cache=True, **{cache_argument(model): cache_of(first)}).logits
     torch.testing.assert_close(torch.cat([first.logits, rest], dim=1), whole, rtol=1e-4, atol=1e-5)
     assert len(calls) == (0 if window else 2)

@@ -312,6 +312,10 @@ def saved_bytes(model: Any, layout: LayoutKind, *, recompute: bool) -> tuple[int
     return sum(kept.values()), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
+def is_recomputing(model: Any) -> bool:
+    return any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
 @pytest.mark.parametrize("layout", ["rows", "packed"])
 def test_recomputing_keeps_less_and_changes_nothing(exact_model: Any, layout: LayoutKind) -> None:
     exact_model.eval()
@@ -319,7 +323,7 @@ def test_recomputing_keeps_less_and_changes_nothing(exact_model: Any, layout: La
     little, again = saved_bytes(exact_model, layout, recompute=True)
     assert little < much / 3
     torch.testing.assert_close(again, gradient, atol=1e-12, rtol=0)
-    assert not exact_model.training and not exact_model.is_gradient_checkpointing
+    assert not exact_model.training and not is_recomputing(exact_model)
 
 
 class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -368,6 +372,32 @@ def test_pieces_of_the_vocabulary_change_nothing(rows_at_once: int, num_tokens: 
         loss_config.MAX_LOGITS = before
     for one, other in zip(whole, pieces, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+class EarlierModel(torch.nn.Module):
+    """The methods of a model before transformers 5.23."""
+
+    gradient_checkpointing = False
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict[str, Any]) -> None:
+        self.gradient_checkpointing = not gradient_checkpointing_kwargs["use_reentrant"]
+
+    def gradient_checkpointing_disable(self) -> None:
+        self.gradient_checkpointing = False
+
+
+@pytest.mark.filterwarnings("error:.*gradient_checkpointing:FutureWarning")
+def test_layers_are_recomputed_by_transformers_present_name(exact_model: Any) -> None:
+    with recomputed(exact_model):
+        assert is_recomputing(exact_model)
+    assert not is_recomputing(exact_model)
+
+
+def test_layers_are_recomputed_under_the_earlier_name_too() -> None:
+    model: Any = EarlierModel()
+    with recomputed(model):
+        assert is_recomputing(model)
+    assert not is_recomputing(model)
 
 
 @pytest.mark.parametrize(

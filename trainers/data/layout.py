@@ -147,7 +147,11 @@ def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
 @contextmanager
 def recomputed(model: CausalLM) -> Iterator[None]:
     """Enable gradient checkpointing in this context: layers recompute their activations in the backward pass."""
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    # transformers' name from 5.23 on, and the earlier one
+    is_renamed = hasattr(model, "activation_checkpointing_enable")
+    enable = model.activation_checkpointing_enable if is_renamed else model.gradient_checkpointing_enable
+    disable = model.activation_checkpointing_disable if is_renamed else model.gradient_checkpointing_disable
+    enable({"use_reentrant": False})
     layers = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
     kept = [(layer, name, value) for layer in layers for name, value in vars(layer).items() if _sets_mode(name, value)]
     for layer, name, _ in kept:
@@ -157,7 +161,7 @@ def recomputed(model: CausalLM) -> Iterator[None]:
     finally:
         for layer, name, value in kept:
             setattr(layer, name, value)
-        model.gradient_checkpointing_disable()
+        disable()
 
 
 def _sets_mode(name: str, value: object) -> bool:

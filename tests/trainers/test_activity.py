@@ -153,6 +153,12 @@ def test_the_highest_success_survives_a_checkpoint() -> None:
     assert not TrainedSteps().has_no_success, "nothing was played yet"
 
 
+def test_demonstrations_in_groups_are_successes_to_reinforce() -> None:
+    steps = TrainedSteps()
+    steps.add(BUSY | {"success": 0.0, "num_demonstrations": 2.0})
+    assert not steps.has_no_success and steps.closing(0.0, 0.0) == ""
+
+
 def test_losses_without_a_clip_are_not_told_that_it_is_idle() -> None:
     loss = LossConfig(kind="sapo", corrections=())
     assert Activity(loss, patience=1).watch(1, BUSY | {"clip_fraction": 0.0}) == []

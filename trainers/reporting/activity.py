@@ -191,7 +191,8 @@ class TrainedSteps:
     def add(self, metrics: Mapping[str, float]) -> None:
         """Add a step's metrics."""
         self.num_steps += 1
-        success = metrics.get("success", math.nan)
+        # the oracle's episodes are no success of the policy, but they are reinforced
+        success = 1.0 if metrics.get("num_demonstrations") else metrics.get("success", math.nan)
         if not success <= self._most_success and math.isfinite(success):
             self._most_success = success
         if metrics.get("trained_tokens", 0.0) > 0:

@@ -147,8 +147,9 @@ RELEASED = (
         settings=changed(
             GIGPO,
             *settings(
-                env__kwargs__max_turns=4, context__num_turns=4, credit__norm="mean_std_norm", group__group_size=5,
-                groups_per_step=256, credit__invalid_penalty=0.01, credit__options__anchors="similarity",
+                env__kwargs__max_turns=4, env__kwargs__search_only=True, env__kwargs__max_results=3,
+                context__num_turns=4, credit__norm="mean_std_norm", group__group_size=5, groups_per_step=256,
+                credit__invalid_penalty=0.01, credit__options__anchors="similarity",
                 credit__options__similarity_threshold=0.9, loss__rows_per_update=512,
                 loss__regularisers__kl__coef=0.001, loss__regularisers__entropy__coef=None, optimizer__lr=1e-6,
                 num_steps=662, optimizer__warmup_steps=66,
@@ -165,10 +166,15 @@ RELEASED = (
             VERL,
             *settings(
                 model__path="Qwen/Qwen2.5-7B", group__group_size=5, groups_per_step=512, num_steps=1005,
-                sampling__max_new_tokens=500, env__kwargs__max_turns=4, env__kwargs__max_results=3,
+                sampling__max_new_tokens=500, env__kwargs__search_only=True, env__kwargs__max_results=3,
                 env__kwargs__result_tokens=500, credit__estimator="grpo", loss__rows_per_update=256,
                 loss__regularisers__kl__coef=0.001, loss__regularisers__entropy__coef=0.001, optimizer__lr=1e-6,
                 optimizer__warmup_steps=286, context__policy="full",
+            ),
+            Setting(
+                key="env.kwargs.max_turns",
+                theirs=4,
+                why="After four turns the release has the model answer once more. Ours counts that turn",
             ),
             Setting(key="loss.dual_clip", theirs=0.0),
             *WITHOUT_CORRECTION,

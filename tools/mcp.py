@@ -7,6 +7,8 @@ returns is data for the policy.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import json
 import logging
 import tempfile
@@ -27,6 +29,8 @@ from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, T
 
 _THREAD: Final = "agentgym mcp"
 _CLOSE_S: Final = 10.0
+_NOT_SHOWN: Final = "[{} content is not shown]"
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,7 @@ class McpConnection:
         Raises:
             EnvError: the server cannot be started.
             EnvTimeoutError: it does not answer in time.
-            UsageError: the server lacks a tool named in ``only``.
+            UsageError: the server has no tools, lacks one named in ``only``, or gives one an invalid schema.
         """
         if self.is_open:
             return
@@ -168,9 +172,26 @@ class McpConnection:
 
     def _chosen(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         names = [spec.name for spec in specs]
+        if not names:
+            raise UsageError(f"the MCP server {self.server.place} lists no tools")
         if missing := [name for name in self.server.only if name not in names]:
             raise UsageError(f"{self.server.place} has no tool {missing[0]!r}; it has {', '.join(names)}")
-        return tuple(spec for spec in specs if not self.server.only or spec.name in self.server.only)
+        chosen = tuple(spec for spec in specs if not self.server.only or spec.name in self.server.only)
+        for spec in chosen:
+            self._check_schema(spec)
+        return chosen
+
+    def _check_schema(self, spec: ToolSpec) -> None:
+        import jsonschema
+
+        schema = dict(spec.parameters)
+        try:
+            jsonschema.validators.validator_for(schema).check_schema(schema)
+        except jsonschema.SchemaError as error:
+            raise UsageError(
+                f"the MCP server {self.server.place} gives the tool {spec.name!r} an invalid schema: {error.message} "
+                f"at {error.json_path}; name the tools to mount by only="
+            ) from None
 
     async def _call(self, name: str, arguments: Mapping[str, object]) -> object:
         import mcp_types
@@ -195,7 +216,8 @@ class McpConnection:
         if not parts and result.structured_content is not None:
             parts = [json.dumps(result.structured_content, ensure_ascii=False)]
         if result.is_error:
-            raise ToolError("\n".join(map(str, parts)) or "the tool failed")
+            texts = [_NOT_SHOWN.format("image") if isinstance(part, ImagePart) else str(part) for part in parts]
+            raise ToolError("\n".join(texts) or "the tool failed")
         if self.server.shown is not None:
             parts = [self.server.shown(name, part) if isinstance(part, str) else part for part in parts]
         return parts if any(isinstance(part, ImagePart) for part in parts) else "\n".join(map(str, parts))
@@ -203,10 +225,18 @@ class McpConnection:
 
 def _part(content: Any) -> str | ImagePart:
     if content.type == "image":
-        return ImagePart(content.data)
+        return ImagePart(content.data) if _is_png(content.data) else _NOT_SHOWN.format(content.mime_type)
     if content.type == "resource" and hasattr(content.resource, "text"):
         return str(content.resource.text)
-    return str(content.text) if content.type == "text" else f"[{content.type} content is not shown]"
+    return str(content.text) if content.type == "text" else _NOT_SHOWN.format(content.type)
+
+
+def _is_png(data: str) -> bool:
+    """Return True if a text is a PNG image in base64, the one kind that an :class:`ImagePart` holds."""
+    try:
+        return base64.b64decode(data, validate=True).startswith(_PNG)
+    except (binascii.Error, ValueError):
+        return False
 
 
 class _Noise(logging.Filter):

@@ -69,13 +69,18 @@ PLAIN_SERVER = """
 import json, sys
 
 X = {"type": "object", "properties": {"page-size": {"type": "string"}}}
+PNG = {"type": "image", "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwC", "mimeType": "image/png"}
 INSIDE = {"uri": "file:///x", "text": "inside", "mimeType": "text/plain"}
 RESULTS = {
     "get-time": {"content": [{"type": "text", "text": "noon"}]},
     "read.file": {"content": [{"type": "resource", "resource": INSIDE}]},
     "count": {"content": [], "structuredContent": {"größe": 3}},
     "hear": {"content": [{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}]},
+    "photo": {"content": [{"type": "image", "data": "/9j/4AAQ", "mimeType": "image/jpeg"}]},
+    "torn": {"content": [{"type": "image", "data": "@@@", "mimeType": "image/png"}]},
+    "fail": {"content": [{"type": "text", "text": "no row"}, PNG], "isError": True},
 }
+TOOLS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else [{"name": name, "inputSchema": X} for name in RESULTS]
 
 def say(number, result):
     print("a line for people", flush=True)
@@ -88,7 +93,7 @@ for line in sys.stdin:
             info = {"name": "plain", "version": "1"}
             say(asked["id"], {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": info})
         case "tools/list":
-            say(asked["id"], {"tools": [{"name": name, "inputSchema": X} for name in RESULTS]})
+            say(asked["id"], {"tools": TOOLS})
         case "tools/call":
             say(asked["id"], RESULTS[asked["params"]["name"]])
 """
@@ -115,6 +120,18 @@ class Zones(McpToolEnv):
     def oracle(self) -> Message:
         call = ToolCall("convert_time", {"source_timezone": "UTC", "time": self.asked, "target_timezone": "Asia/Tokyo"})
         return Message("assistant", "", (call if self.turn == 0 else ToolCall("answer", {"time": self.goal}),))
+
+
+def plain(tmp_path: Path, *arguments: str) -> McpToolEnv:
+    (tmp_path / "plain.py").write_text(PLAIN_SERVER, encoding="utf-8")
+
+    class Plain(McpToolEnv):
+        servers = (McpServer(command=(sys.executable, str(tmp_path / "plain.py"), *arguments)),)
+
+        def start(self, task: Task) -> str:
+            return "?"
+
+    return Plain()
 
 
 def odd(tmp_path: Path, **settings: Any) -> type[McpToolEnv]:
@@ -173,20 +190,16 @@ def test_faults_of_a_server_are_the_infrastructures(tmp_path: Path) -> None:
 def test_results_of_all_kinds_and_output_that_is_no_message(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "plain.py").write_text(PLAIN_SERVER, encoding="utf-8")
     (noise,) = logging.getLogger("mcp.client.stdio").filters
     monkeypatch.setattr(noise, "_is_said", False)
 
-    class Plain(McpToolEnv):
-        servers = (McpServer(command=(sys.executable, str(tmp_path / "plain.py"))),)
-
-        def start(self, task: Task) -> str:
-            return "?"
-
-    env = Plain()
+    env = plain(tmp_path)
     env.reset(seed=0)
     said = [env.step(call)[0][0].text for call in ("get-time: page-size=3", "read.file", "count", "hear")]
     assert said == ["noon", "inside", '{"größe": 3}', "[audio content is not shown]"]
+    said = [env.step(call)[0][0].text for call in ("photo", "torn", "fail")]
+    assert said[:2] == ["[image/jpeg content is not shown]", "[image/png content is not shown]"]
+    assert said[2] == "Error: no row\n[image content is not shown]"
     env.close()
     (record,) = [one for one in caplog.records if one.name == "mcp.client.stdio"]
     assert record.exc_info is None and "prints to standard output what is no message" in record.getMessage()
@@ -204,6 +217,14 @@ def test_a_server_that_is_none(tmp_path: Path) -> None:
         odd(tmp_path, only=("dye",))()
     with pytest.raises(UsageError, match="a command or a url"):
         McpServer()
+
+
+def test_a_server_without_usable_tools_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="lists no tools"):
+        plain(tmp_path, "[]")
+    wrong = {"name": "get", "inputSchema": {"type": "object", "properties": {"x": {"type": "whole"}}}}
+    with pytest.raises(UsageError, match=r"the tool 'get' an invalid schema: 'whole' .* at \$\.properties\.x\.type"):
+        plain(tmp_path, json.dumps([wrong]))
 
 
 # ------------------------------------------------------------------------------------------ our environments as servers

@@ -238,7 +238,8 @@ class LiveEpisode:
             if self._session.failure is None and (self.is_over or self._session.refusal is not None):
                 return
             if clock.expired():
-                raise EnvTimeoutError(f"harness {config.name} took more than {config.timeout_s:g} s") from error
+                took = f"harness {config.name} took more than {config.timeout_s:g} s"
+                raise EnvTimeoutError(f"{took}; set harness.timeout_s higher if that is too short") from error
             raise self._session.failure or error from error
         if self._session.failure is not None:
             raise self._session.failure

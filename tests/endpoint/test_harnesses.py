@@ -76,7 +76,21 @@ def test_a_command_that_fails_gives_no_reward(tmp_path: Path) -> None:
     assert played.status is Status.ENV_ERROR and played.reward is None and "code 3" in str(played.error)
     # a command that cannot end in time: a quick machine runs the agent above in less than any limit worth testing
     slow = by_command(tmp_path, calls=1, code=0, command="sleep 60", timeout_s=0.05)
-    assert not slow.status.is_evidence and slow.reward is None
+    assert slow.status is Status.TIMEOUT and slow.reward is None
+    assert slow.error == "harness command took more than 0.05 s; set harness.timeout_s higher if that is too short"
+
+
+def test_a_command_that_has_no_completion_shows_its_output(tmp_path: Path) -> None:
+    silent = by_command(tmp_path, calls=0, code=0, command="echo no model is set")
+    assert silent.status is Status.ENV_ERROR and silent.reward is None
+    assert silent.error == "the agent's command ended before it had a completion; it printed: no model is set"
+
+
+def test_a_process_in_the_background_does_not_hold_a_command_up(tmp_path: Path) -> None:
+    agent = f"{sys.executable} {tmp_path / 'agent.py'} {{instruction}} 1 0"
+    # the process in the background keeps the command's output open
+    played = by_command(tmp_path, calls=1, code=0, command=f"sleep 3600 & {agent}", timeout_s=60.0)
+    assert played.status is Status.COMPLETED and len(played.turns) == 1
 
 
 def test_completions_are_limited(tmp_path: Path) -> None:
@@ -109,6 +123,8 @@ def test_wrong_harnesses_are_refused_before_a_model_is_loaded(tmp_path: Path) ->
         (["--harness", "command", "harness.comand=x"], "comand"),
         (["--harness", "command"], "harness.command is empty"),
         (["--harness", "sandbox_command"], "harness.command is empty"),
+        (["--harness", "command", "harness.command=agent {instructions}"], "names {instructions}, which is not filled"),
+        (["--harness", "command", "harness.command={folder}/agent"], "names {folder}, which is not filled in"),
     ):
         said = CliRunner().invoke(app, ["eval", "agentgym/Maze-v0", "--policy", "random", *arguments])
         assert said.exit_code == 2 and told in said.output, said.output

@@ -8,19 +8,23 @@ import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from typing import IO, Final
 
 from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.errors import EnvError
 from agentgym.plugins import Options
-from agentgym.settings import Positive
 
 _SHOWN = 2000
 """Most characters of a failed command's output in the error message."""
-
+_PLACEHOLDERS: Final = ("instruction", "instruction_file", "base_url", "api_key", "model", "folder")
+"""Placeholders of all harnesses that run a command."""
+_LIKENESS = 0.75
+"""Likeness to a placeholder from which other words in braces count as a misspelling; shell commands have such words."""
 
 EMPTY = "harness.command is empty: set harness.command='my-agent --task {instruction}'"
 
@@ -35,11 +39,29 @@ class CommandOptions(Options):
     with the task, and ``{base_url}``, ``{api_key}`` and ``{model}`` by the endpoint's values."""
     cwd: str = ""
     """Working directory; empty for a new folder per episode."""
-    timeout_s: Positive = 600.0
-    """Seconds after which the command is killed; the episode then counts as failed."""
 
     def check_together(self) -> None:
-        self.check(is_ok=bool(self.command.strip()), message=EMPTY)
+        wrong = wrong_command(self.command, _PLACEHOLDERS[:-1])
+        self.check(is_ok=not wrong, message=wrong)
+
+
+def wrong_command(template: str, names: Sequence[str]) -> str:
+    """Return an error message for an empty command or a placeholder that is not filled in; empty if there is none.
+
+    Args:
+        names: placeholders that are filled in.
+
+    Example:
+        >>> wrong_command("agent {instructions} '{x}'", ("instruction", "model"))
+        'harness.command names {instructions}, which is not filled in; placeholders are {instruction}, {model}'
+    """
+    if not template.strip():
+        return EMPTY
+    for word in re.findall(r"(?<!\$){(\w+)}", template):
+        if word not in names and get_close_matches(word, _PLACEHOLDERS, n=1, cutoff=_LIKENESS):
+            known = ", ".join(f"{{{name}}}" for name in names)
+            return f"harness.command names {{{word}}}, which is not filled in; placeholders are {known}"
+    return ""
 
 
 def endpoint_variables(episode: AgentEpisode, root_url: str = "") -> dict[str, str]:
@@ -67,7 +89,7 @@ async def command(episode: AgentEpisode, options: CommandOptions) -> None:
     """Run a command on this machine until it ends.
 
     Raises:
-        EnvError: the command fails or takes too long.
+        EnvError: the command fails, or ends without a completion.
     """
     with _folder(options.cwd) as folder, tempfile.TemporaryDirectory(prefix="agentgym-") as beside:
         task = Path(beside) / "instruction.txt"
@@ -82,7 +104,19 @@ async def command(episode: AgentEpisode, options: CommandOptions) -> None:
                 "model": episode.model,
             },
         )
-        await run_command(filled, folder, endpoint_variables(episode), options.timeout_s)
+        output = await run_command(filled, folder, endpoint_variables(episode))
+        check_completions(episode, output)
+
+
+def check_completions(episode: AgentEpisode, output: str) -> None:
+    """Raise an error with a command's output if the command has ended without a completion.
+
+    Raises:
+        EnvError: it has had none.
+    """
+    if not episode.sampling_s:
+        told = output.strip()[-_SHOWN:] or "nothing"
+        raise EnvError(f"the agent's command ended before it had a completion; it printed: {told}")
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
@@ -98,32 +132,38 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return re.sub("{(" + names + ")}", lambda found: shlex.quote(values[found[1]]), template)
 
 
-async def run_command(command: str, folder: str, variables: Mapping[str, str], timeout_s: float) -> str:
-    """Run a shell command in its own process group and return its output.
+async def run_command(command: str, folder: str, variables: Mapping[str, str]) -> str:
+    """Run a shell command in its own process group and return the end of its output.
+
+    The command ends with its shell. Processes that it left running, such as a server in the background, are killed.
 
     Raises:
-        EnvError: the exit code is not 0, or the command takes longer than ``timeout_s``.
+        EnvError: the exit code is not 0.
     """
-    process = await asyncio.create_subprocess_shell(
-        command,
-        cwd=folder,
-        env={**os.environ, **variables},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(timeout_s):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        raise EnvError(f"the agent's command took longer than {timeout_s:g} s: {command[:200]}") from None
-    finally:
-        _kill(process)
-    text = output.decode("utf-8", "replace")
+    with tempfile.TemporaryFile() as log:  # a pipe stays open as long as a process in the background
+        process = await asyncio.create_subprocess_shell(
+            command,
+            cwd=folder,
+            env={**os.environ, **variables},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            await process.wait()
+        finally:
+            _kill(process)
+        text = _end_of(log)
     if process.returncode:
-        raise EnvError(f"the agent's command ended with code {process.returncode}: {text[-_SHOWN:]}")
+        raise EnvError(f"the agent's command ended with code {process.returncode}: {text}")
     return text
+
+
+def _end_of(log: IO[bytes]) -> str:
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - 4 * _SHOWN))  # a character has at most 4 bytes
+    return log.read().decode("utf-8", "replace")[-_SHOWN:]
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from agentgym import errors
 from agentgym.endpoint.drivers import in_sandbox
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.command import EMPTY, endpoint_variables, fill
+from agentgym.endpoint.harnesses.command import check_completions, endpoint_variables, fill, wrong_command
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EnvError, EnvTimeoutError, SandboxSpentError, UsageError
 from agentgym.plugins import Options
@@ -55,7 +55,8 @@ class SandboxCommandOptions(Options):
     """Exit codes other than 0 that are not failures, such as the code for an agent's own limit."""
 
     def check_together(self) -> None:
-        self.check(is_ok=bool(self.command.strip()), message=EMPTY)
+        wrong = wrong_command(self.command, ("instruction", "base_url", "api_key", "model", "folder"))
+        self.check(is_ok=not wrong, message=wrong)
         self.limits()
 
     def limits(self) -> Limits:
@@ -110,7 +111,7 @@ async def sandbox_command(episode: AgentEpisode, options: SandboxCommandOptions)
     A limit or signal that ends the command is not a failure, since the policy's own commands may be the cause.
 
     Raises:
-        EnvError: the command ends by itself with a code that is neither 0 nor in ``ok_codes``.
+        EnvError: the command ends by itself with a code that is neither 0 nor in ``ok_codes``, or without a completion.
         EnvTimeoutError: the command exceeded its time, most of which it spent waiting for completions.
         SandboxDeadError: the sandbox died.
     """
@@ -150,6 +151,7 @@ def _judge(result: ExecResult, episode: AgentEpisode, options: SandboxCommandOpt
             f"the agent's command took more than {options.wall_s:g} s and waited {episode.sampling_s:.0f} s for "
             "completions; set harness.wall_s higher"
         )
+    output = "\n".join(filter(None, (result.stdout.strip(), result.stderr.strip())))
     if result.exit_code not in (0, *options.ok_codes, *_KILLED) and not result.limit:
-        output = "\n".join(filter(None, (result.stdout.strip(), result.stderr.strip())))
         raise EnvError(f"the agent's command ended with code {result.exit_code}: {output[-_SHOWN:]}")
+    check_completions(episode, output)

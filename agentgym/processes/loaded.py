@@ -144,27 +144,23 @@ class Job:
         line = self._line(timeout_s)
         return int(line) if line else None
 
-    async def ended(self, timeout_s: float) -> int | None:
+    async def ended(self) -> int | None:
         """Wait in an event loop for the end, and return the exit code; None if the process was killed or never began.
 
         It has begun if ``pid`` is set.
-
-        Raises:
-            TimeoutError: it did not end in time.
         """
         self._connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(timeout_s):
-            while self._said.count(b"\n") < 2:
-                try:
-                    read = await loop.sock_recv(self._connection, 1024)
-                except ConnectionError:
-                    read = b""
-                if not read:
-                    return None
-                self._said += read
-                if self.pid is None and b"\n" in self._said:
-                    self.pid = json.loads(self._said.partition(b"\n")[0])["pid"]
+        while self._said.count(b"\n") < 2:
+            try:
+                read = await loop.sock_recv(self._connection, 1024)
+            except ConnectionError:
+                read = b""
+            if not read:
+                return None
+            self._said += read
+            if self.pid is None and b"\n" in self._said:
+                self.pid = json.loads(self._said.partition(b"\n")[0])["pid"]
         return int(self._said.split(b"\n")[1])
 
     def _line(self, timeout_s: float) -> bytes:

@@ -41,9 +41,9 @@ def driver(tmp_path: Path) -> str:
     return str(tmp_path / "driver.py")
 
 
-def play(driver: str, out: Path, then: str = "0", timeout_s: float = 60.0, python: str = "") -> dict[str, Any]:
+def play(driver: str, out: Path, then: str = "0", python: str = "") -> dict[str, Any]:
     settings = {"out": str(out), "then": then}
-    asyncio.run(play_driver(driver, python, EPISODE, settings, timeout_s, {"AT_LOAD": "in {folder}"}))
+    asyncio.run(play_driver(driver, python, EPISODE, settings, {"AT_LOAD": "in {folder}"}))
     seen: dict[str, Any] = json.loads(out.read_text())
     return seen
 
@@ -63,7 +63,7 @@ def test_many_play_beside_each_other(driver: str, tmp_path: Path) -> None:
     async def all_of_them() -> None:
         settings = [{"out": str(tmp_path / f"{number}.json"), "then": "time.sleep(0.3)"} for number in range(40)]
         variables = {"AT_LOAD": ""}
-        await asyncio.gather(*(play_driver(driver, "", EPISODE, one, 60.0, variables) for one in settings))
+        await asyncio.gather(*(play_driver(driver, "", EPISODE, one, variables) for one in settings))
 
     asyncio.run(all_of_them())
     assert len({json.loads((tmp_path / f"{number}.json").read_text())["cwd"] for number in range(40)}) == 40
@@ -76,7 +76,6 @@ def test_many_play_beside_each_other(driver: str, tmp_path: Path) -> None:
         ("sys.exit(3)", "the agent ended with code 3: 3"),
         ("sys.exit('no model')", "the agent ended with code 1: no model"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "the agent ended with code -9"),
-        ("time.sleep(60)", "the agent took longer than 0.5 s"),
     ],
 )
 def test_what_ends_otherwise_is_a_failure_of_the_infrastructure(
@@ -84,7 +83,7 @@ def test_what_ends_otherwise_is_a_failure_of_the_infrastructure(
 ) -> None:
     play(driver, tmp_path / "first.json")  # so that it is loaded
     with pytest.raises(EnvError, match=message):
-        play(driver, tmp_path / "out.json", then, timeout_s=0.5 if "sleep" in then else 60.0)
+        play(driver, tmp_path / "out.json", then)
 
 
 def test_what_an_agent_has_started_ends_with_its_episode(driver: str, tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def test_what_an_agent_has_started_ends_with_its_episode(driver: str, tmp_path: 
 
     async def cancelled() -> None:
         settings = {"out": str(tmp_path / "out.json"), "then": f"({start}, time.sleep(60))"}
-        playing = asyncio.create_task(play_driver(driver, "", EPISODE, settings, 60.0, {"AT_LOAD": ""}))
+        playing = asyncio.create_task(play_driver(driver, "", EPISODE, settings, {"AT_LOAD": ""}))
         while not pids.exists() or not pids.read_text():
             await asyncio.sleep(0.01)
         playing.cancel()

@@ -8,7 +8,7 @@ from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.endpoint.harnesses.with_driver import play_driver
 from agentgym.errors import EnvError
 from agentgym.plugins import Options
-from agentgym.settings import Count, Positive
+from agentgym.settings import Count
 
 _QUIET = {
     "MSWEA_SILENT_STARTUP": "1", "MSWEA_CONFIGURED": "1", "MSWEA_GLOBAL_CONFIG_DIR": "{folder}",
@@ -30,8 +30,6 @@ class MiniSweAgentOptions(Options):
     """Most completions of an episode."""
     tool: str = "bash"
     """Tool of the environment that runs commands."""
-    timeout_s: Positive = 900.0
-    """Seconds after which the agent is killed; the episode then counts as failed."""
 
 
 @harness("mini_swe_agent", options=MiniSweAgentOptions)
@@ -39,7 +37,7 @@ async def mini_swe_agent(episode: AgentEpisode, options: MiniSweAgentOptions) ->
     """Run mini-swe-agent in a separate process until it submits or gives up.
 
     Raises:
-        EnvError: the environment has no such tool, or the agent fails or takes too long.
+        EnvError: the environment has no such tool, or the agent fails.
     """
     if options.tool not in [tool.name for tool in episode.tools]:
         known = ", ".join(tool.name for tool in episode.tools)
@@ -48,4 +46,4 @@ async def mini_swe_agent(episode: AgentEpisode, options: MiniSweAgentOptions) ->
         "task": episode.instruction, "config": options.config, "step_limit": options.step_limit, "tool": options.tool,
         "tool_url": f"{episode.root_url}/tools/{options.tool}",
     }  # fmt: skip
-    await play_driver("mini_swe_agent.py", options.python, episode, settings, options.timeout_s, _QUIET)
+    await play_driver("mini_swe_agent.py", options.python, episode, settings, _QUIET)

@@ -8,7 +8,7 @@ from typing import Literal
 from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.endpoint.harnesses.with_driver import play_driver
 from agentgym.plugins import Options
-from agentgym.settings import Count, Positive
+from agentgym.settings import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,6 @@ class SmolagentsOptions(Options):
     machine."""
     step_limit: Count = 20
     """Most steps of an episode, after which smolagents requests a final answer."""
-    timeout_s: Positive = 900.0
-    """Seconds after which the agent is killed; the episode then counts as failed."""
 
 
 @harness("smolagents", options=SmolagentsOptions)
@@ -32,11 +30,11 @@ async def smolagents(episode: AgentEpisode, options: SmolagentsOptions) -> None:
     """Run an agent of smolagents in a separate process until it answers or gives up.
 
     Raises:
-        EnvError: the agent fails or takes too long.
+        EnvError: the agent fails.
     """
     settings = {
         "task": episode.instruction, "agent": options.agent, "step_limit": options.step_limit,
         "tools": [tool.as_function()["function"] for tool in episode.tools],
         "tools_url": f"{episode.root_url}/tools",
     }  # fmt: skip
-    await play_driver("smolagents_agent.py", options.python, episode, settings, options.timeout_s)
+    await play_driver("smolagents_agent.py", options.python, episode, settings)

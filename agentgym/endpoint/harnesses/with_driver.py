@@ -27,7 +27,6 @@ async def play_driver(
     python: str,
     episode: AgentEpisode,
     settings: Mapping[str, object],
-    timeout_s: float,
     variables: Mapping[str, str] | None = None,
 ) -> None:
     """Run a driver to the end of an episode.
@@ -39,7 +38,7 @@ async def play_driver(
         variables: environment variables that the agent's package reads as it is loaded. ``{folder}`` is replaced.
 
     Raises:
-        EnvError: the agent does not start, fails or takes too long.
+        EnvError: the agent does not start or fails.
     """
     program = shutil.which(python or sys.executable)
     if program is None:
@@ -53,9 +52,7 @@ async def play_driver(
         path.write_text(json.dumps({**settings, **endpoint}), encoding="utf-8")
         job = loaded.start("play", folder, endpoint_variables(episode), [str(path)])
         try:
-            code = await job.ended(timeout_s)
-        except TimeoutError:
-            raise EnvError(f"the agent took longer than {timeout_s:g} s") from None
+            code = await job.ended()
         finally:
             job.end()
         if code:

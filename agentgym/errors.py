@@ -135,6 +135,10 @@ class RunStoppedError(AgentGymError):
     """A run stopped itself; the message is the reason, such as too many failures or a loss that is not finite."""
 
 
+class EpisodesFailedError(RunStoppedError):
+    """The infrastructure failed too many episodes of a run; resumed, it plays them again."""
+
+
 class RunHaltedError(RunStoppedError):
     """The disk or another rank stopped a run; resumed, it goes on."""
 

@@ -19,6 +19,7 @@ import typer
 from agentgym.canonical import encodable
 from agentgym.errors import (
     AgentGymError,
+    EpisodesFailedError,
     RunHaltedError,
     RunStoppedError,
     UsageError,
@@ -38,7 +39,7 @@ class InterruptedCommandError(KeyboardInterrupt):
 def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Iterator[None]:
     """Name ``command`` in the error if the block is interrupted after it made its folder, or halted from outside.
 
-    A full disk halts it, or another rank that ended.
+    A full disk halts it, another rank that ended, or failures of the infrastructure.
 
     Args:
         after_stop: name it also if the block stops itself and its error does not name the command.
@@ -54,7 +55,7 @@ def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Ite
         is_kept = isinstance(first, RunStoppedError) and (folder / "config.json").is_file()
         if is_kept and isinstance(first, RunHaltedError):
             raise RunHaltedError(f"{first}; to go on: {command}") from None
-        is_kept = is_kept and after_stop
+        is_kept = is_kept and (after_stop or isinstance(first, EpisodesFailedError))
         if is_kept and command not in str(first):
             raise RunStoppedError(f"{first}; to run the failed episodes again: {command}") from None
         if not _is_full_disk(first):

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from agentgym.env.env import Snapshot
-from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
+from agentgym.errors import ConfigError, EnvError, EpisodesFailedError, InfrastructureError, RunStoppedError, boundary
 from agentgym.registry import reference_to
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import START, Branch, Start, branch_from
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _OF_A_SANDBOX = re.compile(r"(?<![/\w])sandbox\b")  # in an error, but not in a path
 _OF_A_JUDGE = re.compile(r"the judge: ")
-_OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot)|(the )?harness ")  # an agent's own program
+_OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot|was)|(the )?harness ")  # an agent's own program
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
 ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
@@ -350,7 +350,7 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
         kept: groups that were played before. They count in the share of failed episodes.
 
     Raises:
-        RunStoppedError: more than ``max_failure_rate`` of the episodes failed.
+        EpisodesFailedError: more than ``max_failure_rate`` of the episodes failed.
     """
     player = GroupPlayer(
         pool, make_agent, config, seed=seed, on_episode=on_episode, opponent=opponent, in_flight=in_flight
@@ -369,8 +369,9 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig, setti
         setting: name of ``max_failure_rate`` where the user can set it.
 
     Raises:
-        RunStoppedError: more than ``max_failure_rate`` of the episodes failed, or none had room for a turn. The message
-            gives the most frequent reason.
+        EpisodesFailedError: more than ``max_failure_rate`` of the episodes failed; the message gives the most frequent
+            reason.
+        RunStoppedError: no episode had room for a turn.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     if trajectories and all(t.status is Status.TRUNCATED_TOKENS and not t.turns for t in trajectories):
@@ -381,7 +382,7 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig, setti
     limit = f" ({setting}={config.max_failure_rate:g})" if setting else ""
     of_judge = _OF_A_JUDGE.match(str(_worst(failed).error))  # a judge grades episodes that ended; they are not repeated
     retried = "" if of_judge else f", after {config.max_retries} retries each"
-    raise RunStoppedError(
+    raise EpisodesFailedError(
         f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure{retried}{limit}; "
         f"{_most_often(failed)}. {_how_to_find(failed, len(trajectories))}"
     )

@@ -17,7 +17,15 @@ from safetensors import SafetensorError
 import agentgym
 from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import describe
-from agentgym.errors import EnvError, InfrastructureError, RunHaltedError, RunStoppedError, UsageError, first_cause
+from agentgym.errors import (
+    EnvError,
+    EpisodesFailedError,
+    InfrastructureError,
+    RunHaltedError,
+    RunStoppedError,
+    UsageError,
+    first_cause,
+)
 from agentgym.rollout.record import append_json_line
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.recipes import load_recipe
@@ -178,11 +186,18 @@ def test_a_halted_run_names_the_command_that_goes_on_and_no_place(run: Command, 
     with pytest.raises(RunHaltedError) as halted:
         halt()
     assert describe(halted.value) == "rank 0 lost the other ranks"
-    trainer(halted.value)
     Path("runs/begun").mkdir(parents=True)
     save_config(load_recipe("household-demo"), Path("runs/begun/config.json"))
-    done = run("train", "--resume", "runs/begun")
-    assert done.err.endswith("rank 0 lost the other ranks; to go on: agentgym train --resume runs/begun\n")
+    for error, told in (
+        (halted.value, "rank 0 lost the other ranks; to go on: agentgym train --resume runs/begun\n"),
+        (
+            EpisodesFailedError("8 of 8"),
+            "8 of 8; to run the failed episodes again: agentgym train --resume runs/begun\n",
+        ),
+        (RunStoppedError("the loss is nan"), "the loss is nan\n"),
+    ):
+        trainer(error)
+        assert run("train", "--resume", "runs/begun").err.endswith(told)
 
 
 def test_first_cause_prefers_our_own_errors() -> None:

@@ -16,7 +16,7 @@ from agentgym.check.chaos import Chaos
 from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, EnvError, RunStoppedError, ToolError
+from agentgym.errors import ConfigError, EnvError, EpisodesFailedError, RunStoppedError, ToolError
 from agentgym.registry import find
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent, DemonstrationAgent, ModelAgent
@@ -198,7 +198,8 @@ def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert advice(lost).endswith("agentgym check mine.py:Mine-v0 --episodes 20 looks for faults of the environment")
     assert "The policy failed, not the environment" in advice(replace(lost, status=Status.ABORTED))
     assert "agentgym doctor" in advice(replace(lost, error="sandbox ab cannot be reset"))
-    for error in ("the agent's command ended with code 127: not found", "harness command took more than 2 s"):
+    killed = "the agent was killed: out of memory"
+    for error in (killed, "the agent's command ended with code 127: not found", "harness command took more than 2 s"):
         assert "The agent's program failed, not the environment" in advice(replace(lost, error=error))
     ungraded = replace(lost, status=Status.ABORTED, error="the judge: status 400: response_format is not supported")
     assert advice(ungraded).endswith("look at its server (judge.model), or set judge.structured=false")
@@ -208,7 +209,7 @@ def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         check_rollouts(
             [TrajectoryGroup(ordinal=0, task=task(), trajectories=(ungraded,))], config, "group.max_failure_rate"
         )
-    with pytest.raises(RunStoppedError, match=r"2 retries each \(group\.max_failure_rate=0\.5\); most often"):
+    with pytest.raises(EpisodesFailedError, match=r"2 retries each \(group\.max_failure_rate=0\.5\); most often"):
         check_rollouts(
             [TrajectoryGroup(ordinal=0, task=task(), trajectories=(lost,))], config, "group.max_failure_rate"
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from agentgym.errors import SandboxError, UsageError
+from agentgym.errors import SandboxError, SandboxImageError, UsageError
 from agentgym.sandbox import Mount
 from agentgym.sandboxes import namespaces
+from agentgym.sandboxes.images import build
 from agentgym.sandboxes.images.build import build_image
 from agentgym.sandboxes.ladder import open_sandbox
 from agentgym.sandboxes.run_folder import shared_folder
@@ -57,3 +59,20 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> N
 def test_what_is_no_name_of_a_package_goes_into_no_image() -> None:
     with pytest.raises(UsageError, match="is not the name of a Debian package"):
         build_image("agentgym-test:1", ["curl", "--customize-hook=true"])
+    for name in ("My Tools", "tools:", "Tools:1", ":1"):
+        with pytest.raises(UsageError, match=f"'{name}' is not the name of an image"):
+            build_image(name)
+
+
+def test_an_image_that_cannot_be_built_names_the_package_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ("I: installing", "E: Unable to locate package nosuch", "E: setup failed: E: apt-get " + "-o X=y " * 100)
+    fake = tmp_path / "mmdebstrap"
+    fake.write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in lines) + "exit 25\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(build, "engine", object)
+    with pytest.raises(SandboxImageError) as failed:
+        build_image("agentgym-test:1", ["nosuch"])
+    assert str(failed.value) == "mmdebstrap failed with 25: E: Unable to locate package nosuch"

@@ -17,7 +17,7 @@ from agentgym.envs.domains.toolkit import Toolkit, bound
 from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import ToolError, UsageError
-from agentgym.settings import Range, check_number
+from agentgym.settings import Range, check_number, checked
 from agentgym.tool import Tool
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
 
@@ -306,13 +306,10 @@ def _user_model(user: str | Mapping[str, Any] | UserModel) -> UserModel | None:
     if isinstance(user, UserModel):
         return user
     if isinstance(user, Mapping):
-        try:
-            return UserModel(**user)
-        except TypeError as error:
-            fields = ", ".join(UserModel.__dataclass_fields__)
-            raise UsageError(f"user: {error}; the fields of a user's model are {fields}") from None
+        return checked(UserModel, user, "user")
     if user != "scripted":
-        raise UsageError(f"user is 'scripted' or the model that plays it, with url and model; got {user!r}")
+        example = 'user={"url": "http://127.0.0.1:8000/v1", "model": "NAME"}'
+        raise UsageError(f"user is 'scripted' or a model, as in '{example}'; got {user!r}")
     return None
 
 

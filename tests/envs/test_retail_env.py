@@ -261,20 +261,22 @@ def test_a_generated_task_is_one_of_tau2s_format_and_survives_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    ("knobs", "told"),
     [
-        {"num_requests": 4},
-        {"forbidden": 0.8, "conditional": 0.3},
-        {"num_products": 5},
-        {"num_users": 0},
-        {"violation_cost": -1.0},
-        {"user": "nobody"},
-        {"user": {"url": "no url", "model": "m"}},
-        {"user": {"link": "http://x"}},
+        ({"num_requests": 4}, "num_requests"),
+        ({"forbidden": 0.8, "conditional": 0.3}, "forbidden"),
+        ({"num_products": 5}, "num_products"),
+        ({"num_users": 0}, "num_users"),
+        ({"violation_cost": -1.0}, "violation_cost"),
+        ({"user": "nobody"}, r'as in .user=\{"url": "http://127\.0\.0\.1:8000/v1", "model": "NAME"\}.; got .nobody'),
+        ({"user": {"url": "no url", "model": "m"}}, "needs a url such as"),
+        ({"user": {"url": "http://x", "modl": "m"}}, r"'user\.modl'; did you mean 'user\.model'"),
+        ({"user": {"url": 3, "model": "m"}}, r"user\.url: .*string"),
+        ({"user": {"url": "http://x"}}, r"user\.model: "),
     ],
 )
-def test_impossible_options_are_refused(knobs: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
+def test_impossible_options_are_refused(knobs: dict[str, object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
         make("agentgym/Retail-v0", **knobs)
 
 

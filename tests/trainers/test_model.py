@@ -253,6 +253,9 @@ def test_no_folder(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is not a model folder: it has no config\.json"):
         load_model(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"has adapters alone: merge them .*merge_and_unload"):
+        load_model(tmp_path)
 
 
 def test_a_damaged_model(tokenizer: Any, tmp_path: Path) -> None:

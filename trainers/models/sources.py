@@ -283,6 +283,11 @@ def _model_folder(folder: Path) -> Path:
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
         return Path(local_model(files[0]))
+    if (folder / "adapter_config.json").is_file():
+        raise UsageError(
+            f"{folder} has adapters alone: merge them into their model with peft (merge_and_unload), and save that and "
+            "its tokenizer with save_pretrained"
+        )
     several = f" and {len(files)} GGUF files; name one of them" if files else ""
     raise UsageError(f"{folder} is not a model folder: it has no config.json{several}")
 

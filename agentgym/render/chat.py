@@ -13,13 +13,14 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from agentgym.errors import UsageError
+from agentgym.render.cache_keys import ActionKey, ReplyKey
 from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.cut import open_call
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import INSIDE, ContentGuard, control_texts
-from agentgym.render.template import ActionKey, ChatTemplate, ReplyKey, Tokenizer
+from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.render.token_bytes import TokenBytes
 from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec

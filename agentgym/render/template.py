@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
-from agentgym.render.formats.reading import as_json
 from agentgym.render.guard import ContentGuard
 from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
@@ -76,6 +76,7 @@ class Abilities:
 _PROBE_TOOL = ToolSpec(
     "probe_tool", "Probe.", {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
 )
+_PROBE_USER = {"role": "user", "content": "probe-user"}
 
 
 def call_id(index: int) -> str:
@@ -130,6 +131,9 @@ class ChatTemplate:
             said.append("the model's chat template takes no tool results, so they are user messages")
         if can.tools and can.calls == "one":
             said.append("the model's chat template takes one call a message, so messages with more are passed as text")
+        if opening := self._unopened():
+            why = "ignores add_generation_prompt, so the model has to begin its messages itself"
+            said.append(f"the model's chat template {why}: {opening}")
         if "strftime_now" in (text := str(self._tokenizer.chat_template)) and "date_string" not in self._args:
             mend = "; fix it by template_args.date_string (docs/models.md)" if "date_string" in text else ""
             said.append(f"the model's chat template writes today's date, so prompts differ from day to day{mend}")
@@ -254,14 +258,32 @@ class ChatTemplate:
         return str(text)
 
     def _probe_parts(self) -> bool:
-        self._takes_parts = False
-        try:
-            return "probe-user" not in self._apply([{"role": "user", "content": "probe-user"}], (), more=True)
-        except UsageError:
-            return True
+        refusals = []
+        for self._takes_parts in (False, True):
+            try:
+                if "probe-user" in self._apply([_PROBE_USER], (), more=True):
+                    return self._takes_parts
+            except UsageError as error:
+                refusals.append(error)
+        if len(refusals) > 1:
+            raise refusals[0]
+        raise UsageError(
+            "the model's chat template leaves out what the user says, so the model would play without seeing anything; "
+            "mend chat_template.jinja in its folder"
+        )
+
+    def _unopened(self) -> str:
+        """Return what comes before an assistant's text, where the template does not end a prompt with it."""
+        said = {"role": "assistant", "content": "probe-said"}
+        with suppress(UsageError):
+            prompt = self._apply([_PROBE_USER], (), more=True)
+            before, is_found, _ = self._apply([_PROBE_USER, said], (), more=False).partition("probe-said")
+            if is_found and before.startswith(prompt) and self._apply([_PROBE_USER], (), more=False) == prompt:
+                return before.removeprefix(prompt).strip()
+        return ""
 
     def _probe(self) -> Abilities:
-        user = {"role": "user", "content": "probe-user"}
+        user = _PROBE_USER
 
         def shows(chat: Chat, *wanted: str, tools: Sequence[ToolSpec] = ()) -> bool:
             try:
@@ -370,33 +392,3 @@ def _merged(rows: Chat, roles: Sequence[str]) -> Chat:
         else:
             kept.append(row)
     return kept
-
-
-class ReplyKey:
-    """A cache key of a message: the parts that a template sees."""
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self._key = (message.role, message.content, message.result.name if message.result else "")
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReplyKey) and other._key == self._key
-
-
-class ActionKey:
-    """A cache key of a demonstrated action: everything that determines its text."""
-
-    def __init__(self, action: Message, tools: Sequence[ToolSpec], is_open: bool | None) -> None:
-        self.action, self.tools, self.is_open = action, tuple(tools), is_open
-        calls = [[call.name, dict(call.arguments)] for call in action.calls if isinstance(call, ToolCall)]
-        self._key = (action.text, action.answer, action.thinking, as_json(calls), is_open)
-        self.size = sum(len(str(part)) for part in self._key)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ActionKey) and other._key == self._key and other.tools == self.tools

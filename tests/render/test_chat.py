@@ -217,6 +217,22 @@ def test_a_model_without_chat_template_is_refused_with_what_to_do() -> None:
         ChatRenderer(trained(""))
 
 
+def test_a_template_that_leaves_out_the_user_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"leaves out what the user says.*chat_template\.jinja"):
+        ChatRenderer(trained("<tool_call>{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"))
+
+
+def test_a_template_without_generation_prompt_is_noted() -> None:
+    turn = "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    template = f"{{# <tool_call> #}}{{% for m in messages %}}{turn}{{% endfor %}}"
+    assert "ignores add_generation_prompt" in (note := ChatRenderer(trained(template)).notes[-1])
+    assert note.endswith("begin its messages itself: <|im_start|>assistant")
+    answers_alone = template.replace(
+        turn, "{% if m['role'] == 'user' %}Q {{ m['content'] }} A{% else %} {{ m['content'] }}{% endif %}"
+    )
+    assert not any("add_generation_prompt" in note for note in ChatRenderer(trained(answers_alone)).notes)
+
+
 def test_calls_inside_thinking_are_thoughts() -> None:
     renderer = ChatRenderer(trained())
     call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'

@@ -198,6 +198,14 @@ def test_a_tokenizer_of_another_model_is_refused(tokenizer: Any, tmp_path: Path)
         load_model(tmp_path / "model")
 
 
+def test_a_tokenizer_with_more_tokens_than_the_model_knows_is_refused(tokenizer: Any, tmp_path: Path) -> None:
+    """Its end token may be one that the model knows: episodes failed at the first token beyond."""
+    model: Any = LlamaForCausalLM(LlamaConfig(**{**LLAMA, "vocab_size": tokenizer.vocab_size - 1}))
+    save_model(model, tokenizer, tmp_path / "model")
+    with pytest.raises(CorruptDataError, match=f"it has {tokenizer.vocab_size} tokens, and the model knows ids up to"):
+        load_model(tmp_path / "model")
+
+
 def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp_path: Path) -> None:
     model: Any = LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=False))
     save_model(model, tokenizer, tmp_path / "model")

@@ -65,13 +65,27 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     if missing := sorted(loaded["missing_keys"]):  # transformers would fill them at random
         named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
         raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
-    end, size = tokenizer.eos_token_id, model.get_input_embeddings().weight.shape[0]
-    if end is not None and end >= size:
-        raise CorruptDataError(
-            f"the tokenizer at {path} is not the model's: its end token has the id {end}, and the model knows ids up "
-            f"to {size - 1}; copy tokenizer.json and tokenizer_config.json from the model that it was trained from"
-        )
+    _check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
     return keep_exact(model), tokenizer
+
+
+def _check_vocabulary(tokenizer: Tokenizer, num_known: int, path: str | Path) -> None:
+    """Check that a model knows its tokenizer's tokens; added ones may be beyond, as Gemma 3's for images.
+
+    Raises:
+        CorruptDataError: it does not, so the tokenizer is another model's.
+    """
+    end = tokenizer.eos_token_id
+    if end is not None and end >= num_known:
+        has = f"its end token has the id {end}"
+    elif tokenizer.vocab_size > num_known:
+        has = f"it has {tokenizer.vocab_size} tokens"
+    else:
+        return
+    raise CorruptDataError(
+        f"the tokenizer at {path} is not the model's: {has}, and the model knows ids up to {num_known - 1}; copy "
+        "tokenizer.json and tokenizer_config.json from the model that it was trained from"
+    )
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

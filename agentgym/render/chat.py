@@ -49,15 +49,10 @@ class ChatRenderer:
         config: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
         end_ids: Sequence[int] = (),
     ) -> None:
-        if not tokenizer.chat_template:
-            raise UsageError(
-                "the model has no chat template, so its conversations cannot be rendered; "
-                "use an instruction-tuned model, or add chat_template.jinja to its folder"
-            )
         self._tokenizer = tokenizer
         self._further_ends = tuple(end_ids)
         self.config = config
-        self.family = known_family(str(tokenizer.chat_template), config.codec)
+        self.family = known_family(str(tokenizer.chat_template or ""), config.codec)
         self.format = FORMATS[self.family.format]
         self._guard = ContentGuard(control_texts(tokenizer), (_SENTINEL,))
         self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style, self._guard)

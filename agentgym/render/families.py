@@ -124,8 +124,13 @@ def known_family(chat_template: str, codec: str) -> Family:
     """Return the family of a template; ``codec`` other than ``auto`` names the tool-call format.
 
     Raises:
-        UsageError: the template is unknown and no format is named.
+        UsageError: the template is empty, or unknown and no format is named.
     """
+    if not chat_template:
+        raise UsageError(
+            "the model has no chat template, so its conversations cannot be rendered; "
+            "use an instruction-tuned model, or add chat_template.jinja to its folder"
+        )
     family = family_of(chat_template)
     if codec != "auto":
         chosen = format_named(codec).name

@@ -326,6 +326,29 @@ def test_a_folder_says_its_own_sizes(tmp_path: Path) -> None:
     assert found.downloads == ()
 
 
+def test_a_plan_takes_what_a_run_takes_as_its_model(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", tmp_path / "run" / "model"
+    AutoConfig.for_model("qwen2", vocab_size=64, num_hidden_layers=1, **TINY["qwen2"]).save_pretrained(model)
+    (run / "config.json").write_text('{"recipe": "finetune", "env": {}}')
+    config = apply_overrides(load_recipe("finetune"), ["model.lora.rank=0", f"model.path={run}"])
+    assert (
+        dry_run(config).num_parameters
+        == dry_run(replace(config, model=replace(config.model, path=str(model)))).num_parameters
+    )
+    (model / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(UsageError, match="has no chat template"):
+        dry_run(config)
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    with pytest.raises(UsageError, match=r"chat template is unknown.*model\.codec=NAME"):
+        dry_run(config)
+    (model / "chat_template.jinja").write_text("{#- codec: compact -#}")
+    dry_run(config)
+    (adapters := tmp_path / "adapters").mkdir()
+    (adapters / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match="has adapters alone"):
+        dry_run(replace(config, model=replace(config.model, path=str(adapters))))
+
+
 def test_a_cpu_that_samples_a_step_for_minutes_says_so() -> None:
     base = ["model.path=Qwen/Qwen2.5-0.5B-Instruct", "groups_per_step=4", "group.group_size=8"]
     long = apply_overrides(load_recipe("finetune"), [*base, "env.kwargs.max_turns=10"])

@@ -78,9 +78,10 @@ def local_model(source: str | Path) -> str:
         CorruptDataError: the source's file cannot be read.
     """
     text = NAMED.get(str(source), str(source))
-    path = Path(text)
-    if path.is_dir():
-        return str(_model_folder(path))
+    if (path := Path(text)).is_dir():
+        if (path := _model_in(path)).is_dir():
+            return str(path)
+        text = str(path)
     if text.startswith(PACKAGE) or (path.is_file() and path.suffix in {".gguf", ".whl"}):
         return str(built_once(_cached(text), lambda empty: import_model(text, empty)))
     if _HUB_NAME.fullmatch(text) and not text.startswith("."):
@@ -162,10 +163,16 @@ def _is_lfs_pointer(file: Path) -> bool:
 
 
 def cached_model(source: str) -> Path | None:
-    """Return the folder of a source on this machine, or None if it must be downloaded or imported first."""
+    """Return the folder of a source on this machine, or None if it must be downloaded or imported first.
+
+    Raises:
+        UsageError: the source is a folder without a model.
+    """
     text = NAMED.get(source, source)
-    if Path(text).is_dir():
-        return Path(text)
+    if (path := Path(text)).is_dir():
+        if (path := _model_in(path)).is_dir():
+            return path
+        text = str(path)
     if text.startswith(PACKAGE) or Path(text).is_file():
         folder = _cached(text)
         return folder if folder.is_dir() else None
@@ -270,7 +277,12 @@ def _cached(source: str) -> Path:
     return cache_folder() / "models" / f"{path.stem}-{digest([str(path), state.st_size, state.st_mtime_ns])[:12]}"
 
 
-def _model_folder(folder: Path) -> Path:
+def _model_in(folder: Path) -> Path:
+    """Return the folder or GGUF file of the model in a folder.
+
+    Raises:
+        UsageError: there is none.
+    """
     # a training run's folder has a config.json too, its own, so the model inside is looked for first
     if (folder / "model").is_dir():
         return folder / "model"
@@ -282,7 +294,7 @@ def _model_folder(folder: Path) -> Path:
         return folder
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
-        return Path(local_model(files[0]))
+        return files[0]
     if (folder / "adapter_config.json").is_file():
         raise UsageError(
             f"{folder} has adapters alone: merge them into their model with peft (merge_and_unload), and save that and "

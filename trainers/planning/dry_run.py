@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import UsageError
+from agentgym.canonical import read_json
+from agentgym.errors import CorruptDataError, UsageError
 from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote
-from agentgym.render.families import format_named
+from agentgym.render.families import format_named, known_family
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_have_engines
-from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.config.train import ModelConfig, TrainConfig
 from agentgym.trainers.losses.config import uses_bfloat16
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
@@ -92,8 +93,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         device_gib: memory of each process's GPU in GiB; 0: the GPU of this machine if it has one, and else a CPU.
 
     Raises:
-        UsageError: the run is impossible: the environment or the model does not exist, the configuration needs a single
-            rank, or the device is too small.
+        UsageError: the run is impossible: the environment or the model does not exist, the model has no known chat
+            template, the configuration needs a single rank, or the device is too small.
     """
     envs = [own.env for own in config.by_env.values()]
     of_servers = [env for env in envs if is_remote(env.kwargs)]  # only a server knows their arguments
@@ -105,6 +106,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
+    template = _chat_template(config.model)
     gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()
     if config.loss.tokens_per_microbatch == "auto":
         config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, gpu_bytes))
@@ -146,8 +148,30 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, [entry for entry, _ in here]),
         **_servers(config, num_ranks, gpu_bytes),
-        pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0),
+        pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0, chat_template=template),
     )
+
+
+def _chat_template(config: ModelConfig) -> str:
+    """Return the chat template of a model whose tokenizer is on this machine, and an empty text for others.
+
+    It is not rendered here, since transformers imports torch, which takes seconds.
+
+    Raises:
+        UsageError: the tokenizer has no chat template, or the format of its calls is not known.
+        CorruptDataError: the tokenizer's configuration cannot be read.
+    """
+    folder = cached_model(config.path) if config.path else None
+    if folder is None or not (settings := folder / "tokenizer_config.json").is_file():
+        return ""
+    own = folder / "chat_template.jinja"
+    try:
+        found = own.read_text("utf-8") if own.is_file() else read_json(settings.read_text("utf-8")).get("chat_template")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CorruptDataError(f"{settings} cannot be read: {error}") from error
+    template = str(found or "")
+    known_family(template, config.codec)
+    return template
 
 
 def _servers(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> dict[str, Any]:

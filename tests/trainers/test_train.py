@@ -6,11 +6,13 @@ import json
 import math
 import pickle
 import shutil
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -101,6 +103,26 @@ def test_a_resumed_run_keeps_the_evaluations_it_will_not_repeat(tmp_path: Path) 
     assert left("rl", 2) == [("sft", 1), ("eval", 0), ("rl", 1), ("eval", 1), ("rl", 2)]
     assert left("rl", 0) == [("sft", 1), ("eval", 0)]
     assert left("sft", 0) == []
+
+
+def test_a_folder_is_a_run_of_its_own_on_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two folders of one name had the same id, so that their curves were mixed."""
+    wandb: Any = Mock(Error=type("Error", (Exception,), {}))
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    with MetricsLog(tmp_path, "mine") as log:
+        log.log("rl", 1, {"loss": 1.0})
+    run = wandb.init.return_value
+    run.define_metric.assert_any_call("rl/*", step_metric="rl/step")
+    run.log.assert_called_once_with({"rl/loss": 1.0, "rl/step": 1})
+
+    (tmp_path / "wandb" / "offline-run-20261128_071645-a-b1").mkdir(parents=True)
+    MetricsLog(tmp_path, "mine").__enter__().__exit__(KeyboardInterrupt, None, None)
+    assert [call.kwargs["id"] for call in wandb.init.call_args_list] == [None, "a-b1"]
+    assert [call.kwargs["exit_code"] for call in run.finish.call_args_list] == [0, 1]
+
+    wandb.init.side_effect = wandb.Error("No API key configured.")
+    with pytest.raises(UsageError, match=r"wandb_project=mine: No API key configured\. .*WANDB_MODE=offline"):
+        MetricsLog(tmp_path, "mine").__enter__()
 
 
 def test_the_training_step_can_be_repeated_from_the_record_without_environments(finished: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import TaskID
 
-from agentgym.errors import require_extra
+from agentgym.errors import UsageError, gist, require_extra
 from agentgym.progress import SuccessCount, progress_bars
 from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.pulse import Beat
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 SHOWN = ("success", "return", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
 NUM_LINES, MOST_BETWEEN = 10, 10
 """Number of lines per phase if the output is not a terminal, and the largest number of steps between them."""
+
+
+_PHASES = ("sft", "rl", "eval")
+_WANDB_FOLDER = re.compile(r"(?:offline-)?run-\d+_\d+-(.+)")
+"""Name of the folder that wandb makes for each start of a run, with the run's id."""
 
 
 class MetricsLog:
@@ -63,7 +69,7 @@ class MetricsLog:
         if self._tensorboard is not None:
             self._tensorboard.close()
         if self._wandb is not None:
-            self._wandb.finish()
+            self._wandb.finish(exit_code=int(kind is not None))
 
     def say(self, text: str) -> None:
         """Print a line above the progress bars."""
@@ -192,8 +198,25 @@ def check_wandb(project: str) -> None:
 
 
 def _wandb_run(run_dir: Path, project: str) -> WandbRun | None:
+    """Begin a run of a Weights & Biases project, or resume that of the folder.
+
+    Raises:
+        UsageError: wandb refuses, as without an account.
+    """
     if not project:
         return None
     import wandb
 
-    return wandb.init(project=project, name=run_dir.name, dir=str(run_dir), resume="allow", id=run_dir.name)
+    # a new run gets an id from wandb: another folder of the same name is another run
+    begun = [found[1] for path in (run_dir / "wandb").glob("*run-*") if (found := _WANDB_FOLDER.fullmatch(path.name))]
+    try:
+        run = wandb.init(
+            project=project, name=run_dir.name, dir=str(run_dir), resume="allow", id=begun[0] if begun else None
+        )
+    except wandb.Error as error:
+        raise UsageError(
+            f"wandb_project={project}: {gist(error)} (without an account or a network: WANDB_MODE=offline)"
+        ) from error
+    for phase in _PHASES:
+        run.define_metric(f"{phase}/*", step_metric=f"{phase}/step")
+    return run

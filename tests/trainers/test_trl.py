@@ -397,6 +397,11 @@ def test_settings_of_another_type_are_refused(tmp_path: Path) -> None:
         check_args(arguments(tmp_path), cast(Any, CreditConfig(estimator="gigpo")))
 
 
+def test_a_model_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no model at .*gone; expected a folder with a config\.json"):
+        CreditGRPOTrainer(str(tmp_path / "gone"), Parity, args=arguments(tmp_path), train_dataset=DATASET)
+
+
 def test_rewards_and_tools_come_from_the_environment(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="takes no reward_funcs"):
         make_trainer(tmp_path, trl_arguments={"reward_funcs": [len]})

@@ -282,6 +282,18 @@ def test_a_dataset_names_tasks_and_their_seeds() -> None:
         assert world.reset(**row) == f"Count to {2 + row['task_seed'] % 2}."
 
 
+class Taskless(CountingWorld):
+    def tasks(self, split: str) -> Sequence[Task]:
+        return ()
+
+
+def test_a_dataset_has_rows() -> None:
+    with pytest.raises(ConfigError, match="num_tasks must be at least 1, got 0"):
+        task_dataset(CountingWorld, "test", 0)
+    with pytest.raises(UsageError, match="has no tasks in split"):
+        task_dataset(Taskless, "test")
+
+
 def test_rows_without_a_task_or_with_another_are_refused() -> None:
     world = begun(CountingWorld)
     with pytest.raises(UsageError, match=r"no columns task_id.*make the dataset with task_dataset"):

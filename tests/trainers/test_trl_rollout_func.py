@@ -119,6 +119,13 @@ def test_prompts_without_a_task_are_refused(tmp_path: Path) -> None:
         trained(tmp_path, rollouts_of(), task_dataset(Parity, "train", 16))
 
 
+def test_an_environment_that_does_not_exist_is_refused_before_training() -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'agentgym/Household-v0'"):
+        EnvRollouts("agentgym/Houshold-v0")
+    with pytest.raises(UsageError, match=r"unknown argument of agentgym/Household-v0: 'num_object'"):
+        EnvRollouts("agentgym/Household-v0", num_object=3)
+
+
 def test_too_many_failures_stop_the_run(tmp_path: Path) -> None:
     class Broken(Parity):
         def start(self, task: Any) -> str:

@@ -24,9 +24,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from agentgym.env.env import Env
+from agentgym.env.tasks import require_tasks
 from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
-from agentgym.registry import make
+from agentgym.registry import check_arguments, find, is_remote, make
 from agentgym.rollout.request import EpisodeLimits
+from agentgym.settings import Range, check_number
 from agentgym.trainers.trl.episode import Episode, EpisodeSettings, EventLoopThread
 from agentgym.types import Json, JsonSchema, Task, ToolSpec
 
@@ -142,13 +144,14 @@ def task_dataset(
 
     Raises:
         MissingExtraError: the library ``datasets`` is not installed.
-        UsageError: there is no such environment or split.
+        UsageError: there is no such environment or split, or ``num_tasks`` is below 1.
     """
+    check_number("num_tasks", num_tasks, Range(at_least=1))
     require_extra("task_dataset", "trl", "datasets")
     from datasets import Dataset
 
     env = env_maker(env_id, kwargs)()
-    tasks = env.tasks(split)
+    tasks = require_tasks(env.tasks, split, env.env_id)
     rows = [_row(tasks[index], split, index) for index in range(min(num_tasks, len(tasks)))]
     env.close()
     return Dataset.from_list(rows)
@@ -165,11 +168,17 @@ def _row(task: Task, split: str, index: int) -> dict[str, Json]:
 
 
 def env_maker(env_id: str | Callable[[], Env], kwargs: Mapping[str, object]) -> Callable[[], Env]:
-    """Return a factory of the environment with an id and arguments; a function is returned unchanged."""
+    """Return a factory of the environment with an id and arguments; a function is returned unchanged.
+
+    Raises:
+        UsageError: there is no such environment, or it takes no such arguments.
+    """
     if not isinstance(env_id, str):
         if kwargs:
             raise UsageError(f"{', '.join(kwargs)}: a function that makes the environment takes no arguments of it")
         return env_id
+    if not is_remote(kwargs):  # only a server knows its environments
+        check_arguments(find(env_id), kwargs)
     return lambda: make(env_id, **kwargs)
 
 

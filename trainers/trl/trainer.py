@@ -37,6 +37,7 @@ from agentgym.trainers.config.train import EnvConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import as_ids
+from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.trainers.trl.batch import engine_ratio, to_trl
 from agentgym.trainers.trl.environments import env_maker
@@ -73,7 +74,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def __init__(
         self,
-        model: CausalLM,
+        model: CausalLM | str,
         env: str | EnvPool | Callable[[], Env],
         *,
         settings: CreditSettings = CreditSettings(),  # noqa: B008  (frozen)
@@ -85,7 +86,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         """Create the trainer.
 
         Args:
-            model: the model, as GRPOTrainer takes it.
+            model: the model, as GRPOTrainer takes it, or a source that ``model.path`` takes.
             env: a registered id, ``module:Id``, ``file.py:Id``, a function that makes an environment, or a pool.
             settings: credit and rollouts.
             args: TRL's ``GRPOConfig``. ``per_device_train_batch_size`` counts episodes; an episode with several context
@@ -96,7 +97,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             trl_arguments: further arguments of GRPOTrainer, such as ``train_dataset`` (made by ``task_dataset``).
 
         Raises:
-            UsageError: the version of TRL is not a tested one, or an argument is not supported.
+            UsageError: the version of TRL is not a tested one, an argument is not supported, or there is no such model.
         """
         check_trl("CreditGRPOTrainer")
         args = GRPOConfig() if args is None else args
@@ -105,6 +106,8 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             raise UsageError(f"CreditGRPOTrainer takes no {given[0]}: the environment gives the tools and the rewards")
         sampling = SamplingParams(max_new_tokens=args.max_completion_length, temperature=args.temperature)
         _check_rollouts(settings, sampling, args.num_generations)
+        if isinstance(model, str) and not Path(model).is_dir():
+            model = local_model(model)
         super().__init__(model=model, reward_funcs=[_environment_return], args=args, **trl_arguments)
         # What TRL's loss asks by this name is whether another engine than the trainer's forward has sampled. It has,
         # and nothing else of what the name stands for is reached, since generation is replaced.

@@ -80,8 +80,15 @@ def _load(files: list[str], *, is_wanted: bool) -> None:
 
 
 def _listed(found: Iterable[Component], *, files: bool) -> list[Component]:
-    """Return the components, or with ``files`` those of users alone."""
-    return [c for c in found if not (files and c.module.startswith("agentgym."))]
+    """Return the components, or with ``files`` those of users alone.
+
+    Raises:
+        UsageError: users have none.
+    """
+    listed = [c for c in found if not (files and c.module.startswith("agentgym."))]
+    if files and not listed:
+        raise UsageError("the files register none of these; docs/components.md shows the decorators that do")
+    return listed
 
 
 def _list_recipes(as_json: bool, *, files: bool) -> None:

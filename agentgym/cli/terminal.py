@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym.env.env import Env, Snapshot
+from agentgym.env.tasks import require_tasks
 from agentgym.env.time_limit import time_limit
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.request import EpisodeLimits
@@ -51,7 +52,7 @@ class Game:
 
     def begin(self) -> None:
         """Reset the environment and show the first observation."""
-        tasks = self.env.tasks(self._split)
+        tasks = require_tasks(self.env.tasks, self._split, self.env.env_id)
         task = tasks[self._seed % len(tasks)]
         what = f"{self.env.env_id} reset"
         with boundary(EnvError, what), time_limit(self._limits.reset_timeout_s, what):

@@ -99,6 +99,9 @@ def test_each_family_is_listed_and_with_a_file_its_own_alone(
     named = {option: {row["name"] for row in run("list", option, "--json").json} for option in REGISTRIES}
     assert {"torch", "vllm"} <= named["--engines"] and {"oracle", "random"} <= named["--policies"]
     assert "openai_loop" in named["--harnesses"]
+    (tmp_path / "bare.py").write_text("")
+    for option in REGISTRIES:
+        assert "register none of these" in run("list", option, "bare.py").assert_one_line_error()
     for option in REGISTRIES:
         assert [row["name"] for row in run("list", option, "families.py", "--json").json] == ["own"]
         assert "own" in run("list", option, "families.py").out

@@ -7,6 +7,23 @@ from pathlib import Path
 from typing import Any
 
 Command = Callable[..., Any]
+BARE = """
+from agentgym import Task, ToolEnv, register, tool
+
+class Bare(ToolEnv):
+    def tasks(self, split):
+        return [Task(id="0", split=split, seed=0)] if split == "test" else []
+
+    def start(self, task):
+        return "Go."
+
+    @tool
+    def go(self) -> str:
+        '''Go.'''
+        return "Gone."
+
+register("Bare-v0", Bare)
+"""
 
 
 def test_a_human_game(run: Command, guess: str) -> None:
@@ -64,6 +81,12 @@ def test_a_broken_world_is_a_failure_with_its_place(run: Command, guess_file: Pa
 
 def test_unknown_split(run: Command, guess: str) -> None:
     assert "did you mean 'test'?" in run("play", guess, "--split", "tests").assert_one_line_error()
+
+
+def test_a_split_without_tasks(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(BARE)
+    failed = run("play", "bare.py").assert_one_line_error()
+    assert "Bare-v0 has no tasks in split 'train'; it has test: 1" in failed
 
 
 def test_markup_of_the_world_is_shown_as_it_is(run: Command, guess: str) -> None:

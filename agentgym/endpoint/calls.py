@@ -15,6 +15,7 @@ Reason = Literal["invalid", "unsupported", "too_long", "limit", "unknown_session
 
 _NUMBERS = frozenset(("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"))
 """Fields of a request that are numbers in every API."""
+_NEVER_NEGATIVE = frozenset(("temperature", "top_p"))
 
 
 class CallRefusedError(AgentGymError):
@@ -103,12 +104,14 @@ def overridden_in(body: Mapping[str, Any], fixed: frozenset[str]) -> tuple[str, 
     """Return the names of fields in a request that the run overrides.
 
     Raises:
-        CallRefusedError: one of them is no number but must be.
+        CallRefusedError: one of them is no number, or a negative one, and must not be.
     """
     for name in _NUMBERS & fixed:
         value = body.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise CallRefusedError("invalid", f"{name} must be a number, got {value!r}.", name)
+        if value is not None and name in _NEVER_NEGATIVE and value < 0:
+            raise CallRefusedError("invalid", f"{name} must be at least 0, got {value!r}.", name)
     return tuple(sorted(name for name in body if name in fixed and body[name] is not None))
 
 

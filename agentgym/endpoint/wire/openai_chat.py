@@ -37,6 +37,7 @@ _READ = frozenset(
     ("messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options",
      "logprobs", "top_logprobs", "response_format", "stop")
 )  # fmt: skip
+_CONTENT = "messages[].content"
 _MESSAGE = frozenset(
     ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "annotations", "audio",
      "function_call", "provider_specific_fields")
@@ -50,7 +51,7 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         CallRefusedError: a field is wrong or not supported; the message names it.
     """
     refuse_unknown(body, _READ | FIXED | IGNORED)
-    if body.get("n") not in (None, 1):
+    if (as_limit(body.get("n"), "n") or 1) > 1:
         raise CallRefusedError("unsupported", "Unsupported: n above 1; each call gets one completion.", "n")
     if body.get("top_logprobs"):
         raise CallRefusedError(
@@ -173,7 +174,9 @@ def read_arguments(text: object) -> Mapping[str, Any]:
 def _message(given: object) -> Message:
     message = as_object(given, "messages[]")
     refuse_unknown(message, _MESSAGE, "messages[].")
-    role, text = message.get("role"), read_content(message.get("content"), "messages[].content")
+    role, text = message.get("role"), read_content(message.get("content"), _CONTENT)
+    if role in ("system", "developer", "user", "tool") and message.get("content") is None:
+        raise CallRefusedError("invalid", f"A {role} message has no content; it is text or a list of parts.", _CONTENT)
     if role in ("system", "developer"):
         return Message("system", text)
     if role == "user":

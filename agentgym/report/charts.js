@@ -10,7 +10,8 @@ const short = (value, digits = 3) => {
 };
 const SHOWN = {
   number: short,
-  share: (value, digits = 3) => `${+(value * 100).toPrecision(digits)}%`,
+  count: short,
+  share: (value, digits = 3) => `${+(value * 100).toPrecision(digits)}%`.replace("-", "−"),
   seconds: (value, digits = 3) => `${+value.toPrecision(digits)} s`,
 };
 // Labels of an axis, with as many digits as tell them apart.
@@ -68,8 +69,9 @@ const rangeOf = (data, low, high) => {
     .flatMap((column) => column.filter((value, at) => value !== null && within(at))));
   if (!values.length) return [0, 1];
   const [least, most] = values.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
-  const room = (most - least || Math.abs(most) || 1) * 0.07;
-  return [data.from_zero ? 0 : least - room, most + (data.from_zero ? (most || 1) * 0.07 : room)];
+  if (!least && !most) return [data.from_zero ? 0 : -1, 1];
+  const room = (most - least || Math.abs(most)) * 0.07;
+  return [data.from_zero ? 0 : least - room, most + (data.from_zero ? most * 0.07 : room)];
 };
 
 const tipOf = (u, data) => {
@@ -109,7 +111,7 @@ const drawChart = (element, zoom = null) => {
     },
     axes: [
       { ...axis, size: 24, gap: 6, space: 50, grid: { show: false }, incrs: INTEGERS, values: (u, marks) => marks.map(String) },
-      { ...axis, size: widthOf, gap: 4, space: 26, grid, values: (u, marks) => labelsOf(marks, SHOWN[data.show]) },
+      { ...axis, size: widthOf, gap: 4, space: 26, grid, ...(data.show === "count" ? { incrs: INTEGERS } : {}), values: (u, marks) => labelsOf(marks, SHOWN[data.show]) },
     ],
     series: [{}, ...data.series.map((one) => ({
       ...STYLES[one.style],

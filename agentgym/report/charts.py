@@ -19,7 +19,7 @@ MAX_POINTS = 1000
 _NUM_SMOOTHED = 8
 """Number of points above which a curve gets a moving average."""
 
-Format = Literal["number", "share", "seconds"]
+Format = Literal["number", "count", "share", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +88,27 @@ def as_number(value: float) -> str:
     """Format a value in few characters.
 
     Example:
-        >>> [as_number(x) for x in (0.0, 0.25, 12.0, 1234.5, 2.5e6, 1.8e-05)]
-        ['0', '0.25', '12', '1.2k', '2.5M', '1.8e-05']
+        >>> [as_number(x) for x in (0.0, -0.25, 12.0, 1234.5, 2.5e6, 1.8e-05)]
+        ['0', '−0.25', '12', '1.2k', '2.5M', '1.8e−05']
     """
-    size = abs(value)
-    for limit, scale, unit in ((1e6, 1e6, "M"), (1e3, 1e3, "k")):
-        if size >= limit:
-            return f"{value / scale:.3g}{unit}" if size >= 100 * scale else f"{value / scale:.2g}{unit}"
-    return f"{value:.3g}"
+    size, text = abs(value), f"{value:.3g}"
+    for scale, unit in ((1e3, "k"), (1e6, "M")):
+        if size >= scale:
+            text = f"{value / scale:.3g}{unit}" if size >= 100 * scale else f"{value / scale:.2g}{unit}"
+    return text.replace("-", "−")
 
 
 def as_share(value: float) -> str:
     """Format a share in per cent, with a single significant digit if it is small.
 
     Example:
-        >>> [as_share(share) for share in (0.125, 0.0000192, 0.0, 1e-9)]
-        ['12.5%', '0.002%', '0%', 'under 0.001%']
+        >>> [as_share(share) for share in (-0.125, 0.0000192, 0.0, 1e-9)]
+        ['−12.5%', '0.002%', '0%', 'under 0.001%']
     """
     percent = abs(value) * 100
     if 0 < percent < 0.0005:
         return "under 0.001%"
-    return f"{value * 100:.{1 if percent < 0.1 else 3}g}%"
+    return f"{value * 100:.{1 if percent < 0.1 else 3}g}%".replace("-", "−")
 
 
 def moving_average(values: Sequence[float], window: int) -> list[float]:

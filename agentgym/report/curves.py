@@ -150,7 +150,7 @@ def other_curves(
 def status_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
     """Return the stacked chart of episode statuses per step; None if they were not logged."""
     names = {f"status/{status}": (str(status), f"c{at}") for at, status in enumerate(Status)}
-    return _stack(rows, names, "number", lambda total, share: f"{total:,.0f}", "statuses")
+    return _stack(rows, names, "count", lambda total, share: f"{total:,.0f}", "statuses")
 
 
 def time_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:

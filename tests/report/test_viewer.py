@@ -206,6 +206,19 @@ def test_labels_of_an_axis_are_whole_and_differ(run_dir: Path, opened: Callable[
     assert all(axis["longest"] <= axis["size"] and len(set(axis["labels"])) == len(axis["labels"]) for axis in axes)
 
 
+def test_axes_of_zeros_and_of_counts(run_dir: Path, opened: Callable[..., Any]) -> None:
+    path = run_dir / "metrics.jsonl"
+    ended = {"status/completed": 1, "status/truncated_turns": 1}
+    rows = [json.loads(line) | {"clip_fraction": 0.0, **ended} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels = opened(write_report(run_dir)).evaluate(
+        "() => [...charts].map(([element, u]) => [element.dataset.key, u.axes[1]._values])"
+    )
+    found = dict(labels)
+    assert (found["clipped"][0], found["clipped"][-1]) == ("0%", "100%")
+    assert found["statuses"] == ["0", "1", "2"]
+
+
 def test_keys(run_dir: Path, opened: Callable[..., Any]) -> None:
     page = opened(write_report(run_dir))
     page.keyboard.press("?")

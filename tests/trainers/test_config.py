@@ -66,6 +66,7 @@ def test_a_saved_configuration_may_have_keys_of_another_version(tmp_path: Path) 
         ("group=4", "group is a group of keys"),
         ("seed.x=4", "seed is a value"),
         ("seed", "expected key=value"),
+        ("env.max_turns=4", r"arguments of the environment are set as env\.kwargs\.max_turns"),
         ("lora.rank=8", "unknown key 'lora.rank'; did you mean 'model.lora.rank'"),
         ("lr=1e-3", "did you mean 'critic.lr' or 'optimizer.lr' or 'sft.optimizer.lr'"),
         ("sft.files=a.jsonl", r"sft.files: expected a list, as in 'sft.files=\[\"a.jsonl\"\]', got 'a.jsonl'"),

@@ -176,7 +176,9 @@ def _set(tree: dict[str, object], keys: list[str], value: object, path: str) -> 
     # checked by the environment, the chat template and the harness
     is_free = parents[-1:] in (["kwargs"], ["template_args"]) or parents == ["harness", "options"]
     if last not in node and not is_free:
-        raise unknown_name("key", path, [".".join([*parents, name]) for name in node])
+        own = ".".join([*parents, "kwargs", last])
+        hint = f"arguments of the environment are set as {own}" if "kwargs" in node else ""
+        raise unknown_name("key", path, [".".join([*parents, name]) for name in node], hint)
     if isinstance(node.get(last), dict) and not isinstance(value, dict):
         inside = ", ".join(f"{path}.{name}" for name in node[last])
         raise ConfigError(f"{path} is a group of keys; set one of {inside or 'its keys'}")

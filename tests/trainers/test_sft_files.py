@@ -146,7 +146,9 @@ def test_a_file_that_is_no_parquet_is_said(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ([1], "a list, expected an object with messages"),
-        ({"text": "hi"}, "messages is None, expected a list of messages"),
+        ({"text": "hi"}, "no messages but text, expected a list of messages"),
+        ({"messages": None}, "messages is None, expected a list of messages"),
+        (3, "a number, expected an object with messages"),
         ({"messages": [USER]}, "no message of the role assistant"),
         ({"messages": [DONE]}, "expected a system or user message before it"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "message 1: unknown role 'robot', expected system,"),

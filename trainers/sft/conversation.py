@@ -18,6 +18,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
 }
 _THINKING: Final = ("reasoning_content", "thinking", "reasoning")
+_NUM_NAMED: Final = 8
+"""Number of columns that a message names."""
 
 
 class RowError(Exception):
@@ -59,12 +61,15 @@ def read_conversation(row: object, where: str) -> Conversation:
         RowError: the row is not a valid conversation; the message names the position and what was expected.
     """
     if not isinstance(row, Mapping):
-        raise RowError(f"a {_kind(row)}, expected an object with messages")
+        raise RowError(f"{_kind(row)}, expected an object with messages")
     try:
         json.dumps(row, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         raise RowError("half a surrogate pair, expected text that is valid Unicode") from None
-    messages = row.get("messages")
+    if "messages" not in row:
+        found = ", ".join(map(str, list(row)[:_NUM_NAMED])) or "nothing"
+        raise RowError(f"no messages but {found}, expected a list of messages")
+    messages = row["messages"]
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RowError(f"messages is {_shown(messages)}, expected a list of messages")
     tools = _tools(row.get("tools"))
@@ -96,7 +101,7 @@ def _conversation(messages: Sequence[Message], tools: tuple[ToolSpec, ...], wher
 
 def _message(row: object, tools: Sequence[ToolSpec], open_calls: list[ToolCall]) -> Message:
     if not isinstance(row, Mapping):
-        raise RowError(f"a {_kind(row)}, expected an object with role and content")
+        raise RowError(f"{_kind(row)}, expected an object with role and content")
     role = _ROLES.get(str(row.get("role")))
     if role is None:
         raise RowError(f"unknown role {row.get('role')!r}, expected {', '.join(_ROLES)}")
@@ -141,7 +146,7 @@ def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
             raise RowError(f"the arguments of {name} are not JSON ({error})") from None
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
-        raise RowError(f"the arguments of {name} are a {_kind(arguments)}, expected a JSON object")
+        raise RowError(f"the arguments of {name} are {_kind(arguments)}, expected a JSON object")
     known = [tool.name for tool in tools]
     if name not in known:
         listed = ", ".join(known) or "none, add the column tools"
@@ -209,7 +214,8 @@ def _tool(row: object) -> ToolSpec:
 
 
 def _kind(value: object) -> str:
-    return "null" if value is None else type(value).__name__
+    kinds = {"NoneType": "null", "int": "a number", "float": "a number", "str": "a text", "bool": "true or false"}
+    return kinds.get(name := type(value).__name__, f"a {name}")
 
 
 def _shown(value: object) -> str:

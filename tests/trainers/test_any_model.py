@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -106,6 +107,20 @@ def test_new_weights_are_taken_when_they_are_told(dtype: torch.dtype | None) -> 
 def test_adapters_are_sampled_from() -> None:
     model: Any = get_peft_model(model_of("phi3"), LoraConfig(r=4, target_modules=["qkv_proj"], init_lora_weights=False))
     run(play_all(TorchEngine(model, num_slots=4, max_context_tokens=128), model, num_sessions=2))
+
+
+def test_a_forward_that_fails_leaves_an_empty_cache() -> None:
+    """The cache could not be emptied, so the engine's task ended with an error that nobody read."""
+    model = model_of("gemma3_text")
+    engine: Any = TorchEngine(model, num_slots=2, max_context_tokens=64)
+    generate(engine, prompt(1, 8))
+    assert any(stored.any() for stored in engine._runner.cache._cache.stored())
+    plain, model.forward = model.forward, Mock(side_effect=IndexError("index out of range in self"))
+    with pytest.raises(EngineError, match="index out of range"):
+        generate(engine, prompt(2, 8))
+    assert not any(stored.any() for stored in engine._runner.cache._cache.stored())
+    model.forward = plain
+    assert len(generate(engine, prompt(2, 8), max_new_tokens=3).token_ids) == 3
 
 
 def test_a_model_that_no_way_fits_is_refused_with_the_reasons() -> None:

@@ -305,7 +305,8 @@ class TorchEngine:
             # whatever failed, the cache may hold numbers that are not finite, and masks do not hide those
             self._fail_all(partial(as_engine_error, error), waiting=False)
             self._forget_cached()
-            self._runner.cache.clear()
+            with torch.inference_mode():  # as the cache was filled
+                self._runner.cache.clear()
             return True
 
     def _admit(self) -> None:

@@ -10,10 +10,11 @@ from agentgym.trainers.config.train import LoraSettings
 
 COUNTED: Final = ("llama", "qwen2", "qwen3")
 """Values of ``model_type`` whose weights this module can count; other models must be built to be counted."""
-_NEEDED: Final = (
+NEEDED: Final = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
     "tie_word_embeddings",
 )  # fmt: skip
+"""Keys of a ``config.json`` that the sizes of a model are read from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ class Weights:
 
 def is_counted(values: Mapping[str, object], lora: LoraSettings) -> bool:
     """Return True if :func:`count_weights` knows every weight of a ``config.json`` and of the adapters on it."""
-    if values.get("model_type") not in COUNTED or any(name not in values for name in _NEEDED):
+    if values.get("model_type") not in COUNTED or any(name not in values for name in NEEDED):
         return False
     if values["model_type"] == "qwen3" and "head_dim" not in values:  # whose default is no quotient
         return False

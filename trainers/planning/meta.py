@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -12,8 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.models.model import add_lora
-from agentgym.trainers.planning.decoder import Sizes, Weights
+from agentgym.trainers.planning.decoder import NEEDED, Sizes, Weights
 from agentgym.trainers.types import CausalLM
+
+_IN_LAYER: Final = re.compile(r".*?\.(\d+)\.")
+"""Names of a layer's weights, with the layer's number."""
 
 
 def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
@@ -34,13 +38,31 @@ def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
 
 
 def count_built(model: CausalLM) -> tuple[Sizes, Weights]:
-    """Return the sizes and the weight counts of a built model."""
+    """Return the sizes and the weight counts of a built model.
+
+    Raises:
+        UsageError: its configuration lacks a size, as that of a model without attention does.
+    """
     named = [(name, p.numel(), p.dim()) for name, p in model.named_parameters()]
     own = [row for row in named if ".lora_" not in row[0]]
     weights = Weights(
         own=sum(size for _, size, _ in own),
         adapters=sum(size for name, size, _ in named if ".lora_" in name),
-        matrices=sum(size for name, size, dim in own if ".layers." in name and dim == 2),
-        layer=sum(size for name, size, _ in named if ".layers.0." in name),
+        matrices=sum(size for name, size, dim in own if _IN_LAYER.match(name) and dim == 2),
+        layer=sum(size for name, size, _ in named if (found := _IN_LAYER.match(name)) and found[1] == "0"),
     )
-    return Sizes.read(model.config.get_text_config().to_dict()), weights
+    return _sizes(model.config.get_text_config()), weights
+
+
+def _sizes(config: Any) -> Sizes:
+    """Return the sizes in a configuration, which may name them otherwise, as GPT-2's does."""
+    names = (*NEEDED, "head_dim")
+    values = {name: found for name in names if (found := getattr(config, name, None)) is not None}
+    if "hidden_size" in values:
+        values.setdefault("intermediate_size", 4 * values["hidden_size"])  # GPT-2's, if it is not given
+    try:
+        return Sizes.read(values | {"model_type": config.model_type})
+    except KeyError as error:
+        raise UsageError(
+            f"model type {config.model_type!r} cannot be planned: its configuration has no {error.args[0]}"
+        ) from error

@@ -20,6 +20,7 @@ from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer,
 from agentgym.trainers.models.precision import skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized
 from agentgym.trainers.models.tiny import build_model
+from agentgym.trainers.planning.model_shapes import check_positions
 from agentgym.trainers.run_env import RunEnv
 from agentgym.trainers.run_tokenizer import own_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -49,6 +50,7 @@ def load_policy(
         return None, load_tokenizer(settings.path)
     if settings.path:
         model, tokenizer = load_model(settings.path, settings.lora.quantize)
+        check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
         tokenizer = own_tokenizer(config, envs, run_dir, ranks, announce)
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))

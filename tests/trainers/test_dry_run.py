@@ -81,6 +81,17 @@ def test_a_model_that_no_formula_knows_is_built_to_be_counted(tmp_path: Path) ->
     assert weights.own == sum(p.numel() for p in built.parameters())
 
 
+def test_a_model_with_names_of_its_own_is_planned(tmp_path: Path) -> None:
+    shape = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=96)
+    shape.save_pretrained(tmp_path)
+    sizes, weights = plan_model(ModelConfig(path=str(tmp_path), lora=LoraSettings(rank=0)))
+    assert (sizes.hidden, sizes.intermediate, sizes.layers, sizes.head_dim) == (32, 128, 2, 8)
+    assert weights.matrices == 2 * 12 * 32 * 32 and weights.layer == 12 * 32 * 32 + 13 * 32
+    AutoConfig.for_model("mamba", vocab_size=64, hidden_size=32, num_hidden_layers=1).save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="'mamba' cannot be planned: its configuration has no num_attention_heads"):
+        plan_model(ModelConfig(path=str(tmp_path), lora=LoraSettings(rank=0)))
+
+
 def test_adapters_are_counted_as_peft_builds_them() -> None:
     lora = LoraSettings(rank=4, target_modules=("q_proj", "down_proj"))
     config = replace(
@@ -343,6 +354,8 @@ def test_a_plan_takes_what_a_run_takes_as_its_model(tmp_path: Path) -> None:
         dry_run(config)
     (model / "chat_template.jinja").write_text("{#- codec: compact -#}")
     dry_run(config)
+    with pytest.raises(ConfigError, match=r"positions for 32768 tokens.*max_context_tokens is 32769: set it to 32768"):
+        dry_run(apply_overrides(config, ["model.max_context_tokens=32769"]))
     (adapters := tmp_path / "adapters").mkdir()
     (adapters / "adapter_config.json").write_text("{}")
     with pytest.raises(UsageError, match="has adapters alone"):

@@ -19,6 +19,7 @@ from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import CHAT_FILE, end_ids, load_model
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.planning.model_shapes import check_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,13 @@ def open_policy(
         chat, context: settings that override those of training.
 
     Raises:
-        UsageError, CorruptDataError: the model is missing, cannot be read, or has no chat template.
+        UsageError, CorruptDataError: the model is missing, cannot be read, has no chat template, or has positions for
+            fewer tokens.
     """
     folder = Path(local_model(source))
     model, tokenizer = load_model(str(folder))
     longest = max_context_tokens or context_limit(model.config)
+    check_positions(model.config.to_dict(), longest)
     engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
     renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
     return Policy(engine, renderer, load_context(folder).changed(context or {}))

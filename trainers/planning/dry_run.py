@@ -27,7 +27,7 @@ from agentgym.trainers.planning.footprint import (
     longest_row,
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
-from agentgym.trainers.planning.model_shapes import plan_model
+from agentgym.trainers.planning.model_shapes import check_positions, plan_model, read_values
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
@@ -106,6 +106,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
+    if config.model.path:
+        check_positions(read_values(config.model), config.model.max_context_tokens)
     template = _chat_template(config.model)
     gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()
     if config.loss.tokens_per_microbatch == "auto":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from agentgym.canonical import packaged, read_json
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.planning.decoder import Sizes, Weights, count_weights, is_counted
@@ -58,3 +58,30 @@ def read_values(config: ModelConfig) -> Mapping[str, object]:
     if not isinstance(values, dict) or "model_type" not in values:
         raise CorruptDataError(f"{path} cannot be read: it is no model's configuration, which names its model_type")
     return values
+
+
+def check_positions(values: Mapping[str, Any], max_context_tokens: int) -> None:
+    """Check that a model has a position for each token of the longest conversation.
+
+    Args:
+        values: contents of the model's ``config.json``.
+
+    Raises:
+        ConfigError: it has fewer; the message has both numbers.
+
+    Example:
+        >>> check_positions({"max_position_embeddings": 2048, "rope_scaling": {"factor": 4.0}}, 8192)
+        >>> check_positions({"model_type": "gpt2", "n_positions": 1024}, 4096)
+        Traceback (most recent call last):
+        agentgym.errors.ConfigError: model type 'gpt2' has positions for 1024 tokens, and model.max_context_tokens is \
+4096: set it to 1024 (--max-context-tokens in eval)
+    """
+    sizes = values.get("text_config") or values
+    limit: int = sizes.get("max_position_embeddings") or sizes.get("n_positions") or 0
+    rotation: Mapping[str, Any] = sizes.get("rope_parameters") or sizes.get("rope_scaling") or {}
+    begun: int = rotation.get("original_max_position_embeddings") or limit
+    if limit and max_context_tokens > max(limit, begun * float(rotation.get("factor") or 1)):
+        raise ConfigError(
+            f"model type {sizes.get('model_type')!r} has positions for {limit} tokens, and model.max_context_tokens is "
+            f"{max_context_tokens}: set it to {limit} (--max-context-tokens in eval)"
+        )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym.canonical import canonical, digest
+from agentgym.errors import UsageError
 from agentgym.types import (
     EMPTY_COMPLETION,
     Completion,
@@ -174,3 +175,10 @@ def test_digest_is_the_same_in_another_process() -> None:
 
 def test_roles_are_text() -> None:
     assert [role.value for role in RewardRole] == ["outcome", "process", "format", "cost"]
+
+
+@pytest.mark.parametrize("value", [8, [8], ["Paris", None]])
+def test_answers_that_are_no_texts_are_named(value: Any) -> None:
+    task = Task(id="q1", split="train", seed=0, data={"answers": value})
+    with pytest.raises(UsageError, match=r"task 'q1': data\['answers'\] has (8|None), expected texts"):
+        _ = task.answers

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from agentgym.canonical import digest
+from agentgym.errors import UsageError
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A decoded JSON value; narrow it with ``isinstance`` before use."""
@@ -44,9 +45,15 @@ class Task:
         Example:
             >>> Task(id="q1", split="train", seed=0, data={"answers": ["Paris"]}).answers
             ('Paris',)
+
+        Raises:
+            UsageError: an answer is no text.
         """
         given = self.data.get("answers", ())
-        return tuple(text for text in ((given,) if isinstance(given, str) else given) if text.strip())
+        answers = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if wrong := [answer for answer in answers if not isinstance(answer, str)]:
+            raise UsageError(f"task {self.id!r}: data['answers'] has {wrong[0]!r}, expected texts, as in ['8']")
+        return tuple(answer for answer in answers if answer.strip())
 
 
 # ------------------------------------------------------------------------------------------ messages and tool calls

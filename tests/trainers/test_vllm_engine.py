@@ -13,8 +13,7 @@ from testkit.fake_vllm import COMPLETIONS, STOP, UNTRAINED
 from testkit.vllm_world import SAMPLING, World, run, some_tokens, world
 
 from agentgym.engine import Engine
-from agentgym.errors import ClosedError, ConfigError, EngineError
-from agentgym.trainers.engines.config import EngineConfig
+from agentgym.errors import ClosedError, EngineError
 from agentgym.trainers.engines.vllm import in_flight
 from agentgym.types import Completion, FinishReason
 
@@ -676,59 +675,3 @@ def test_sessions_stay_and_new_ones_go_to_the_least_loaded(tmp_path: Path) -> No
             assert [server.num_sessions for server in w.engine._pool.servers] == [0, 0, 0]
 
     run(scenario())
-
-
-# ---------------------------------------------------------------------------------------------------- wrong servers
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"facts": {"hidden_size": 16}}, "serves another model: its hidden_size is 16, this run's is 8"),
-        ({"facts": {"vllm_version": "0.34.1"}}, "is vLLM 0.34.1, and this needs 0.26 to 0.33: pip install"),
-        ({"facts": {"vllm_version": None}}, "is vLLM of an unknown version, and this needs 0.26 to 0.33"),
-        ({"facts": {"logprobs_mode": "raw_logprobs"}}, "started with --logprobs-mode raw_logprobs"),
-        ({"max_model_len": 32}, "has a context of 32 tokens, this run needs 64; start it with --max-context-tokens 64"),
-        ({"fixed_name": "policy"}, "serves 'policy' and was not started by agentgym serve-model"),
-    ],
-    ids=["model", "too new", "no version", "logprobs", "context", "by hand"],
-)
-def test_a_wrong_server_is_named_at_the_start(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with world(tmp_path) as w:
-            for name, value in change.items():
-                setattr(w.servers[0], name, {**w.servers[0].facts, **value} if name == "facts" else value)
-            with pytest.raises(ConfigError, match=reason):
-                await w.engine.connect()
-
-    run(scenario())
-
-
-def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with world(tmp_path, start_timeout_s=0.3) as w:
-            await w.servers[0].kill()
-            with pytest.raises(ConfigError, match=r"no vLLM server can be used after 0.3 s: .*connect"):
-                await w.engine.connect()
-
-    run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"urls": ("http://a:1",)}, "set engine.kind=vllm too"),
-        ({"kind": "vllm", "urls": ("a:1",)}, "expected http://HOST:PORT"),
-        ({"kind": "vllm", "urls": ("http://a:1/v1",)}, "expected http://HOST:PORT"),
-        ({"kind": "vllm", "urls": ("http://a:1", "http://a:1/")}, "twice"),
-        ({"sleep": True}, "^engine.sleep is a setting of vLLM servers; set engine.kind=vllm too$"),
-        ({"weight_sync": "ipc", "in_flight": "finish"}, "engine.weight_sync, engine.in_flight are settings of vLLM"),
-        ({"kind": "vllm", "urls": ("http://a:1",), "dtype": "bfloat16"}, "engine.dtype is a setting of the embedded"),
-        ({"kind": "vllm", "urls": ("http://a:1",), "compile": False}, "engine.compile .* set engine.kind=torch"),
-        ({"request_timeout_s": 0}, "must be above 0"),
-        ({"max_attempts": 0}, "at least 1"),
-    ],
-)
-def test_configurations_that_cannot_be(values: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        EngineConfig(**values)

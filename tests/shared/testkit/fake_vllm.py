@@ -71,6 +71,7 @@ class FakeVllm:
         self.facts.setdefault("vllm_version", "0.32.0")
         self.facts.setdefault("dtype", "float32")
         self.facts.setdefault("can_sleep", True)
+        self.facts.setdefault("takes", ["lora", "ipc", "nccl"])
         self.in_place: int | None = None
         """If set, the parameters are those of this number, whatever weights are loaded."""
         self.is_packed = False

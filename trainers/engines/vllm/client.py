@@ -77,6 +77,9 @@ class VllmClient:
         """Dtype of the server's computation, known after :meth:`held`."""
         self.can_sleep = True
         """False if the server keeps its memory when it is told to sleep; known after :meth:`held`."""
+        self.takes: tuple[str, ...] | None = None
+        """The ways of ``engine.weight_sync`` beside ``folder`` that the server was started for, known after
+        :meth:`held`; None if it does not say."""
         self._http = http
 
     async def health(self, timeout_s: float) -> None:
@@ -175,6 +178,7 @@ class VllmClient:
         self.vllm_version = str(worker.get("vllm_version") or "")
         self.dtype = str(worker.get("dtype") or "")
         self.can_sleep = worker.get("can_sleep") is not False  # an older serve-model does not say
+        self.takes = tuple(map(str, takes)) if isinstance(takes := worker.get("takes"), list) else None
         self.check_version()
         mode = worker.get("logprobs_mode")
         if mode != "processed_logprobs":

@@ -18,6 +18,13 @@ from agentgym.trainers.engines.vllm.weights import Published, Served, WeightSync
 SLEEP = "/sleep?level=1&mode=wait"
 """Route by which a server frees the memory of its cache, and moves its weights to the machine's memory."""
 
+_STARTED_FOR = {
+    "lora": "--lora-rank RANK, which is model.lora.rank",
+    "ipc": "--weight-transfer ipc",
+    "nccl": "--weight-transfer nccl",
+}
+"""Options of ``agentgym serve-model`` without which a server does not take weights in a way."""
+
 
 class LoadingPool(GuestPool):
     """The servers of one run, which this process manages, or its share of them; it is a guest of the others.
@@ -214,7 +221,7 @@ class LoadingPool(GuestPool):
         self._changes.notify()
 
     async def _check(self, client: VllmClient, length: int) -> None:
-        """Check that a server has this run's model, a context that is long enough, and can sleep if it must.
+        """Check that a server has this run's model, a context that is long enough, and was started for what it must do.
 
         Raises:
             WrongServerError: it does not.
@@ -225,6 +232,12 @@ class LoadingPool(GuestPool):
             raise WrongServerError(
                 f"{client.url} cannot sleep, which engine.sleep=true needs; start it with --sleep, or set "
                 "engine.sleep=false"
+            )
+        way = self._config.weight_sync
+        if way in _STARTED_FOR and client.takes is not None and way not in client.takes:
+            raise WrongServerError(
+                f"{client.url} was not started for engine.weight_sync={way}; start it with {_STARTED_FOR[way]}, or set "
+                "engine.weight_sync=folder"
             )
         if length < self._max_context_tokens:
             raise WrongServerError(

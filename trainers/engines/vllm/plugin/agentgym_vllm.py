@@ -27,10 +27,11 @@ _MIX = (-7046029254386353131, -4658895280553007687)
 
 
 class AgentGymWeights:
-    """Mixin of vLLM's worker; ``self.model_runner`` and ``self.device`` are the worker's attributes."""
+    """Mixin of vLLM's worker, whose attributes the first three are."""
 
     model_runner: Any
     device: Any
+    vllm_config: Any
     _agentgym_held: tuple[int, str]
 
     def agentgym_load(self, folder: str, version: int, checksum: str) -> dict[str, object]:
@@ -128,6 +129,7 @@ class AgentGymWeights:
         version, checksum = getattr(self, "_agentgym_held", (NO_VERSION, ""))
         served = self.model_runner.model_config
         config = served.hf_text_config
+        lora, transfer = self.vllm_config.lora_config, self.vllm_config.weight_transfer_config
         return {
             "version": version,
             "checksum": checksum,
@@ -135,6 +137,7 @@ class AgentGymWeights:
             "dtype": str(served.dtype).removeprefix("torch."),
             "logprobs_mode": str(getattr(served.logprobs_mode, "value", served.logprobs_mode)),
             "can_sleep": bool(served.enable_sleep_mode),
+            "takes": [*(["lora"] if lora else []), *([str(transfer.backend)] if transfer else [])],
             "model_type": config.model_type,
             "hidden_size": config.hidden_size,
             "num_hidden_layers": config.num_hidden_layers,

@@ -35,6 +35,7 @@ def mcp(
     from agentgym.server.mcp_stdio import McpEpisode
     from agentgym.tools.retrieval.server import bound_socket
 
+    _require_place(record)
     made = make(find(env).id, **parse_pairs(kwargs or ()))
     try:
         tasks = made.tasks(split)
@@ -57,3 +58,19 @@ def mcp(
                 record.write_text(json.dumps(episode.record, indent=1) + "\n", encoding="utf-8")
     finally:
         made.close()
+
+
+def _require_place(record: Path | None) -> None:
+    """Check that the record can be written, before there is one to lose.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if record is None:
+        return
+    if record.is_dir():
+        raise UsageError(f"--record {record} is a folder; name a file")
+    try:
+        record.touch()
+    except OSError as error:
+        raise UsageError(f"--record {record} cannot be written: {error.strerror}") from error

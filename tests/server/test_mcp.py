@@ -287,6 +287,15 @@ def test_an_environment_without_tools_is_refused() -> None:
     assert gone.exit_code == 2 and "unknown environment" in gone.output
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [(".", "is a folder; name a file"), ("no/x.json", "cannot be written: No such")]
+)
+def test_a_record_that_cannot_be_written_is_refused_before_the_episode(place: str, why: str, tmp_path: Path) -> None:
+    command = ["mcp", "agentgym/GuessNumber-v0", "--record", str(tmp_path / place)]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2 and why in " ".join(refused.stderr.split())
+
+
 def test_an_episode_ends_when_its_client_is_gone(tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     command = [sys.executable, "-m", "agentgym", "mcp", "agentgym/GuessNumber-v0", "--record", str(record)]

@@ -44,6 +44,8 @@ class EnvEntry:
     """Modules that the environment imports."""
     install: str = ""
     """Command that installs the requirements, if it is not ``pip install 'agentgym[EXTRA]'``."""
+    needs: tuple[str, ...] = ()
+    """Arguments without which it has no tasks, such as the folder of its data."""
 
     @property
     def version(self) -> str:
@@ -54,6 +56,16 @@ class EnvEntry:
     def is_available(self) -> bool:
         """True if all modules that the environment requires are installed."""
         return all(importlib.util.find_spec(module) is not None for module in self.requires)
+
+    @property
+    def needed(self) -> str:
+        """The arguments that a user must give, as they are typed; empty if there are none.
+
+        Example:
+            >>> find("agentgym/WebArena-v0").needed
+            'tasks_file=... addresses=...'
+        """
+        return " ".join(f"{name}=..." for name in self.needs)
 
 
 _entries: dict[str, EnvEntry] = {}

@@ -196,6 +196,7 @@ def _list_envs(as_json: bool) -> None:
                     "version": entry.version,
                     "extra": entry.extra,
                     "available": entry.is_available,
+                    "needs": list(entry.needs),
                     "summary": entry.summary,
                 }
                 for entry in found
@@ -203,7 +204,8 @@ def _list_envs(as_json: bool) -> None:
         )
         table = Grid("environment", "what it is", "extra", "available", prose="what it is")
         for entry in found:
-            table.add_row(entry.id, entry.summary, entry.extra or "", "[green]yes[/]" if entry.is_available else "no")
+            is_here = "[green]yes[/]" if not entry.needs else f"with {entry.needed}"
+            table.add_row(entry.id, entry.summary, entry.extra or "", is_here if entry.is_available else "no")
         missing = sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available})
         hint = Text(f"\nfor the others: pip install 'agentgym[{','.join(missing)}]'")
         out.page(table, *([hint] if missing else []))

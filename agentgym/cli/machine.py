@@ -98,7 +98,7 @@ def environments() -> tuple[Fact, ...]:
         Fact(
             name=entry.id,
             ok=entry.is_available,
-            detail=entry.summary,
+            detail=entry.summary + (f" (with {entry.needed})" if entry.needs else ""),
             fix=None if entry.is_available else f"pip install 'agentgym[{entry.extra}]'",
         )
         for entry in entries()

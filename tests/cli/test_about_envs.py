@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 import agentgym
+from agentgym.errors import UsageError
+from agentgym.registry import EnvEntry, entries, make
 
 Command = Callable[..., Any]
 
@@ -148,3 +151,23 @@ def test_new_refuses_to_overwrite_and_bad_names(run: Command, tmp_path: Path) ->
 def test_new_says_what_to_do_next(run: Command) -> None:
     done = run("new", "Mine", "--file", "--dir", "envs_of_mine")
     assert "agentgym check envs_of_mine/mine.py" in done.out
+
+
+@pytest.mark.parametrize("entry", [e for e in entries() if e.id.startswith("agentgym/")], ids=lambda entry: entry.id)
+def test_the_arguments_that_an_environment_needs_are_listed(entry: EnvEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not entry.is_available:
+        pytest.skip(f"needs the extra {entry.extra}")
+    for variable in [name for name in os.environ if "DATA" in name or name.startswith("AGENTGYM_")]:
+        monkeypatch.delenv(variable)
+    if not entry.needs:
+        make(entry.id).close()
+        return
+    with pytest.raises(UsageError, match="|".join(entry.needs)):
+        make(entry.id)
+
+
+def test_the_list_shows_what_must_be_given(run: Command) -> None:
+    shown = " ".join(run("list").out.split())
+    assert "agentgym/GAIA-v0" in shown and "with data_dir=..." in shown
+    needs = {row["id"]: row["needs"] for row in run("list", "--json").json}
+    assert needs["agentgym/WebArena-v0"] == ["tasks_file", "addresses"] and not needs["agentgym/Household-v0"]

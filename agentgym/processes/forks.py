@@ -51,16 +51,18 @@ def watch(owner: socket.socket, job: dict[str, Any], guard: Any, program: Any) -
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     listening = socket.create_server(("127.0.0.1", 0), backlog=128) if job["listens"] else None
-    watcher = os.getpid()
+    watcher, port = os.getpid(), listening.getsockname()[1] if listening else 0
+    try:  # before the job begins, which may kill this process at once
+        owner.sendall(json.dumps({"pid": watcher, "port": port}).encode() + b"\n")
+    except OSError:  # the owner is gone
+        os._exit(0)
     child = os.fork()
     if child == 0:
         owner.close()
         run(getattr(program, job["function"]), job, listening, watcher)
-    port = listening.getsockname()[1] if listening else 0
     if listening:
         listening.close()
     try:
-        owner.sendall(json.dumps({"pid": watcher, "port": port}).encode() + b"\n")
         select.select([owner.fileno(), os.pidfd_open(child)], [], [])
         pid, status = os.waitpid(child, os.WNOHANG)
         guard.kill_below()

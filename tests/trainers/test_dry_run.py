@@ -354,8 +354,9 @@ def test_a_plan_takes_what_a_run_takes_as_its_model(tmp_path: Path) -> None:
         dry_run(config)
     (model / "chat_template.jinja").write_text("{#- codec: compact -#}")
     dry_run(config)
-    with pytest.raises(ConfigError, match=r"positions for 32768 tokens.*max_context_tokens is 32769: set it to 32768"):
-        dry_run(apply_overrides(config, ["model.max_context_tokens=32769"]))
+    long = dry_run(apply_overrides(config, ["model.max_context_tokens=32769"])).context_note
+    assert "has positions for 32768 tokens, and model.max_context_tokens is 32769" in long
+    assert not dry_run(apply_overrides(config, ["model.max_context_tokens=32768"])).context_note
     (adapters := tmp_path / "adapters").mkdir()
     (adapters / "adapter_config.json").write_text("{}")
     with pytest.raises(UsageError, match="has adapters alone"):

@@ -28,6 +28,7 @@ from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclCha
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
 from agentgym.trainers.models.precision import multiplies_bfloat16
+from agentgym.trainers.planning.model_shapes import check_positions
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
@@ -192,14 +193,15 @@ def precision_note(config: TrainConfig, model: CausalLM) -> str:
 
 
 def engine_notes(engine: Engine, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer) -> list[str]:
-    """Return notes on an engine that samples more slowly than it could, and on how long steps will take.
+    """Return notes on an engine that samples more slowly than it could, on the pace of steps, and on a long context.
 
     Args:
         model: the trained model; the one that is sampled from may have no weights yet.
     """
     num_parameters, on_gpu = sum(parameter.numel() for parameter in model.parameters()), model.device.type == "cuda"
     pace = pace_note(config, num_parameters, on_gpu=on_gpu, chat_template=tokenizer.chat_template or "")
-    return [note for note in (note_of(engine, model), precision_note(config, model), pace) if note]
+    long = check_positions(model.config.to_dict(), config.model.max_context_tokens)
+    return [note for note in (note_of(engine, model), precision_note(config, model), pace, long) if note]
 
 
 def files_note(config: TrainConfig, *, on_gpu: bool) -> str:

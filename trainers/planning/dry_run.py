@@ -78,6 +78,8 @@ class DryRun:
     """What to do if the trainer's GPU has no room for a server that shares it; empty if it has."""
     pace_note: str = ""
     """What to do if a CPU samples a step for long; empty if it does not."""
+    context_note: str = ""
+    """A note on conversations that are longer than the model was made for; empty if they are not."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a dict for JSON, with totals."""
@@ -106,8 +108,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
-    if config.model.path:
-        check_positions(read_values(config.model), config.model.max_context_tokens)
+    long = check_positions(read_values(config.model), config.model.max_context_tokens) if config.model.path else ""
     template = _chat_template(config.model)
     gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()
     if config.loss.tokens_per_microbatch == "auto":
@@ -151,6 +152,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         downloads=_downloads(config, weights.own, [entry for entry, _ in here]),
         **_servers(config, num_ranks, gpu_bytes),
         pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0, chat_template=template),
+        context_note=long,
     )
 
 

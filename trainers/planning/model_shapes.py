@@ -9,7 +9,7 @@ from agentgym.canonical import packaged, read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.sources import cached_model
-from agentgym.trainers.planning.decoder import Sizes, Weights, count_weights, is_counted
+from agentgym.trainers.planning.decoder import COUNTED, Sizes, Weights, count_weights, is_counted
 
 KNOWN: Final[Mapping[str, Mapping[str, object]]] = packaged(__package__, "models.toml")
 """Sizes from the public ``config.json`` of known models, for plans without a network."""
@@ -60,17 +60,20 @@ def read_values(config: ModelConfig) -> Mapping[str, object]:
     return values
 
 
-def check_positions(values: Mapping[str, Any], max_context_tokens: int) -> None:
-    """Check that a model has a position for each token of the longest conversation.
+def check_positions(values: Mapping[str, Any], max_context_tokens: int) -> str:
+    """Return a note if the longest conversation has more tokens than the model was made for; empty if it has not.
+
+    Rotary embeddings go on beyond. Models that learn a vector for each position have none there.
 
     Args:
         values: contents of the model's ``config.json``.
 
     Raises:
-        ConfigError: it has fewer; the message has both numbers.
+        ConfigError: the model has no positions for them; the message has both numbers.
 
     Example:
         >>> check_positions({"max_position_embeddings": 2048, "rope_scaling": {"factor": 4.0}}, 8192)
+        ''
         >>> check_positions({"model_type": "gpt2", "n_positions": 1024}, 4096)
         Traceback (most recent call last):
         agentgym.errors.ConfigError: model type 'gpt2' has positions for 1024 tokens, and model.max_context_tokens is \
@@ -80,8 +83,9 @@ def check_positions(values: Mapping[str, Any], max_context_tokens: int) -> None:
     limit: int = sizes.get("max_position_embeddings") or sizes.get("n_positions") or 0
     rotation: Mapping[str, Any] = sizes.get("rope_parameters") or sizes.get("rope_scaling") or {}
     begun: int = rotation.get("original_max_position_embeddings") or limit
-    if limit and max_context_tokens > max(limit, begun * float(rotation.get("factor") or 1)):
-        raise ConfigError(
-            f"model type {sizes.get('model_type')!r} has positions for {limit} tokens, and model.max_context_tokens is "
-            f"{max_context_tokens}: set it to {limit} (--max-context-tokens in eval)"
-        )
+    if not limit or max_context_tokens <= max(limit, begun * float(rotation.get("factor") or 1)):
+        return ""
+    has = f"has positions for {limit} tokens, and model.max_context_tokens is {max_context_tokens}"
+    if sizes.get("model_type") in COUNTED or any(name.startswith(("rope", "rotary")) for name in sizes):
+        return f"note: the model {has}: it has never seen conversations of that length"
+    raise ConfigError(f"model type {sizes.get('model_type')!r} {has}: set it to {limit} (--max-context-tokens in eval)")

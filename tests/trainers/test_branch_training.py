@@ -130,7 +130,7 @@ def test_a_resumed_run_ends_in_the_same_weights(overrides: tuple[str, ...], tmp_
     assert sorted(trained_ordinals(tmp_path / "run")) == list(range(18)), "every group is trained once"
 
 
-def test_a_model_is_asked_about_its_failures(tmp_path: Path) -> None:
+def test_a_model_is_asked_about_its_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "run", 'strategy.branching={"kind": "retry", "pivot": "reflect"}', "model.max_context_tokens=1600")
     rows = rows_of(tmp_path / "run")
     members = [member for group in groups_of(tmp_path / "run") for member in group.trajectories]
@@ -139,6 +139,8 @@ def test_a_model_is_asked_about_its_failures(tmp_path: Path) -> None:
     played = sum(len(turn.completion.token_ids) for member in members for turn in member.own_turns)
     thought = sum(member.num_reflection_tokens for member in members)
     assert sum(row["sampled_tokens"] for row in rows) == played + thought
+    printed = capsys.readouterr()
+    assert "note: the model has positions for 160 tokens" in " ".join((printed.out + printed.err).split())
 
 
 @pytest.mark.parametrize("mode", ["periodic", "async"])

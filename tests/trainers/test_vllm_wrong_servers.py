@@ -56,6 +56,8 @@ def test_an_older_serve_model_does_not_say_what_it_takes(tmp_path: Path) -> None
         async with world(tmp_path, weight_sync="lora") as w:
             del w.servers[0].facts["takes"]
             await w.engine.connect()
+            await w.train(1, number=41)
+            assert (await w.ask()).token_ids[0] == 41
 
     run(scenario())
 

@@ -87,5 +87,5 @@ def check_positions(values: Mapping[str, Any], max_context_tokens: int) -> str:
         return ""
     has = f"has positions for {limit} tokens, and model.max_context_tokens is {max_context_tokens}"
     if sizes.get("model_type") in COUNTED or any(name.startswith(("rope", "rotary")) for name in sizes):
-        return f"note: the model {has}: it has never seen conversations of that length"
+        return f"note: the model {has}: it may do worse on conversations of that length"
     raise ConfigError(f"model type {sizes.get('model_type')!r} {has}: set it to {limit} (--max-context-tokens in eval)")

@@ -22,8 +22,9 @@ from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
+from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
+from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
 from agentgym.trainers.models.sources import local_model, share_weights, why_unreadable
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
@@ -66,6 +67,7 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
         named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
         raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
     _check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
+    use_faster_products(model)
     return keep_exact(model), tokenizer
 
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, 
 from agentgym.errors import CorruptDataError
 from agentgym.trainers.config.stages import Splits
 from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.models.products import use_faster_products
 
 WORD = r"[A-Za-z]+|\d|\n+"
 PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"
@@ -113,7 +114,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: i
         for layer in model.model.layers:
             attention: Any = layer.self_attn
             _tie_queries_to_keys(attention.q_proj.weight, attention.k_proj.weight, shape.head_dim)
-        return model
+    use_faster_products(model)
+    return model
 
 
 @torch.no_grad()

@@ -293,6 +293,20 @@ def test_the_cache_of_a_token() -> None:
     assert found.kv_cache == 32 * 5120 * found.kv_bytes_per_token
 
 
+def test_packed_matrices_of_the_engine_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = apply_overrides(load_recipe("household-demo"), ["engine.dtype=float32"])
+    sizes, weights = plan_model(config.model)
+    found = {}
+    for is_packed in (False, True):
+        monkeypatch.setattr("agentgym.trainers.planning.footprint.leaves_avx512_unused", lambda made=is_packed: made)
+        found[is_packed] = [
+            footprint(config, sizes, weights, 1, on_gpu=on_gpu).engine_weights for on_gpu in (False, True)
+        ]
+    ends = sizes.layers * sizes.hidden * (sizes.heads + sizes.intermediate) + sizes.vocab * sizes.hidden
+    assert found[True][0] - found[False][0] == 4 * ends
+    assert found[True][1] == found[False][1]
+
+
 def test_a_ranks_cache_holds_its_share_of_the_episodes() -> None:
     config = load_recipe("webshop-qwen2.5-7b-fsdp")
     row = dry_run(config).kv_bytes_per_token * config.model.max_context_tokens

@@ -68,6 +68,47 @@ def test_few_rows_of_a_wide_model_equal_a_full_forward_also_after_an_update(
     assert {1, 2, 3} <= {*products} and max(products) <= 8
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("large", [1, 1 << 20])
+def test_packed_matrices_equal_a_full_forward_also_after_an_update(
+    family: str, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "has_faster_products", lambda: True)
+    monkeypatch.setattr(weights, "LARGE", large)
+    monkeypatch.setattr(layers, "MIN_PACKED_PRODUCTS", 1)
+    model = tiny_model(family)
+    engine = TorchEngine(model, num_slots=3, max_context_tokens=128)
+    run(play_all(engine, model, num_turns=1))
+    held = cast(Any, engine)._runner.weights
+    places = [matrix.data_ptr() for matrix in (held.layers[0].out, held.head)]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.05)
+    run(engine.update_weights(1))
+    run(play_all(engine, model, num_turns=1))
+    renewed = cast(Any, engine)._runner.weights
+    assert places == [matrix.data_ptr() for matrix in (renewed.layers[0].out, renewed.head)]
+    for layer in renewed.layers:
+        assert layer.packed.qkv.is_mkldnn and layer.packed.down.is_mkldnn
+        assert (layer.qkv is layer.packed.qkv) == (layer.gate_up is layer.packed.gate_up) == (large == 1)
+    assert renewed.packed_head is held.packed_head and renewed.packed_head.is_mkldnn
+
+
+def test_small_products_leave_packed_matrices_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "has_faster_products", lambda: True)
+    called: list[int] = []
+
+    def product(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        called.append(len(x))
+        raise AssertionError("a small product")
+
+    monkeypatch.setattr(layers, "product", product)
+    monkeypatch.setattr(layers, "product_sum", product)
+    model = tiny_model()
+    run(play_all(TorchEngine(model, num_slots=3, max_context_tokens=128), model, num_turns=1))
+    assert not called
+
+
 @pytest.mark.parametrize("num_rows", [1, 2, 5])
 def test_the_product_of_few_rows_is_the_product(num_rows: int) -> None:
     x, matrix = torch.randn(num_rows, 48, dtype=torch.float64), torch.randn(80, 48, dtype=torch.float64)

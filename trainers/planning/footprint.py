@@ -17,6 +17,7 @@ from agentgym.trainers.config.rank_limits import do_all_have_engines, do_gather,
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.losses.config import max_logits, uses_bfloat16
+from agentgym.trainers.models.processor import leaves_avx512_unused
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.model_shapes import plan_model
 
@@ -161,7 +162,7 @@ def footprint(
             in_bfloat16=in_bfloat16,
         ),
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(max_logits(is_gpu=on_gpu), num_tokens * sizes.vocab),
-        engine_weights=_engine_weights(config, sizes, weights),
+        engine_weights=_engine_weights(config, sizes, weights, on_gpu=on_gpu),
         kv_cache=engine_cache(config, sizes, num_ranks) if config.engine.kind == "torch" else 0,
     )
 
@@ -217,11 +218,11 @@ def _reference_bytes(config: TrainConfig, weights: Weights, num_ranks: int) -> i
     return weight_bytes(config, weights)
 
 
-def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
+def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights, *, on_gpu: bool) -> int:
     """Return the bytes of the embedded engine's own weights.
 
     In float32 these are its fused matrices, because it shares the others with the model; else all weights. For a
-    quantized model the engine has all matrices in floating point.
+    quantized model the engine has all matrices in floating point. On some processors it has packed ones of its own.
     """
     if config.engine.kind != "torch":
         return 0
@@ -229,6 +230,8 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
         return BFLOAT16 * weights.own
     if config.model.lora.quantize != "none":
         return FLOAT32 * weights.matrices
+    if not on_gpu and leaves_avx512_unused():
+        return FLOAT32 * (weights.matrices + sizes.vocab * sizes.hidden)
     fused = sizes.heads + 2 * sizes.kv_heads + 2 * sizes.intermediate
     return FLOAT32 * sizes.layers * sizes.hidden * fused
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agentgym.trainers.engines.torch.weights import LayerWeights, Shape, Weights
+from agentgym.trainers.models.products import MIN_PACKED_PRODUCTS, product, product_sum
 
 FEW_OF_LAYERS, FEW_OF_FUSED, FEW_OF_HEADS = 2, 8, 8
 """Most rows with which :func:`few_rows` is faster: with the matrices that end a layer's two parts, with fused ones, and
@@ -54,7 +55,7 @@ def before_attention(
         rotation_N: of each token, complex ``[N, 1, head_dim / 2]`` or as real numbers with a last axis of two.
         eps: 0-dimensional; the norm's epsilon.
     """
-    qkv = _multiply(scale_to_unit(hidden, eps), layer.qkv, layer.qkv_bias)
+    qkv = _multiply(scale_to_unit(hidden, eps), layer.qkv, layer.packed.qkv, layer.qkv_bias)
     num_rotated = (shape.num_heads + shape.num_kv_heads) * shape.head_dim
     query_key = qkv[:, :num_rotated].view(len(qkv), -1, shape.head_dim)
     if layer.qk_norm is not None:
@@ -68,9 +69,11 @@ def before_attention(
 
 def after_attention(hidden: Tensor, mixed: Tensor, layer: LayerWeights, eps: Tensor) -> Tensor:
     """Return the layer's output ``[N, hidden]``, given its input and the attention's ``[N, heads * head_dim]``."""
-    hidden = _add_linear(hidden, mixed, layer.out, layer.out_bias)
-    gate, up = _multiply(scale_to_unit(hidden, eps), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-    return _add_linear(hidden, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+    packed = layer.packed
+    hidden = _add_linear(hidden, mixed, layer.out, packed.out, layer.out_bias)
+    scaled = scale_to_unit(hidden, eps)
+    gate, up = _multiply(scaled, layer.gate_up, packed.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+    return _add_linear(hidden, F.silu(gate).mul_(up), layer.down, packed.down, layer.down_bias)
 
 
 def scale_to_unit(x: Tensor, eps: Tensor) -> Tensor:
@@ -86,14 +89,18 @@ def _rotated(pairs: Tensor, rotation_N: Tensor) -> Tensor:
     return torch.stack((x * cosine - y * sine, x * sine + y * cosine), dim=-1)
 
 
-def _multiply(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+def _multiply(x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
+    if packed is not None and (matrix is packed or suits(x, packed)):
+        return product(x, packed, bias)
     if is_few(x, matrix, FEW_OF_FUSED) and matrix.t().is_contiguous():
-        product = few_rows(x, matrix.t())
-        return product if bias is None else product.add_(bias)
+        multiplied = few_rows(x, matrix.t())
+        return multiplied if bias is None else multiplied.add_(bias)
     return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
 
 
-def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
+    if packed is not None and suits(x, packed):
+        return product_sum(residual, x, packed, bias)
     if is_few(x, matrix, FEW_OF_LAYERS):
         total = few_rows(x, matrix).add_(residual)
     else:
@@ -101,9 +108,17 @@ def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None
     return total if bias is None else total.add_(bias)
 
 
-def logits_of(hidden: Tensor, head: Tensor) -> Tensor:
+def logits_of(hidden: Tensor, weights: Weights) -> Tensor:
     """Return the logits ``[N, V]`` of states ``[N, hidden]``."""
+    head = weights.head
+    if weights.packed_head is not None and suits(hidden, weights.packed_head):
+        return product(hidden, weights.packed_head)
     return few_rows(hidden, head) if is_few(hidden, head, FEW_OF_HEADS) else F.linear(hidden, head)
+
+
+def suits(x: Tensor, packed: Tensor) -> bool:
+    """Return True if multiplying by a packed matrix is the fastest way."""
+    return x.numel() * packed.shape[0] >= MIN_PACKED_PRODUCTS
 
 
 def is_few(x: Tensor, matrix: Tensor, most: int) -> bool:

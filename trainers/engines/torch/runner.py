@@ -94,7 +94,7 @@ class ModelRunner:
         present: Present = present_already,
     ) -> None:
         self._model, self._present, self._is_torn = model, present, False
-        self.weights: Weights = read_weights(model, max_context_tokens, dtype, present)
+        self.weights: Weights = read_weights(model, max_context_tokens, dtype, present, packs=not compile_layers)
         self.device = self.weights.norm.device
         is_gpu = self.device.type == "cuda"
         is_fixed = is_gpu if fixed_decode is None else fixed_decode
@@ -151,7 +151,7 @@ class ModelRunner:
         """Store a chunk's keys and values; return the logits ``[tokens, V]`` after each of its tokens."""
         self.cache.reserve(chunk.slot + 1, chunk.start + len(chunk.token_ids))
         hidden = forward(self.weights, self.cache, build_batch([chunk], self.device), self._layer_steps)
-        return logits_of(hidden, self.weights.head)
+        return logits_of(hidden, self.weights)
 
     def update(self) -> None:
         """Read the model's weights again, in place; after a failure there are no weights until the next call."""
@@ -213,7 +213,7 @@ class ModelRunner:
                 last_tokens.append(offset)
         if len(order) < hidden.shape[0]:
             hidden = hidden[on_device(last_tokens, self.device, torch.int64)]
-        return order, logits_of(hidden, self.weights.head)
+        return order, logits_of(hidden, self.weights)
 
 
 def make_runner(

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.models.quantized import dequantized, is_four_bit
+from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.products import has_faster_products, packed
 from agentgym.trainers.types import CausalLM, PlainCausalLM, unwrapped
 
 SUPPORTED_MODEL_TYPES = ("llama", "qwen2", "qwen3")
@@ -37,8 +38,19 @@ class Shape:
     norm_eps: float
 
 
+LARGE = 1 << 20
+"""Size from which a fused matrix is kept in its packed form alone."""
 WIDE = 512
 """Hidden size from which on a CPU multiplies fused matrices faster, or as fast, if they lie as output by input."""
+
+
+class PackedMatrices(NamedTuple):
+    """The matrices of a layer, output by input, as oneDNN reads them; None where that is not faster."""
+
+    qkv: Tensor | None = None
+    out: Tensor | None = None
+    gate_up: Tensor | None = None
+    down: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +58,8 @@ class LayerWeights:
     """The weights of one decoder layer; biases are None if the model has none.
 
     Fused matrices are input by output, and lie so in memory for a hidden size below :data:`WIDE`, with which CPUs
-    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``.
+    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``. A fused matrix
+    of :data:`LARGE` size is the packed one, if there is one.
     """
 
     qkv: Tensor
@@ -61,6 +74,7 @@ class LayerWeights:
     gate_up_bias: Tensor | None
     down: Tensor
     down_bias: Tensor | None
+    packed: PackedMatrices = PackedMatrices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +92,8 @@ class Weights:
     """The tensors that share memory with the model."""
     shared_edits: int
     """Result of :func:`count_edits` for ``shared`` when the weights were read."""
+    packed_head: Tensor | None = None
+    """The head as oneDNN reads it, like the layers' ``packed``."""
 
 
 def count_edits(tensors: tuple[Tensor, ...]) -> int:
@@ -95,7 +111,12 @@ def present_already(*modules: Any) -> AbstractContextManager[None]:
 
 
 def read_weights(
-    model: CausalLM, max_context_tokens: int, dtype: torch.dtype | None = None, present: Present = present_already
+    model: CausalLM,
+    max_context_tokens: int,
+    dtype: torch.dtype | None = None,
+    present: Present = present_already,
+    *,
+    packs: bool = False,
 ) -> Weights:
     """Read the current parameters of ``model``, with merged LoRA adapters.
 
@@ -104,6 +125,7 @@ def read_weights(
         max_context_tokens: positions to prepare the rotary embedding for.
         dtype: dtype of the matrices; None for the model's own. With another dtype nothing is shared with the model.
         present: returns a context in which some of the model's modules have their weights.
+        packs: keep matrices as oneDNN reads them, too, if it is faster on this machine.
 
     Raises:
         ConfigError: the architecture, an attention window, the rotary embedding or an adapter is not supported.
@@ -120,7 +142,8 @@ def read_weights(
         layers = []
         for layer in decoder.layers:
             with present(layer):
-                layers.append(_map_layer(_read_layer(layer, shape), cast))
+                read = _map_layer(_read_layer(layer, shape), cast)
+                layers.append(_with_packed(read) if packs and _can_pack(read.out) else read)
         with present(decoder.embed_tokens, causal_lm.lm_head, decoder.norm):
             first, last = merged_weight(decoder.embed_tokens), merged_weight(causal_lm.lm_head)
             embedding = cast(first)
@@ -134,6 +157,8 @@ def read_weights(
                 shared=(),
                 shared_edits=0,
             )
+        if packs and _can_pack(weights.head):
+            weights = replace(weights, packed_head=packed(weights.head))
     return _with_shared(weights, causal_lm)
 
 
@@ -165,6 +190,8 @@ def refresh(weights: Weights, model: CausalLM, present: Present = present_alread
 
     def renewed(old: Tensor, new: Tensor) -> Tensor:
         nonlocal moved
+        if old.is_mkldnn:
+            return new  # packed below
         if old.data_ptr() == new.data_ptr():
             return old
         if old.data_ptr() in shared:
@@ -178,15 +205,18 @@ def refresh(weights: Weights, model: CausalLM, present: Present = present_alread
         for held, layer in zip(weights.layers, decoder.layers, strict=True):
             with present(layer):
                 new = _read_layer(layer, weights.shape)
-                names = [field.name for field in fields(held) if getattr(held, field.name) is not None]
-                renewal = {name: renewed(getattr(held, name), getattr(new, name)) for name in names}
-                layers.append(replace(held, **renewal))
+                changed: dict[str, Any] = {
+                    name: renewed(getattr(held, name), tensor) for name, tensor in _tensors(new).items()
+                }
+                layers.append(_repacked(replace(held, **changed)))
                 del new  # before the next layer is put together
         with present(decoder.embed_tokens, causal_lm.lm_head, decoder.norm):
             embedding = renewed(weights.embedding, merged_weight(decoder.embed_tokens))
             is_tied = weights.head is weights.embedding
             head = embedding if is_tied else renewed(weights.head, merged_weight(causal_lm.lm_head))
             norm = renewed(weights.norm, merged_weight(decoder.norm))
+            if weights.packed_head is not None:
+                weights.packed_head.copy_(packed(head))
     made = replace(weights, layers=tuple(layers), embedding=embedding, head=head, norm=norm)
     return _with_shared(made, causal_lm), moved
 
@@ -201,11 +231,43 @@ def _with_shared(weights: Weights, causal_lm: PlainCausalLM) -> Weights:
 
 
 def _map_layer(layer: LayerWeights, change: Callable[[Tensor], Tensor]) -> LayerWeights:
-    changed: dict[str, Any] = {}
-    for field in fields(layer):
-        tensor = getattr(layer, field.name)
-        changed[field.name] = None if tensor is None else change(tensor)
-    return LayerWeights(**changed)
+    changed: dict[str, Any] = {name: change(tensor) for name, tensor in _tensors(layer).items()}
+    return replace(layer, **changed)
+
+
+def _tensors(layer: LayerWeights) -> dict[str, Tensor]:
+    """Return the tensors of a layer by name, without packed ones."""
+    held = {field.name: getattr(layer, field.name) for field in fields(layer)}
+    return {name: tensor for name, tensor in held.items() if isinstance(tensor, Tensor)}
+
+
+def _can_pack(matrix: Tensor) -> bool:
+    return matrix.device.type == "cpu" and matrix.dtype is torch.float32 and has_faster_products()
+
+
+def _with_packed(layer: LayerWeights) -> LayerWeights:
+    """Add the packed matrices; a large fused one, which is a copy itself, is dropped for them."""
+    made = PackedMatrices(*(packed(matrix) for matrix in _unpacked(layer)))
+    return replace(layer, packed=made, **_large(made))
+
+
+def _repacked(layer: LayerWeights) -> LayerWeights:
+    """Update the packed matrices, if there are any, in place to a layer's other ones."""
+    for held, matrix in zip(layer.packed, _unpacked(layer), strict=True):
+        if held is not None:
+            held.copy_(packed(matrix))
+    return replace(layer, **_large(layer.packed))
+
+
+def _large(matrices: PackedMatrices) -> dict[str, Any]:
+    """Return the fused ones of large size."""
+    fused = {"qkv": matrices.qkv, "gate_up": matrices.gate_up}
+    return {name: matrix for name, matrix in fused.items() if matrix is not None and matrix.numel() >= LARGE}
+
+
+def _unpacked(layer: LayerWeights) -> tuple[Tensor, ...]:
+    """Return the four matrices, output by input."""
+    return layer.qkv.t(), layer.out, layer.gate_up.t(), layer.down
 
 
 def _read_shape(causal_lm: PlainCausalLM, max_context_tokens: int) -> Shape:
@@ -309,45 +371,3 @@ def _stored(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 def _pairwise_order(head_dim: int, device: torch.device) -> Tensor:
     """Return the order 0, D/2, 1, D/2 + 1, ..., in which pairs of a rotary embedding are adjacent."""
     return torch.arange(head_dim, device=device).view(2, -1).t().flatten()
-
-
-def merged_weight(module: Any) -> Tensor:
-    """Return the matrix of a module: its own tensor, or a new merged tensor if adapters are active."""
-    if hasattr(module, "modules_to_save"):  # peft's fully trained copy of a module
-        is_active = module.active_adapters and not module.disable_adapters
-        return merged_weight(module.modules_to_save[module.active_adapters[0]] if is_active else module.original_module)
-    if not hasattr(module, "base_layer"):
-        if is_four_bit(module):
-            return dequantized(module)
-        weight: Tensor = module.weight.detach()
-        if not weight.is_floating_point():
-            raise ConfigError(f"the torch engine reads floating-point weights; {type(module).__name__} is quantized")
-        return weight
-    merged = merged_weight(module.base_layer)
-    if module.disable_adapters:
-        return merged
-    for adapter in module.active_adapters:
-        if adapter in module.merged_adapters or not _has_adapter(module, adapter):
-            continue
-        merged = merged + module.get_delta_weight(adapter).detach().to(merged.dtype)
-    return merged
-
-
-def _has_adapter(module: Any, adapter: str) -> bool:
-    """Return True if ``adapter`` is a LoRA adapter on this module; raise ConfigError for other kinds."""
-    if not hasattr(module, "lora_A"):
-        raise ConfigError(f"the torch engine merges LoRA adapters only, not {type(module).__name__}")
-    if adapter in getattr(module, "lora_variant", {}):
-        raise ConfigError(f"the torch engine merges plain LoRA only; adapter {adapter!r} is a variant such as DoRA")
-    if adapter in module.lora_A:
-        if module.lora_B[adapter].bias is not None:
-            raise ConfigError(f"the torch engine does not merge the LoRA bias of adapter {adapter!r}")
-        return True
-    return adapter in getattr(module, "lora_embedding_A", {})
-
-
-def merged_bias(module: object) -> Tensor | None:
-    """Return a module's bias; None if it has none."""
-    base = getattr(module, "base_layer", module)
-    bias: Tensor | None = getattr(base, "bias", None)
-    return None if bias is None else bias.detach()

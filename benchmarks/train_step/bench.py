@@ -39,6 +39,7 @@ from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.models.precision import use_fused_attention
+from agentgym.trainers.models.products import use_faster_products
 
 GROUP_SIZE, PROMPT, TURN, SAMPLED = 8, 128, 40, 16
 ARMS = ("turns", "rows", "prefix", "packed")
@@ -66,6 +67,7 @@ def build_model(name: str, vocab_size: int = 1024) -> Any:
         )
     )
     use_fused_attention(model)
+    use_faster_products(model)
     return model
 
 

@@ -41,6 +41,7 @@ from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.models import compiled as compiled_layers
 from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.precision import use_fused_attention
+from agentgym.trainers.models.products import use_faster_products
 
 HEADS = ("pieces", "whole", "torch", "torch chunked", "torch chunked, sum")
 SIZES = {"smollm2": (2048, 576, 49_152), "tiny": (64, 16, 300)}
@@ -96,6 +97,7 @@ def compile_row(name: str, num_rounds: int) -> dict[str, Any]:
         shape = LlamaConfig(vocab_size=49_152, num_hidden_layers=8, tie_word_embeddings=True, **sizes)
         model, room = LlamaForCausalLM(shape), 1024
     use_fused_attention(model)
+    use_faster_products(model)
     batches = build_batches(episodes(5), layout="rows", tokens_per_microbatch=room)
 
     def plain() -> None:

@@ -90,7 +90,7 @@ class OneDnnLinear(nn.Linear):
         return made
 
     def _suits(self, x: Tensor) -> bool:
-        if x.is_cuda or x.numel() * self.out_features < MIN_PRODUCTS or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or x.numel() * self.out_features < MIN_PRODUCTS:
             return False
         is_float32 = x.dtype is self.weight.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
         # no shards, nor tensors without data

@@ -14,6 +14,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.fit import can_be_packed, can_be_split
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard_from_first
+from agentgym.trainers.models.allocator import reuse_freed_memory
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.experts import check_experts
 from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, never_trained
@@ -60,6 +61,8 @@ def load_policy(
 
 def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bool) -> CausalLM:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        reuse_freed_memory()
     check_experts(model, config, ranks.count, device)
     model = add_lora(model, config.model.lora, derive_seed(config.seed, "lora"))
     if not on_host:

@@ -23,6 +23,7 @@ from agentgym.trainers.engines.torch.weights import (
     read_weights,
     refresh,
 )
+from agentgym.trainers.models.allocator import reuse_freed_memory
 from agentgym.trainers.types import CausalLM
 
 Forward = Literal["auto", "own", "transformers"]
@@ -97,6 +98,8 @@ class ModelRunner:
         self.weights: Weights = read_weights(model, max_context_tokens, dtype, present, packs=not compile_layers)
         self.device = self.weights.norm.device
         is_gpu = self.device.type == "cuda"
+        if not is_gpu:
+            reuse_freed_memory()
         is_fixed = is_gpu if fixed_decode is None else fixed_decode
         self.cache = KVCache(
             self.weights.shape,

@@ -192,6 +192,11 @@ class McpConnection:
                 f"the MCP server {self.server.place} gives the tool {spec.name!r} an invalid schema: {error.message} "
                 f"at {error.json_path}; name the tools to mount by only="
             ) from None
+        if dangling := _dangling_ref(schema):
+            raise UsageError(
+                f"the MCP server {self.server.place} gives the tool {spec.name!r} a schema whose $ref {dangling!r} "
+                "refers to nothing in it; name the tools to mount by only="
+            )
 
     async def _call(self, name: str, arguments: Mapping[str, object]) -> object:
         import mcp_types
@@ -266,6 +271,27 @@ def _first(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
+
+
+def _dangling_ref(schema: Mapping[str, Any]) -> str:
+    """Return the first ``$ref`` of a schema that does not resolve within it, or empty. Nothing is fetched."""
+    from jsonschema_specifications import REGISTRY
+    from referencing import Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    root = specification_with(str(schema.get("$schema", "")), default=DRAFT202012).create_resource(schema)
+
+    def first(resource: Resource[Any], resolver: Any) -> str:
+        ref = resource.contents.get("$ref", "") if isinstance(resource.contents, Mapping) else ""
+        try:
+            resolver.lookup(ref)
+        except Unresolvable:
+            return str(ref)
+        parts = (first(part, resolver.in_subresource(part)) for part in resource.subresources())
+        return next(filter(None, parts), "")
+
+    return first(root, REGISTRY.resolver_with_root(root))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,9 @@ for line in sys.stdin:
             say(asked["id"], {"tools": TOOLS})
         case "tools/call":
             say(asked["id"], RESULTS[asked["params"]["name"]])
+        case unknown if "id" in asked:  # a client that gets no answer waits for seconds
+            error = {"code": -32601, "message": f"no method {unknown}"}
+            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
 """
 
 
@@ -225,6 +229,22 @@ def test_a_server_without_usable_tools_is_refused(tmp_path: Path) -> None:
     wrong = {"name": "get", "inputSchema": {"type": "object", "properties": {"x": {"type": "whole"}}}}
     with pytest.raises(UsageError, match=r"the tool 'get' an invalid schema: 'whole' .* at \$\.properties\.x\.type"):
         plain(tmp_path, json.dumps([wrong]))
+
+
+@pytest.mark.parametrize("ref", ["#/$defs/Zone", "https://example.com/zone.json"])
+def test_a_schema_that_refers_to_nothing_is_refused(tmp_path: Path, ref: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "array", "items": {"$ref": ref}}}}
+    with pytest.raises(UsageError, match=rf"the tool 'get' a schema whose \$ref {re.escape(repr(ref))} refers to"):
+        plain(tmp_path, json.dumps([{"name": "get", "inputSchema": schema}]))
+
+
+def test_a_schema_may_refer_to_its_parts(tmp_path: Path) -> None:
+    properties = {"zone": {"$ref": "#/$defs/Zone"}, "$ref": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "$defs": {"Zone": {"enum": ["north"]}}}
+    env = plain(tmp_path, json.dumps([{"name": "get", "inputSchema": schema}]))
+    env.reset(seed=0)
+    assert "'west' is not one of ['north']" in env.step("get: zone=west")[0][0].text
+    env.close()
 
 
 # ------------------------------------------------------------------------------------------ our environments as servers

@@ -194,7 +194,7 @@ async def _open_policy(
 
         opened = await open_served(parse_served(policy.removeprefix(SERVED)), **changes, say=say)
     else:
-        opened = open_policy(policy, num_slots=num_slots, **changes)
+        opened = open_policy(policy, num_slots=num_slots, **changes, say=say)
     for note in opened.renderer.notes:
         say(f"note: {note}")
     if not plan.harness.get("name"):

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentgym import make
+from agentgym.api.policies import SamplingPlan, open_agents
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, EnvError, RunStoppedError, UsageError
@@ -285,6 +286,21 @@ def test_a_clone_without_large_files(name: str, tokenizer: Any, tmp_path: Path) 
     (tmp_path / "model.gguf").write_text(LFS_POINTER)
     with pytest.raises(CorruptDataError, match=f"model.gguf is a Git LFS pointer .*run `git lfs pull` in {tmp_path}"):
         load_model(tmp_path / "model.gguf")
+
+
+async def opened_and_closed(policy: str, plan: SamplingPlan, notes: list[str]) -> None:
+    _, close = await open_agents(policy, plan, 1, notes.append)
+    await close()
+
+
+def test_a_context_beyond_rotary_positions_is_noted_in_an_evaluation(tokenizer: Any, tmp_path: Path) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    notes: list[str] = []
+    for longest in (128, 256):
+        plan = SamplingPlan(max_context_tokens=longest)
+        asyncio.run(opened_and_closed(str(tmp_path / "model"), plan, notes))
+    (note,) = [note for note in notes if "positions" in note]
+    assert "the model has positions for 128 tokens, and model.max_context_tokens is 256" in note
 
 
 @pytest.mark.parametrize("is_named", [True, False])

@@ -59,6 +59,7 @@ def open_policy(
     max_context_tokens: int = 0,
     chat: Mapping[str, object] | None = None,
     context: Mapping[str, object] | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Policy:
     """Load a model into the embedded engine.
 
@@ -67,6 +68,7 @@ def open_policy(
         num_slots: number of episodes whose keys and values are cached at the same time.
         max_context_tokens: largest length of a conversation; 0 means the model's own limit, at most 4096.
         chat, context: settings that override those of training.
+        say: receives a note if conversations may be longer than the model was made for.
 
     Raises:
         UsageError, CorruptDataError: the model is missing, cannot be read, has no chat template, or has positions for
@@ -75,7 +77,8 @@ def open_policy(
     folder = Path(local_model(source))
     model, tokenizer = load_model(str(folder))
     longest = max_context_tokens or context_limit(model.config)
-    check_positions(model.config.to_dict(), longest)
+    if note := check_positions(model.config.to_dict(), longest):
+        say(note)
     engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
     renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
     return Policy(engine, renderer, load_context(folder).changed(context or {}))

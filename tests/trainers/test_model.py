@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -207,7 +208,20 @@ def test_a_tokenizer_with_more_tokens_than_the_model_knows_is_refused(tokenizer:
         load_model(tmp_path / "model")
 
 
-def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def reports() -> Iterator[list[str]]:
+    """Return what transformers logs about the tensors of models that are loaded."""
+    found: list[str] = []
+    handler, logger = logging.Handler(), logging.getLogger("transformers.modeling_utils")
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    yield found
+    logger.removeHandler(handler)
+
+
+def test_a_folder_that_lacks_tensors_is_not_filled_at_random(
+    tokenizer: Any, tmp_path: Path, reports: list[str]
+) -> None:
     model: Any = LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=False))
     save_model(model, tokenizer, tmp_path / "model")
     weights = load_file(tmp_path / "model" / "model.safetensors")
@@ -215,6 +229,29 @@ def test_a_folder_that_lacks_tensors_is_not_filled_at_random(tokenizer: Any, tmp
     save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CorruptDataError, match=r"lacks 2 of its tensors: lm_head.weight, model.layers.0.mlp.down_proj"):
         load_model(tmp_path / "model")
+    assert reports == []
+
+
+def test_a_tensor_of_another_shape_is_refused(tokenizer: Any, tmp_path: Path, reports: list[str]) -> None:
+    model: Any = LlamaForCausalLM(LlamaConfig(**LLAMA))
+    save_model(model, tokenizer, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"][:5].clone()
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        CorruptDataError, match=r"than its config.json says: model.norm.weight is \[5\] in place of \[32\]"
+    ):
+        load_model(tmp_path / "model")
+    assert reports == []
+
+
+def test_a_tensor_that_no_layer_has_is_reported(tokenizer: Any, tmp_path: Path, reports: list[str]) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors") | {"extra": torch.zeros(2)}
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    load_model(tmp_path / "model")
+    (report,) = reports
+    assert "extra" in report and "UNEXPECTED" in report
 
 
 def test_an_earlier_model_is_there_until_the_new_one_is(

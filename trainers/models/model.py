@@ -7,7 +7,8 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,21 +55,59 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     bits = quantization_config(quantize)
     try:
         tokenizer = _read_tokenizer(source)
-        found: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, quantization_config=bits, output_loading_info=True
-        )
+        with _without_load_report():
+            found: Any = AutoModelForCausalLM.from_pretrained(
+                source,
+                dtype=torch.float32,
+                quantization_config=bits,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused below
+            )
         model, loaded = found
     except UsageError:
         raise
     except Exception as error:
         kind = CorruptDataError if Path(source).is_dir() else UsageError
         raise kind(f"the model at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
-    if missing := sorted(loaded["missing_keys"]):  # transformers would fill them at random
-        named = ", ".join(missing[:_NUM_NAMED]) + (", ..." if len(missing) > _NUM_NAMED else "")
-        raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {named}")
+    _check_tensors(loaded, path)
     _check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
     use_faster_products(model)
     return keep_exact(model), tokenizer
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """Drop transformers' report on missing tensors and other shapes, which :func:`_check_tensors` refuses."""
+    logger = logging.getLogger("transformers.modeling_utils")
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return "LOAD REPORT" not in text or not any(kind in text for kind in ("MISSING", "MISMATCH"))
+
+    logger.addFilter(is_kept)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_kept)
+
+
+def _check_tensors(loaded: Mapping[str, Collection[Any]], path: str | Path) -> None:
+    """Check that a model's files had all its tensors in their shapes; transformers fills others at random.
+
+    Raises:
+        CorruptDataError: they had not.
+    """
+    if missing := sorted(loaded["missing_keys"]):
+        raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {_first_of(missing)}")
+    shapes = [f"{name} is {[*found]} in place of {[*expected]}" for name, found, expected in loaded["mismatched_keys"]]
+    if shapes:
+        raise CorruptDataError(
+            f"the model at {path} has tensors of other shapes than its config.json says: {_first_of(sorted(shapes))}"
+        )
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NUM_NAMED]) + (", ..." if len(names) > _NUM_NAMED else "")
 
 
 def _check_vocabulary(tokenizer: Tokenizer, num_known: int, path: str | Path) -> None:

@@ -325,6 +325,24 @@ def test_a_clone_without_large_files(name: str, tokenizer: Any, tmp_path: Path) 
         load_model(tmp_path / "model.gguf")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("tokenizer.json", "{}", "tokenizer.json is damaged: it lacks added_tokens, model"),
+        ("tokenizer.json", '{"model": ', "tokenizer.json is damaged: Expecting value"),
+        ("tokenizer_config.json", "[]", "tokenizer_config.json is damaged: expected a JSON object"),
+    ],
+)
+def test_a_damaged_file_of_a_tokenizer_is_named(
+    name: str, text: str, told: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    (tmp_path / "model" / name).write_text(text)
+    for load in (load_model, load_tokenizer):
+        with pytest.raises(UsageError, match=told):
+            load(tmp_path / "model")
+
+
 async def opened_and_closed(policy: str, plan: SamplingPlan, notes: list[str]) -> None:
     _, close = await open_agents(policy, plan, 1, notes.append)
     await close()

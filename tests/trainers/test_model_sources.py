@@ -29,9 +29,11 @@ HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 def save_tiny(folder: Path) -> None:
-    folder.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        (folder / name).write_text("{}")
+    folder.parent.mkdir(exist_ok=True)
+    file = folder.with_name("tiny-source.gguf")
+    write_gguf(file)
+    import_model(str(file), folder)
+    file.unlink()
 
 
 @pytest.mark.parametrize(
@@ -197,12 +199,11 @@ def test_an_installed_package_is_read_where_it_is(tmp_path: Path, monkeypatch: p
 
 def test_folders(tmp_path: Path) -> None:
     model = tmp_path / "run" / "model"
-    model.mkdir(parents=True)
-    (model / "config.json").write_text("{}")
+    save_tiny(model)
     assert local_model(model) == str(model)
     assert local_model(tmp_path / "run") == str(model)  # of a training run
     import_model(str(tmp_path / "run"), tmp_path / "copy")
-    assert (tmp_path / "copy" / "config.json").read_text() == "{}"
+    assert (tmp_path / "copy" / "config.json").read_text() == (model / "config.json").read_text()
     assert is_source("smollm2") and not is_source("oracel")
 
 
@@ -230,6 +231,32 @@ def test_others_may_read_imported_weights(tmp_path: Path) -> None:
     import_model(str(tmp_path / "model"), tmp_path / "out")
     usual = (tmp_path / "out" / "config.json").stat().st_mode
     assert (tmp_path / "out" / "model.safetensors").stat().st_mode == usual
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("config.json", "{}", r"model cannot be imported: config\.json is damaged: it lacks model_type"),
+        ("tokenizer.json", "{", r"tokenizer\.json is damaged"),
+        ("model.safetensors", None, r"model/model\.safetensors is damaged: .*copy or download it again"),
+        ("model.safetensors", "", r"model/model\.safetensors is damaged"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": "part-2.safetensors"}}', r"lacks part-2\.safetensors"),
+    ],
+)
+def test_a_damaged_folder_is_not_imported(name: str, text: str | None, told: str, tmp_path: Path) -> None:
+    save_tiny(tmp_path / "model")
+    file = tmp_path / "model" / name
+    file.write_bytes(file.read_bytes()[:-9] if text is None else text.encode())
+    with pytest.raises(CorruptDataError, match=told):
+        import_model(str(tmp_path / "model"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_weights_is_not_imported(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    with pytest.raises(CorruptDataError, match="model has no weights"):
+        import_model(str(tmp_path / "model"), tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym.canonical import packaged
 from agentgym.errors import CorruptDataError, require_extra
-from agentgym.trainers.models.sources import why_unreadable
+from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.types import Tokenizer
 
 CARD = "README.md"

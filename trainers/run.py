@@ -12,7 +12,7 @@ import torch
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import UsageError, require_extra
+from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
 from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
@@ -56,6 +56,7 @@ class Run:
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         try_out(config.loss)
+        config.harness.require_packages()
         roles = Roles.of(config, ranks.count, on_gpu=torch.cuda.is_available())
         self.do_all_play = roles.all_play
         self.num_episodes = episodes_of_rank(config, ranks.count)
@@ -232,7 +233,6 @@ class Run:
 
     def _harness_agents(self, engine: Engine, sampling: SamplingParams, context: ContextConfig) -> MakeAgent:
         """Return the agents that run episodes with the configured harness; all share one endpoint."""
-        require_extra("harness.name", "serve", "fastapi", "uvicorn")
         from agentgym.endpoint.gateway import Gateway
         from agentgym.endpoint.play import HarnessAgents
 

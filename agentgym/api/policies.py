@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.endpoint.harness import HarnessConfig
 from agentgym.engine import SamplingParams
-from agentgym.errors import UsageError, require_extra, unknown_name
+from agentgym.errors import UsageError, unknown_name
 from agentgym.evals.attempts import Attempts, inner_policy, open_attempts, read_verifier
 from agentgym.evals.policies import POLICIES, named_policy
 from agentgym.rollout.context import FULL
@@ -113,16 +113,17 @@ def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
 
 
 def _check_harness(policy: str, plan: SamplingPlan) -> None:
-    if not HarnessConfig.of(plan.harness).name:
+    harness = HarnessConfig.of(plan.harness)
+    if not harness.name:
         if "name" not in plan.harness:
             raise UsageError("harness.KEY=VALUE needs --harness NAME")
         return  # an empty name turns off the harness of a training run
-    require_extra("--harness", "serve", "fastapi", "uvicorn")
     if is_scripted(policy) or policy.startswith(ENDPOINT):
         raise UsageError(
             f"--harness needs a model whose tokens agentgym samples and records (a folder, pypi:PACKAGE, "
             f"{SERVED}URL, smollm2), not {policy!r}"
         )
+    harness.require_packages()
 
 
 async def open_agents(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, require_extra
 from agentgym.plugins import Component, F, Options, Registry, read_options
 from agentgym.rollout.context import ContextConfig
 from agentgym.settings import Settings, checked
@@ -103,23 +103,31 @@ class Harness(Component):
     prepare: Callable[..., None] | None = None
     """Called with environment and settings before each reset. Needed by harnesses whose agent runs in the environment's
     sandbox."""
+    require: Callable[..., None] | None = None
+    """Called with the settings before a run begins; raises an error if the agent is not installed."""
 
 
 HARNESSES: Final[Registry[Harness]] = Registry("harness", "agentgym.endpoint.harnesses", ("episode",))
 
 
 def harness(
-    name: str, *, options: type[Options] | None = None, prepare: Callable[..., None] | None = None
+    name: str,
+    *,
+    options: type[Options] | None = None,
+    prepare: Callable[..., None] | None = None,
+    require: Callable[..., None] | None = None,
 ) -> Callable[[F], F]:
     """Register an async function of ``episode`` as a harness.
 
     Args:
         options: class of its settings, ``harness.KEY=VALUE``.
-        prepare: see :class:`Harness`.
+        prepare, require: see :class:`Harness`.
     """
 
     def register(function: F) -> F:
-        HARNESSES.add(Harness(name=name, family="harness", function=function, options=options, prepare=prepare))
+        HARNESSES.add(
+            Harness(name=name, family="harness", function=function, options=options, prepare=prepare, require=require)
+        )
         return function
 
     return register
@@ -174,6 +182,20 @@ class HarnessConfig(Settings):
         """
         if self.name:
             self.read_options()
+
+    def require_packages(self) -> None:
+        """Raise an error if the endpoint or the harness needs a package that is not installed.
+
+        Raises:
+            MissingExtraError: the endpoint needs one.
+            UsageError: the agent is not installed; the message says how to install it.
+        """
+        if not self.name:
+            return
+        require_extra("harness.name", "serve", "fastapi", "uvicorn")
+        component = HARNESSES[self.name]
+        if component.require is not None:
+            component.require(self.read_options())
 
     def read_options(self) -> Options | None:
         """Return the settings of the harness, or None if it has none."""

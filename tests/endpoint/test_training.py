@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from testkit.counting_runs import config, weights
 
-from agentgym.errors import ConfigError
+from agentgym.api.policies import SamplingPlan, check_policy
+from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.loop import train
+from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.types import Latency, Segment, Trajectory
 
 
@@ -48,6 +52,29 @@ def test_a_run_by_the_reference_harness_ends_with_the_same_weights_bit_for_bit(t
 def test_settings_that_cannot_work_are_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         apply_overrides(config(), overrides)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("smolagents", "smolagents[openai]"), ("mini_swe_agent", "mini-swe-agent")]
+)
+def test_an_agent_that_is_not_installed_is_refused_before_the_warm_start(
+    name: str, package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # without any package
+    python.chmod(0o755)
+    made = apply_overrides(config(), (f"harness.name={name}", f"harness.options.python={python}"))
+    lacks = f"{python} does not have {package}: {python} -m pip install '{package}'"
+    with pytest.raises(UsageError, match=re.escape(lacks)):
+        train(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists() and "warm start" not in capsys.readouterr().err
+    assert any(lacks in line for line in dry_run(made).downloads)
+    with pytest.raises(UsageError, match=r"harness\.python='no-such-python' is no program"):
+        train(apply_overrides(made, ("harness.options.python=no-such-python",)), tmp_path / "run")
+    plan = SamplingPlan(harness={"name": name, "python": str(python)})
+    with pytest.raises(UsageError, match=re.escape(lacks)):
+        check_policy("smollm2", plan)
 
 
 def test_settings_of_the_harness_itself_are_taken() -> None:

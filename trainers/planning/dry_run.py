@@ -209,6 +209,10 @@ def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEn
     for entry in entries:
         if not entry.is_available:
             missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
+    try:
+        config.harness.require_packages()
+    except UsageError as error:
+        missing.append(str(error))
     return tuple(missing)
 
 

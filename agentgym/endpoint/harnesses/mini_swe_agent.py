@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.with_driver import play_driver
+from agentgym.endpoint.harnesses.with_driver import play_driver, require_agent
 from agentgym.errors import EnvError
 from agentgym.plugins import Options
 from agentgym.settings import Count
@@ -32,7 +32,11 @@ class MiniSweAgentOptions(Options):
     """Tool of the environment that runs commands."""
 
 
-@harness("mini_swe_agent", options=MiniSweAgentOptions)
+def _require(options: MiniSweAgentOptions) -> None:
+    require_agent(options.python, "minisweagent", "mini-swe-agent")
+
+
+@harness("mini_swe_agent", options=MiniSweAgentOptions, require=_require)
 async def mini_swe_agent(episode: AgentEpisode, options: MiniSweAgentOptions) -> None:
     """Run mini-swe-agent in a separate process until it submits or gives up.
 

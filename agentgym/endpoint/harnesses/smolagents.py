@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.with_driver import play_driver
+from agentgym.endpoint.harnesses.with_driver import play_driver, require_agent
 from agentgym.plugins import Options
 from agentgym.settings import Count
 
@@ -25,7 +25,11 @@ class SmolagentsOptions(Options):
     """Most steps of an episode, after which smolagents requests a final answer."""
 
 
-@harness("smolagents", options=SmolagentsOptions)
+def _require(options: SmolagentsOptions) -> None:
+    require_agent(options.python, "smolagents", "smolagents[openai]")
+
+
+@harness("smolagents", options=SmolagentsOptions, require=_require)
 async def smolagents(episode: AgentEpisode, options: SmolagentsOptions) -> None:
     """Run an agent of smolagents in a separate process until it answers or gives up.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,11 +16,34 @@ from pathlib import Path
 
 from agentgym.endpoint.harness import AgentEpisode
 from agentgym.endpoint.harnesses.command import endpoint_variables
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, UsageError
 from agentgym.processes.loaded import Loaded
 from agentgym.processes.watched import end_of_log
 
 _DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
+
+
+def require_agent(python: str, module: str, package: str) -> None:
+    """Raise an error if an interpreter does not have an agent's package.
+
+    Args:
+        python: as in :func:`play_driver`.
+        module: what the package is imported as.
+        package: what it is installed as.
+
+    Raises:
+        UsageError: there is no such interpreter, or it does not have the package.
+    """
+    program = shutil.which(python or sys.executable)
+    if program is None:
+        raise UsageError(f"harness.python={python!r} is no program; name a Python that has {package}")
+    code = f"import importlib.util; raise SystemExit(importlib.util.find_spec({module!r}) is None)"
+    done = subprocess.run([program, "-c", code], env=_at_load({}, ""), capture_output=True, check=False)
+    if done.returncode:
+        raise UsageError(
+            f"{program} does not have {package}: {program} -m pip install '{package}', or set harness.python to a "
+            "Python that has it"
+        )
 
 
 async def play_driver(

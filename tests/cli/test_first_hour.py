@@ -192,6 +192,17 @@ def test_failed_episodes_are_named_by_a_run(run: Command, tmp_path: Path) -> Non
     assert done.err.count("episodes failed and are left out") == 1, "once a run"
 
 
+def test_demonstrations_stop_at_the_failure_rate_of_the_run(run: Command, tmp_path: Path) -> None:
+    rare = NAN.replace("Nan", "Rare").replace("VALUE", "float('nan') if self.np_random.random() < 0.2 else 0.5")
+    (tmp_path / "rare.py").write_text(rare)
+    limits = ("group.max_retries=0", "group.max_failure_rate=0.02")
+    done = run(
+        "train", "tiny", "env.id=rare.py:Rare-v0", *SIZES, *limits, "sft.num_demos=100", "--run-dir", "runs/mine"
+    )
+    assert done.code == 1
+    assert re.search(r"error: \d+ of 100 episodes failed because of the infrastructure, after 0 retries each", done.err)
+
+
 def test_check_names_the_reward_that_is_no_number(run: Command, tmp_path: Path) -> None:
     oracle = "    def oracle(self):\n        return self.parse_action('press')\n\n    @tool"
     source = NAN.replace("    @tool", oracle).replace("VALUE", "'nan' if self.turn > 1 else 0.0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -57,7 +58,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     max_context_tokens: int,
     max_new_tokens: int = 64,
     context: ContextConfig = FULL,
-    limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
+    group: GroupConfig = GroupConfig(),  # noqa: B008  (frozen)
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[Trajectory, ...]:
@@ -65,9 +66,10 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
 
     Args:
         max_context_tokens, max_new_tokens, context: settings of the policy that learns from the demonstrations.
+        group: limits of an episode, its retries, and the share of failed episodes above which an error is raised.
 
     Raises:
-        RunStoppedError: most episodes failed.
+        EpisodesFailedError: too many episodes failed.
     """
     groups = await run_groups(
         tasks,
@@ -75,7 +77,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
         lambda env, member_seed: DemonstrationAgent(
             Demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
         ),
-        GroupConfig(group_size=1, min_valid=1, limits=limits),
+        replace(group, group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),
         on_episode=lambda _, trajectory: on_episode(trajectory),
     )

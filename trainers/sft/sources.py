@@ -205,7 +205,7 @@ class Sources:
             max_context_tokens=config.model.max_context_tokens,
             max_new_tokens=config.sampling.max_new_tokens,
             context=config.context,
-            limits=config.group.limits,
+            group=config.group,
             seed=config.seed,
             on_episode=lambda demo: self._log.add_episode("demos", demo),
         )

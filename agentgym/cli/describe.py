@@ -15,7 +15,7 @@ from rich.table import Table
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.errors import UsageError
-from agentgym.registry import find, make, parameters_of
+from agentgym.registry import creator_of, find, make, parameters_of
 from agentgym.tool import usage
 
 if TYPE_CHECKING:
@@ -29,8 +29,14 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
     """Describe an environment: tools, arguments, splits, limits, and the first observation."""
     with output(as_json) as out:
         entry = find(env)
-        with contextlib.closing(make(entry.id, **parse_pairs(kwargs or ()))) as made:
-            value = _description(entry, made)
+        arguments = parse_pairs(kwargs or ())
+        try:
+            with contextlib.closing(make(entry.id, **arguments)) as made:
+                value = _description(entry, made)
+        except UsageError:
+            if not arguments and not as_json and entry.is_available:
+                _print_without_data(out, entry)
+            raise
         out.result(value)
         if not as_json:
             _print(out, value)
@@ -62,6 +68,14 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
         "first_observation": "\n".join(message.text for message in observation),
         "admissible_actions": list(env.admissible_actions()),
     }
+
+
+def _print_without_data(out: Output, entry: EnvEntry) -> None:
+    """Print what is known of an environment that cannot be made without arguments or data."""
+    docstring = inspect.getdoc(creator_of(entry)) or ""
+    about, facts = _heading(entry.id, entry.summary, docstring)
+    facts.add_row("[bold]not shown[/]", "tools, tasks and the first observation; the environment needs data for them")
+    out.page(*about, facts, *_arguments(_parameters(entry), sections(docstring).get("Args", "")), "")
 
 
 def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
@@ -101,12 +115,7 @@ def _print(out: Output, value: dict[str, Any]) -> None:
     from rich.panel import Panel
 
     told = sections(value["docstring"])
-    shown: list[RenderableType] = [f"[bold cyan]{value['id']}[/]  {escape(value['summary'])}\n"]
-    summary, *about = [*paragraphs(told[""]), ""]
-    if summary.rstrip(".") != value["summary"].rstrip("."):
-        about.insert(0, summary)
-    shown += [Padding(escape(text), (0, 0, 1, 2)) for text in about if text]
-    facts = Table(box=None, pad_edge=False, show_header=False)
+    shown, facts = _heading(value["id"], value["summary"], value["docstring"])
     facts.add_row("[bold]turns[/]", f"at most {value['max_turns']}" if value["max_turns"] else "no limit")
     splits = ", ".join(f"{name} {size:,}" for name, size in value["splits"].items())
     facts.add_row("[bold]tasks[/]", splits or "none")
@@ -130,6 +139,16 @@ def _print(out: Output, value: dict[str, Any]) -> None:
         more = f"\n… and {len(actions) - 12} more" if len(actions) > 12 else ""
         shown.append(Panel(escape("\n".join(actions[:12]) + more), title="possible actions there", title_align="left"))
     out.page(*shown)
+
+
+def _heading(env_id: str, summary: str, docstring: str) -> tuple[list[RenderableType], Table]:
+    """Return an environment's name and text, and an empty table for its facts."""
+    shown: list[RenderableType] = [f"[bold cyan]{env_id}[/]  {escape(summary)}\n"]
+    first, *about = [*paragraphs(sections(docstring)[""]), ""]
+    if first.rstrip(".") != summary.rstrip("."):
+        about.insert(0, first)
+    shown += [Padding(escape(text), (0, 0, 1, 2)) for text in about if text]
+    return shown, Table(box=None, pad_edge=False, show_header=False)
 
 
 def _arguments(parameters: list[dict[str, Any]], section: str) -> list[RenderableType]:

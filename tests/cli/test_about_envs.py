@@ -58,6 +58,23 @@ def test_describe(run: Command, guess: str) -> None:
         assert text in shown.out
 
 
+@pytest.mark.parametrize(
+    ("env", "argument", "needed"),
+    [
+        ("agentgym/GAIA-v0", "data_dir: str | Path", "needs arguments: data_dir=VALUE"),
+        ("agentgym/SearchQA-v0", "outcome: Metric = 'em'", "name them by questions=..., a file in the format"),
+    ],
+)
+def test_describe_shows_the_arguments_of_an_environment_without_its_data(
+    run: Command, monkeypatch: pytest.MonkeyPatch, env: str, argument: str, needed: str
+) -> None:
+    monkeypatch.delenv("AGENTGYM_SHARED_DATA", raising=False)
+    shown = run("describe", env)
+    assert shown.code == 2 and needed in shown.err
+    assert argument in shown.out and "not shown" in shown.out
+    assert needed in run("describe", env, "--json").assert_one_line_error()
+
+
 def test_check(run: Command, guess: str) -> None:
     done = run("check", guess, "--json")
     value = done.json

@@ -300,6 +300,46 @@ def test_a_lost_server_is_no_reward(server: FakeOpenAI, tmp_path: Path, fault: A
     assert server.url in row["error"]
 
 
+def test_an_answer_that_is_no_json_is_asked_for_again(server: FakeOpenAI, tmp_path: Path) -> None:
+    """A proxy's page or a cut-off answer would otherwise cost the whole episode."""
+    faults: list[Any] = [(200, b"<html>502 Bad Gateway"), (200, b'{"choices": [{')]
+    server.play = lambda body: faults.pop() if faults and len(server.requests) > 1 else count(body)
+    summary = play(server, tmp_path)
+    assert (summary.success, read_rows(tmp_path)[0]["num_retries"], len(server.requests)) == (1.0, 0, 5)
+
+
+def test_an_address_that_answers_pages_is_refused(server: FakeOpenAI) -> None:
+    server.models, server.plain_reply = None, (200, b"<html>Welcome")
+    for url, hint in ((server.url, "correct the address"), (server.url.removesuffix("/v1"), "did you mean .*/v1")):
+        with pytest.raises(UsageError, match=f"answered no JSON: <html>Welcome; {hint}"):
+            asyncio.run(checked(Endpoint(url=url, model="m")))
+
+
+def test_an_address_that_redirects_is_refused(server: FakeOpenAI) -> None:
+    server.models, server.plain_reply = None, (308, {})
+    server.headers["Location"] = "https://api.example.org/v1/chat/completions"
+    with pytest.raises(UsageError, match=r"redirects requests to https://api\.example\.org/v1, and agentgym follows"):
+        asyncio.run(checked(Endpoint(url=server.url, model="m")))
+
+
+async def checked(endpoint: Endpoint) -> None:
+    client = OpenAIClient(endpoint, 1)
+    try:
+        await client.check()
+    finally:
+        await client.close()
+
+
+def test_a_long_wait_for_a_busy_server_is_told_once(
+    server: FakeOpenAI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.headers["Retry-After"] = "20"
+    faults = [429, 429, 429]
+    server.play = lambda body: faults.pop() if faults else count(body)
+    assert play(server, tmp_path, wait=no_wait).success == 1.0
+    assert capsys.readouterr().err.count("is busy, and requests are repeated after a while (status 429") == 1
+
+
 def test_a_server_that_never_answers_is_lost(server: FakeOpenAI, tmp_path: Path) -> None:
     server.play = lambda body: None
     with pytest.raises(RunStoppedError):
@@ -323,6 +363,7 @@ FULL = {
     "anthropic, with the answer": "input length and `max_tokens` exceed context limit: 36 + 8 > 40",
     "gemini": "The input token count (44) exceeds the maximum number of tokens allowed (40).",
     "bedrock": "Input is too long for requested model.",
+    "openai, newer models": "Your input exceeds the context window of this model.",
     "xai": "This model's maximum prompt length is 40 but the request contains 44 tokens.",
 }
 

@@ -31,6 +31,7 @@ from agentgym.trainers.engines.openai.refusals import (
     LIMIT,
     BusyError,
     ContextFullError,
+    NoJsonError,
     NotFoundError,
     RefusedParameterError,
     error_of,
@@ -50,7 +51,8 @@ from agentgym.types import (
     Turn,
 )
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
+_FIRST_WAIT_S, _TOLD_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0, 60.0
+"""Seconds before the second try, those from which on a note is printed once, and the most."""
 _NUM_SEED_BITS: Final = 31
 """Some servers keep seeds in 32 bits."""
 _COMPLETIONS: Final = ("POST", "/chat/completions")
@@ -90,7 +92,7 @@ class OpenAIClient:
         self._refused: set[str] = set()
         self._model = endpoint.model
         self._naming = asyncio.Lock()
-        self._are_tools_checked = False
+        self._are_tools_checked = self._is_wait_told = False
         key = os.environ.get(KEY_VARIABLE)
         is_local = urlsplit(endpoint.url).hostname in _LOCAL
         self._http = limited_async_client(
@@ -191,6 +193,10 @@ class OpenAIClient:
         try:
             if self._model not in await self._listed():
                 await self._ask_once(*_COMPLETIONS, body)
+        except NoJsonError as error:
+            url = self.endpoint.url
+            hint = "correct the address" if urlsplit(url).path else f"did you mean {url}/v1?"
+            raise UsageError(f"{url} {error}; {hint}") from None
         except BusyError as error:
             if not error.is_answer:
                 raise UsageError(
@@ -204,7 +210,7 @@ class OpenAIClient:
         """Return the models that the endpoint lists; without a model's name, that of the only one becomes known."""
         try:
             names = names_in(await self._ask_once("GET", "/models", None))
-        except (EngineError, NotFoundError):
+        except (EngineError, NotFoundError, NoJsonError):
             names = []
         return names if self._model else [await self._model_name()]
 
@@ -237,6 +243,9 @@ class OpenAIClient:
             except BusyError as error:
                 fault = str(error)
                 wait_s = min(max(_FIRST_WAIT_S * 2**number, error.wait_s), _LONGEST_WAIT_S)
+                if wait_s >= _TOLD_WAIT_S and not self._is_wait_told:
+                    self._is_wait_told = True
+                    self._say(f"note: {self.endpoint.url} is busy, and requests are repeated after a while ({fault})")
         raise EngineError(f"{self.endpoint.url}{path} failed {self.endpoint.num_tries} times, at last: {fault}")
 
     async def _ask_once(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
@@ -255,7 +264,7 @@ class OpenAIClient:
         try:
             answer: Json = read_json(response.content)
         except ValueError:
-            raise EngineError(f"{self.endpoint.url} answered no JSON: {shown(response.text)}") from None
+            raise NoJsonError(f"answered no JSON: {shown(response.text)}", is_answer=True) from None
         return answer
 
 

@@ -23,6 +23,7 @@ _TOO_LONG: Final = (
     "context_length_exceeded", "maximum context length", "maximum model length", "model's context length",
     "exceed_context_size_error", "exceeds the available context size", "prompt is too long", "exceed context limit",
     "exceeds the maximum number of tokens", "input is too long", "maximum prompt length",
+    "context window",
 )  # fmt: skip
 """Texts in the errors of OpenAI, vLLM, SGLang, llama.cpp, Anthropic, Gemini, Bedrock and xAI for a conversation that no
 longer fits the model, in lower case."""
@@ -55,6 +56,10 @@ class BusyError(Exception):
         self.wait_s, self.is_answer = wait_s, is_answer
 
 
+class NoJsonError(BusyError):
+    """The answer is a web page or cut off: a proxy in between is at fault, or the address."""
+
+
 class RefusedParameterError(Exception):
     """The model takes no such parameter, or not with this value; ``instead`` is the name that it takes, if one is."""
 
@@ -72,6 +77,10 @@ def error_of(response: httpx.Response, url: str, model: str, body: Mapping[str, 
     """
     code, text, words = response.status_code, response.text, response.text.lower()
     fault = f"status {code}: {shown(text)}"
+    if response.has_redirect_location:
+        to = str(response.url.join(response.headers["location"]))
+        to = to.removesuffix("/chat/completions").removesuffix("/models")
+        return UsageError(f"{url} redirects requests to {to}, and agentgym follows none; correct the address")
     if any(said in text for said in _NO_TOOLS):
         return UsageError(f"{url} takes no tools as it was started ({fault}). {AS_TEXT}")
     if code == _NO_MONEY or (code < _SERVER_ERROR and any(said in words for said in _NO_CREDIT)):

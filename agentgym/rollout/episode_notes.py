@@ -1,4 +1,4 @@
-"""Notes on settings under which a model cannot do well, as episodes show them: hidden images, unread calls."""
+"""Notes on what episodes show while they run: hidden images, unread calls, and failures in a row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from agentgym.types import ImagePart, Observation, Trajectory
 
 _CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call_start|>", "<|tool_call|>")
 """Texts that begin a call in the formats of common model families."""
+
+_MANY_FAILURES = 8
 
 
 class EpisodeNotes:
@@ -19,7 +21,8 @@ class EpisodeNotes:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._left = [_of_hidden_images, _of_unread_calls]
+        self._num_failed = 0
+        self._left = [_of_hidden_images, _of_unread_calls, self._of_failures]
 
     def watch(self, trajectory: Trajectory) -> None:
         """Take an episode."""
@@ -27,6 +30,13 @@ class EpisodeNotes:
             if note := find(trajectory):
                 self._left.remove(find)
                 self._say(f"note: {note}")
+
+    def _of_failures(self, trajectory: Trajectory) -> str:
+        """Return a note if many episodes in a row failed, which may go on for hours."""
+        self._num_failed = 0 if trajectory.status.is_evidence else self._num_failed + 1
+        if self._num_failed < _MANY_FAILURES:
+            return ""
+        return f"the last {_MANY_FAILURES} episodes failed because of the infrastructure, at last: {trajectory.error}"
 
 
 def _of_hidden_images(trajectory: Trajectory) -> str:

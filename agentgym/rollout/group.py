@@ -18,7 +18,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from agentgym.env.env import Snapshot
-from agentgym.errors import ConfigError, EnvError, EpisodesFailedError, InfrastructureError, RunStoppedError, boundary
+from agentgym.errors import (
+    ConfigError,
+    EnvError,
+    EpisodesFailedError,
+    InfrastructureError,
+    RunStoppedError,
+    boundary,
+    first_cause,
+)
 from agentgym.registry import reference_to
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.branch import START, Branch, Start, branch_from
@@ -346,17 +354,34 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
 ) -> tuple[TrajectoryGroup, ...]:
     """Call :meth:`GroupPlayer.play` for every (ordinal, task), all at once.
 
+    It stops as soon as too many of all episodes have failed, if more than ``num_envs`` are left.
+
     Args:
         kept: groups that were played before. They count in the share of failed episodes.
 
     Raises:
         EpisodesFailedError: more than ``max_failure_rate`` of the episodes failed.
     """
-    player = GroupPlayer(
-        pool, make_agent, config, seed=seed, on_episode=on_episode, opponent=opponent, in_flight=in_flight
-    )
-    async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
-        jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
+    num_all = sum(len(group.trajectories) for group in kept) + len(tasks) * config.group_size
+    num_played, failed = 0, list[Trajectory]()
+
+    def watch(request: RolloutRequest, trajectory: Trajectory) -> None:
+        nonlocal num_played
+        on_episode(request, trajectory)
+        if trajectory.seed == request.seed:  # other players of a game have seeds of their own
+            num_played += 1
+            failed.extend([] if trajectory.status.is_evidence else [trajectory])
+        if len(failed) > config.max_failure_rate * num_all and num_all - num_played > config.num_envs:
+            raise _too_many_failed(failed, num_played, config)
+
+    player = GroupPlayer(pool, make_agent, config, seed=seed, on_episode=watch, opponent=opponent, in_flight=in_flight)
+    try:
+        async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
+            jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
+    except BaseExceptionGroup as error:
+        if isinstance(first := first_cause(error), EpisodesFailedError):
+            raise first from None
+        raise
     groups = tuple(job.result() for job in jobs)
     check_rollouts([*kept, *groups], config)
     return groups
@@ -377,14 +402,19 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig, setti
     if trajectories and all(t.status is Status.TRUNCATED_TOKENS and not t.turns for t in trajectories):
         raise RunStoppedError(f"no episode of {len(trajectories)} had room for a turn: {trajectories[0].error}")
     failed = [t for t in trajectories if not t.status.is_evidence]
-    if len(failed) <= config.max_failure_rate * len(trajectories):
-        return
+    if len(failed) > config.max_failure_rate * len(trajectories):
+        raise _too_many_failed(failed, len(trajectories), config, setting)
+
+
+def _too_many_failed(
+    failed: Sequence[Trajectory], num_played: int, config: GroupConfig, setting: str = ""
+) -> EpisodesFailedError:
     limit = f" ({setting}={config.max_failure_rate:g})" if setting else ""
     of_judge = _OF_A_JUDGE.match(str(_worst(failed).error))  # a judge grades episodes that ended; they are not repeated
     retried = "" if of_judge else f", after {config.max_retries} retries each"
-    raise EpisodesFailedError(
-        f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure{retried}{limit}; "
-        f"{_most_often(failed)}. {_how_to_find(failed, len(trajectories))}"
+    return EpisodesFailedError(
+        f"{len(failed)} of {num_played} episodes failed because of the infrastructure{retried}{limit}; "
+        f"{_most_often(failed)}. {_how_to_find(failed, num_played)}"
     )
 
 

@@ -84,7 +84,10 @@ def test_resume_takes_the_saved_plan(run: Command, guess: str) -> None:
 
 def test_lost_episodes_fail_the_command_with_the_reason(run: Command, guess_file: Path) -> None:
     reference = f"{guess_file}:Broken-v0"
-    assert "the world is broken" in run("eval", reference, "--policy", "oracle").assert_one_line_error(1)
+    four = run("eval", reference, "--policy", "oracle", "--episodes", "4")
+    assert "the world is broken" in four.assert_one_line_error(1)
+    note, error = run("eval", reference, "--policy", "oracle").err.splitlines()
+    assert note.startswith("note: the last 8 episodes failed") and error.startswith("error: ")
 
 
 LEAVES = """

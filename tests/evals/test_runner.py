@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
+from agentgym.errors import CorruptDataError, EpisodesFailedError, RunStoppedError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME, read_groups, read_rows
 from agentgym.evals.policies import named_policy, scripted
 from agentgym.evals.runner import EvalSummary, evaluate, load_summary
 from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.tool import tool
-from agentgym.types import Message, Task, Trajectory
+from agentgym.types import Message, Observation, Task, Trajectory
 
 oracle = named_policy("oracle")
 
@@ -132,6 +134,51 @@ def test_resume_plays_only_what_was_lost(tmp_path: Path) -> None:
     assert [group.task.id for group in read_groups(tmp_path)] == [f"test-{i}" for i in range(6)]
     assert summary == run(tmp_path, resume=True)
     assert Guess.starts == []
+
+
+class Lost(Guess):
+    """The number, when nothing works any more."""
+
+    broken = frozenset(range(100))
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
+        for _ in range(50):  # gives the event loop turns in which others are cancelled
+            await asyncio.sleep(0)
+        return await super().areset(seed=seed, options=options)
+
+
+def test_an_evaluation_stops_when_too_many_have_failed_and_resumes(tmp_path: Path) -> None:
+    seen: list[Trajectory] = []
+    with pytest.raises(EpisodesFailedError, match=r"2[0-9] of 2[0-9] episodes failed .* the world is broken"):
+        run(tmp_path, env=Lost, num_episodes=40, seen=seen)
+    assert 21 <= len(seen) <= 24, "more than half of 40, and those that were under way"
+    summary = run(tmp_path, num_episodes=40, resume=True)
+    assert (summary.num_episodes, summary.num_failed, summary.success) == (40, 0, 1.0)
+
+
+def test_an_evaluation_that_is_to_go_on_in_spite_of_failures_goes_on(tmp_path: Path) -> None:
+    seen: list[Trajectory] = []
+    with pytest.raises(RunStoppedError, match="none of 40 episodes is valid"):
+        run(tmp_path, env=Lost, num_episodes=40, seen=seen, config=replace(CONFIG, max_failure_rate=1.0))
+    assert len(seen) == 40
+
+
+def test_failures_in_a_row_are_noted_once(tmp_path: Path) -> None:
+    seen: list[Trajectory] = []
+    with pytest.raises(RunStoppedError):
+        run(tmp_path, env=Lost, num_episodes=10, seen=seen)
+    notes: list[str] = []
+    watched = EpisodeNotes(notes.append)
+    for trajectory in seen[:7]:
+        watched.watch(trajectory)
+    assert notes == []
+    for trajectory in seen:
+        watched.watch(trajectory)
+    (note,) = notes
+    assert note.startswith("note: the last 8 episodes failed because of the infrastructure, at last: ")
+    assert "the world is broken" in note
 
 
 def test_a_resume_that_fails_again_keeps_the_result(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from testkit.corpora import DOCUMENTS, WordEmbedder
 
 from agentgym.errors import ClosedError, CorruptDataError, EnvError, ToolError, UsageError
-from agentgym.tools.retrieval.corpus import corpus_of, jsonl_corpus
+from agentgym.tools.retrieval.corpus import corpus_of, document_from, jsonl_corpus
 from agentgym.tools.retrieval.fts5 import Fts5Retriever, match_expression
 from agentgym.tools.retrieval.indexes import BACKENDS, HybridRetriever, IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import Document, Hit, Retriever, adocument, asearch
@@ -268,6 +268,17 @@ def test_a_line_that_is_no_document_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(CorruptDataError, match=r"corpus.jsonl, line 2"):
         open_retriever(jsonl_corpus(path), IndexOptions(cache=tmp_path))
     assert list((tmp_path / "indexes").glob("*building*")) == []
+
+
+def test_a_file_without_documents_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text("\n \n")
+    with pytest.raises(CorruptDataError, match=r"corpus\.jsonl holds no documents"):
+        jsonl_corpus(tmp_path / "corpus.jsonl")
+
+
+def test_a_text_that_is_no_string_is_named() -> None:
+    with pytest.raises(ValueError, match=r"a document's text is a string, not \"\['x'\]\" \(list\)"):
+        document_from({"id": 5, "text": ["x"]})
 
 
 def test_an_id_twice_is_refused(tmp_path: Path) -> None:

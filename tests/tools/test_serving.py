@@ -383,7 +383,7 @@ def test_the_command_serves_until_it_is_stopped(corpus: Path, tmp_path: Path, wo
     [
         (["/nowhere.jsonl"], "no corpus at /nowhere.jsonl"),
         (["CORPUS", "--backend", "fts4"], "did you mean 'fts5'"),
-        (["CORPUS", "--backend", "dense"], "needs an embedder"),
+        (["CORPUS", "--backend", "dense"], "needs an embedder: --model NAME in serve-search"),
     ],
 )
 def test_the_command_refuses_what_cannot_be(corpus: Path, tmp_path: Path, words: list[str], said: str) -> None:

@@ -61,16 +61,20 @@ def jsonl_corpus(path: Path | str) -> Corpus:
 
     Raises:
         UsageError: there is no such file.
-        CorruptDataError: raised while reading, if a line is not a document; the message names file and line.
+        CorruptDataError: the file has no documents. Also raised while reading, if a line is not a document; the message
+            names file and line.
     """
     path = Path(path)
     if not path.is_file():
         raise UsageError(f"no corpus at {path}; a corpus is a file of one JSON object a line, with id, title and text")
-    num_lines, hashed = 0, hashlib.blake2b(digest_size=16)
+    num_lines, hashed, is_blank = 0, hashlib.blake2b(digest_size=16), True
     with path.open("rb") as file:
         while block := file.read(1 << 20):
+            is_blank = is_blank and not block.strip()
             hashed.update(block)
             num_lines += block.count(b"\n")
+    if is_blank:
+        raise CorruptDataError(f"{path} holds no documents; a corpus is a file of one JSON object a line")
     return Corpus(hashed.hexdigest(), lambda: read_jsonl(path), num_lines)
 
 
@@ -100,8 +104,10 @@ def document_from(fields: Mapping[str, object]) -> Document:
         raise ValueError(f"a document is an object with id, title and text, not {str(fields)[:60]!r}")
     doc_id = next((fields[name] for name in _ID_FIELDS if name in fields), None)
     text = next((fields[name] for name in _TEXT_FIELDS if name in fields), None)
-    if doc_id is None or not isinstance(text, str):
+    if doc_id is None or text is None:
         raise ValueError(f"a document needs id and text; this one has {', '.join(sorted(fields)) or 'nothing'}")
+    if not isinstance(text, str):
+        raise ValueError(f"a document's text is a string, not {str(text)[:60]!r} ({type(text).__name__})")
     title = fields.get("title")
     if title is None and "contents" in fields:
         title, _, text = text.partition("\n")

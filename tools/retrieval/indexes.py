@@ -54,7 +54,8 @@ class IndexOptions:
         require_known("backend", self.backend, BACKENDS)
         if self.backend in ("dense", "hybrid") and self.embedder is None:
             raise UsageError(
-                f"the backend {self.backend} needs an embedder, such as SentenceTransformerEmbedder(MODEL)"
+                f"the backend {self.backend} needs an embedder: --model NAME in serve-search, embedder=NAME in an "
+                "environment, or SentenceTransformerEmbedder(MODEL) in Python"
             )
 
 

@@ -273,6 +273,7 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
 
     Raises:
         UnknownNameError: an argument is unknown; the message names similar ones.
+        UsageError: the address of an environment server has another scheme than ws and wss.
         MissingExtraError: the class cannot be imported without its extra.
     """
     if is_remote(kwargs):  # the server checks the arguments
@@ -280,6 +281,8 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
     known = parameters_of(entry)
     for key in kwargs:
         if known is not None and key not in known:
+            if key == "url":
+                raise UsageError(f"url={kwargs[key]} is no environment server: expected ws://HOST:PORT or wss://...")
             raise unknown_name(f"argument of {entry.id}:", key, known)
 
 

@@ -103,6 +103,7 @@ def test_check_of_an_unsound_environment_fails(run: Command, guess_file: Path) -
         (["play", "agentgym/Houshold-v0"], "did you mean 'agentgym/Household-v0'?"),
         (["eval", "agentgym/Houshold-v0", "--policy", "oracle"], "did you mean 'agentgym/Household-v0'?"),
         (["describe", "GUESS", "hihgest=3"], "unknown argument of Guess-v0: 'hihgest'; did you mean 'highest'?"),
+        (["describe", "GUESS", "url=http://a:1"], "url=http://a:1 is no environment server: expected ws://HOST:PORT"),
         (["describe", "GUESS", "highest"], "expected key=value, got 'highest'"),
         (["describe", "GUESS", "highest=3", "highest=4"], "highest is given twice"),
         (["eval", "GUESS", "--policy", "oracle", "scorer.kind=f1", "scorer.kind=em"], "scorer.kind is given twice"),

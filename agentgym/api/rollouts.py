@@ -76,6 +76,8 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
 
 def _chosen(make_env: MakeEnv, tasks: int | Sequence[Task], split: str) -> Sequence[Task]:
     if not isinstance(tasks, int):
+        if wrong := [one for one in tasks if not isinstance(one, Task)]:
+            raise UsageError(f"tasks is a number of tasks or a list of Task, as env.tasks(split) has; got {wrong[0]!r}")
         return tasks
     if tasks < 1:
         raise UsageError(f"tasks must be at least 1, got {tasks}")

@@ -198,7 +198,6 @@ def _plan(
 
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: Output) -> TrainConfig:
-    from agentgym.rollout.run_kind import kind_of_run
     from agentgym.trainers.config.overrides import apply_overrides, load_config, without_arguments_of_its_env
     from agentgym.trainers.recipes import load_recipe
 
@@ -206,10 +205,6 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: 
         changes = [text for text in (recipe, *overrides) if text is not None]
         if any(not text.startswith("num_steps=") for text in changes):
             raise UsageError(_KEPT)
-        if kind_of_run(resume) == "evaluation":
-            raise UsageError(
-                f"{resume} is an evaluation, not a training run: agentgym eval --resume {resume} continues it"
-            )
         config = apply_overrides(load_config(resume / "config.json"), changes)
         _note_repeats(changes, out)
         return config

@@ -177,6 +177,19 @@ def test_training_and_going_on(tmp_path: Path) -> None:
     assert played.summary.num_episodes == 2 and played.summary.mean_tokens > 0
 
 
+def test_an_evaluation_is_no_run_to_resume(tmp_path: Path) -> None:
+    folder = tmp_path / "eval"
+    agentgym.evaluate("agentgym/Maze-v0", "oracle", kwargs={"size": 2}, episodes=1, run_dir=folder)
+    with pytest.raises(UsageError, match=f"is an evaluation, not a training run: agentgym eval --resume {folder}"):
+        agentgym.resume(folder)
+
+
+def test_tasks_that_are_none_are_refused() -> None:
+    tasks: Any = [1, 2]
+    with pytest.raises(UsageError, match=r"tasks is a number of tasks or a list of Task, .*; got 1"):
+        agentgym.collect_rollouts("agentgym/Maze-v0", "random", tasks=tasks, kwargs={"size": 2})
+
+
 def test_folders_that_are_none_are_refused() -> None:
     given: Any = 1
     with pytest.raises(UsageError, match="an evaluation is 1, expected the path of a folder"):

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
+from agentgym.rollout.run_kind import kind_of_run
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trust import sign
@@ -146,6 +147,10 @@ def load_config(path: Path) -> TrainConfig:
         raise UsageError(f"no folder {str(path.parent)!r}; name that of a training run")
     if not path.is_file():
         raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
+    if kind_of_run(path.parent) == "evaluation":
+        raise UsageError(
+            f"{path.parent} is an evaluation, not a training run: agentgym eval --resume {path.parent} continues it"
+        )
     try:
         return from_dict(read_json(path.read_text(encoding="utf-8")), ignores_unknown=True)
     except ValueError as error:

@@ -58,6 +58,9 @@ def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Ite
         is_kept = is_kept and (after_stop or isinstance(first, EpisodesFailedError))
         if is_kept and command not in str(first):
             raise RunStoppedError(f"{first}; to run the failed episodes again: {command}") from None
+        has_episodes = after_stop and (folder / "config.json").is_file()
+        if has_episodes and isinstance(first, UsageError) and "--resume" not in str(first):
+            raise UsageError(f"{first}; what was played is kept: {command}") from None
         if not _is_full_disk(first):
             raise
         raise RunStoppedError(

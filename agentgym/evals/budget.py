@@ -45,7 +45,10 @@ class Budget:
         if self.cost and price is not None:
             cost = price.cost(counted)
             if cost is None and trajectory.turns:
-                raise RunStoppedError("--max-cost cannot be enforced: the endpoint reports no token counts")
+                go_on = f" to go on: {self.go_on}" if self.go_on else ""
+                raise RunStoppedError(
+                    f"--max-cost cannot be enforced: the endpoint reports no token counts; leave it out{go_on}"
+                )
             self._spent_cost += cost or 0.0
         if self.minutes and time.monotonic() - self._begun_s >= 60 * self.minutes:
             raise RunStoppedError(self._message(f"{self.minutes:g} minutes"))

@@ -162,6 +162,18 @@ def test_an_account_without_credit_ends_with_one_line_and_is_resumed(
     assert num_played and (value["num_episodes"], value["success"]) == (4, 1.0)
 
 
+def test_a_key_that_is_refused_in_the_middle_names_the_command_that_goes_on(
+    run: Command, guess: str, server: FakeOpenAI
+) -> None:
+    server.play = lambda body: 401 if len(server.requests) > 8 else count_up(body)
+    asked = ("eval", guess, "highest=4", "--policy", f"openai:{server.url}?model=m", "--num-envs", "1")
+    error = run(*asked, "--episodes", "4", "--run-dir", "here").assert_one_line_error()
+    assert "refuses the key" in error and "what was played is kept: agentgym eval --resume here" in error
+    server.play = lambda body: 401
+    error = run(*asked, "--episodes", "4", "--run-dir", "there").assert_one_line_error()
+    assert "--resume" not in error and not Path("there").exists()
+
+
 def test_a_refused_temperature_ends_with_one_line(run: Command, guess: str, server: FakeOpenAI) -> None:
     refusal = (400, {"error": {"message": "Unsupported value.", "param": "temperature"}})
     server.play = lambda body: refusal if "temperature" in body else count_up(body)

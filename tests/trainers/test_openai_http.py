@@ -337,7 +337,7 @@ def test_a_long_wait_for_a_busy_server_is_told_once(
     faults = [429, 429, 429]
     server.play = lambda body: faults.pop() if faults else count(body)
     assert play(server, tmp_path, wait=no_wait).success == 1.0
-    assert capsys.readouterr().err.count("is busy, and requests are repeated after a while (status 429") == 1
+    assert capsys.readouterr().err.count("fail, and are repeated after a while (status 429") == 1
 
 
 def test_a_server_that_never_answers_is_lost(server: FakeOpenAI, tmp_path: Path) -> None:

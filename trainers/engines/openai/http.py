@@ -245,7 +245,8 @@ class OpenAIClient:
                 wait_s = min(max(_FIRST_WAIT_S * 2**number, error.wait_s), _LONGEST_WAIT_S)
                 if wait_s >= _TOLD_WAIT_S and not self._is_wait_told:
                     self._is_wait_told = True
-                    self._say(f"note: {self.endpoint.url} is busy, and requests are repeated after a while ({fault})")
+                    told = " ".join(fault.split())
+                    self._say(f"note: requests to {self.endpoint.url} fail, and are repeated after a while ({told})")
         raise EngineError(f"{self.endpoint.url}{path} failed {self.endpoint.num_tries} times, at last: {fault}")
 
     async def _ask_once(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:

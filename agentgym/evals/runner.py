@@ -131,6 +131,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     """
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
+    scoring.check_tasks(tasks)
     with locked(out_dir):
         files, keys = EpisodeFiles(out_dir, resume=resume, price=price), _keys(tasks, seed)
         kept = files.groups

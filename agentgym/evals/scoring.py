@@ -13,18 +13,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
+from agentgym.errors import AgentGymError, ConfigError, InfrastructureError, UsageError
 from agentgym.plugins import Component, Options, kind, read_options
 from agentgym.scoring.answer import final_answer
 from agentgym.scoring.component import SCORERS
 from agentgym.settings import PositiveFraction, Settings, check_ranges, checked
-from agentgym.types import Trajectory
+from agentgym.types import Task, Trajectory
 
 _ROUNDING = 1e-9
 """Tolerance of rounding, since a weighted mean of ones may be slightly below 1."""
@@ -65,6 +65,19 @@ class Scoring(Settings):
             _Scorer.read(one)
         return scoring
 
+    def check_tasks(self, tasks: Iterable[Task]) -> None:
+        """Check that tasks have answers if one of our scorers compares with them, before anything is played.
+
+        Raises:
+            UsageError: no task has answers.
+        """
+        named = [SCORERS[str(kind(values))] for values in self.scorers]
+        comparing = [one.name for one in named if one.module.startswith("agentgym.") and one.reads("references")]
+        if comparing and not any(task.answers for task in tasks):
+            raise UsageError(
+                f"scorer {comparing[0]}: the tasks have no answers to compare with (their data has no 'answers')"
+            )
+
     @property
     def label(self) -> str:
         """Names of the scorers."""
@@ -94,7 +107,7 @@ class _Scorer:
             if own:
                 raise ConfigError(f"scorer {reference} has no settings; got {', '.join(own)}")
             return cls(component, None, float(weight))
-        return cls(component, read_options(SCORERS, reference, own, f"scorer {reference}"), float(weight))
+        return cls(component, read_options(SCORERS, reference, own, "scorer"), float(weight))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,6 +127,12 @@ def test_a_scorer_that_cannot_score_leaves_nothing(run: Command) -> None:
     assert [path.name for path in Path("runs").iterdir()] == [Path(before["run_dir"]).name]
 
 
+def test_tasks_without_answers_are_refused_before_the_first_episode(run: Command, guess: str) -> None:
+    error = run("eval", guess, "--policy", "oracle", "scorer.kind=f1", "--run-dir", "here").assert_one_line_error()
+    assert "scorer f1: the tasks have no answers to compare with" in error
+    assert not Path("here").exists()
+
+
 def test_rescoring_without_records_says_which_file_is_missing(run: Command, guess: str) -> None:
     folder = Path(run("eval", guess, "--policy", "random", "--episodes", "2", "--json").json["run_dir"])
     (folder / "episodes.jsonl.gz").unlink()

@@ -133,6 +133,8 @@ def test_scorers_are_put_together_by_weight(tmp_path: Path) -> None:
         ({"kind": "regex"}, "pattern is missing"),
         ({"kind": "regex", "pattern": "("}, "no regular expression"),
         ({"kind": "judge"}, "model is missing"),
+        ({"kind": "judge", "model": "gpt"}, "model is 'gpt'; name an endpoint, openai:URL"),
+        ({"kind": "numeric", "tolerence": 1}, r"unknown key 'scorer\.tolerence'; did you mean 'scorer\.tolerance'"),
         ({"scorers": [{"weight": 1}]}, "under the key 'kind'"),
         ({"scorers": "em"}, "scorer.scorers"),
     ],

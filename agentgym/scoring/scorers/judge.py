@@ -24,7 +24,9 @@ class JudgeOptions(Options):
     structured: bool = True
 
     def check_together(self) -> None:
-        self.check(is_ok=bool(self.model), message="model is missing; name an endpoint, openai:URL?model=NAME")
+        found = "is missing" if not self.model else f"is {self.model!r}"
+        is_endpoint = self.model.startswith("openai:")
+        self.check(is_ok=is_endpoint, message=f"model {found}; name an endpoint, openai:URL?model=NAME")
 
 
 SCORERS.add(

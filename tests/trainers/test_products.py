@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from agentgym.trainers.models import processor, products
-from agentgym.trainers.models.products import OneDnnLinear, packed, product, product_sum, use_faster_products
+from agentgym.trainers.models.products import OneDnnLinear, packed, padded_size, product, use_faster_products
 
 
 @pytest.fixture
@@ -22,14 +22,16 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let every linear layer of a model multiply by oneDNN, and record the rows of each product."""
     rows: list[int] = []
 
+    multiply = products._multiply
+
     def recorded(x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        rows.append(x.numel() // x.shape[-1])
-        return product(x, matrix, bias)
+        rows.append(len(x))
+        return multiply(x, matrix, bias)
 
     monkeypatch.setattr(products, "has_faster_products", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(products, "MIN_PRODUCTS", 1)
-    monkeypatch.setattr(products, "product", recorded)
+    monkeypatch.setattr(products, "_multiply", recorded)
     return rows
 
 
@@ -47,11 +49,27 @@ def layers(num_in: int = 24, num_out: int = 40, *, bias: bool) -> tuple[nn.Linea
 def test_the_product_is_torchs(num_rows: int, is_packed: bool) -> None:
     torch.manual_seed(num_rows)
     x, matrix, bias = torch.randn(num_rows, 48), torch.randn(80, 48), torch.randn(80)
-    residual = torch.randn(num_rows, 80)
     held = packed(matrix) if is_packed else matrix
     torch.testing.assert_close(product(x, held), x @ matrix.t())
     torch.testing.assert_close(product(x, held, bias), x @ matrix.t() + bias)
-    torch.testing.assert_close(product_sum(residual, x, held, bias), residual + x @ matrix.t() + bias)
+
+
+def test_few_numbers_of_rows_are_multiplied() -> None:
+    sizes = {num_rows: padded_size(num_rows) for num_rows in range(1, 8193)}
+    assert all(num_rows <= size <= 1.25 * num_rows + 1 for num_rows, size in sizes.items())
+    assert all(size <= 1.13 * num_rows for num_rows, size in sizes.items() if num_rows > 512)
+    assert len({*sizes.values()}) == 64
+    assert all(padded_size(size) == size for size in sizes.values())
+
+
+def test_other_numbers_of_rows_are_padded(faster: list[int]) -> None:
+    plain, fast = layers(24, 48, bias=True)
+    x = torch.randn(3, 11, 24, requires_grad=True)
+    for layer in (plain, fast):
+        layer(x).square().sum().backward()
+    assert faster == [40, 40, 48], "of values, gradients of inputs, and gradients of the matrix"
+    assert plain.weight.grad is not None and fast.weight.grad is not None
+    torch.testing.assert_close(plain.weight.grad, fast.weight.grad)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -103,7 +103,6 @@ def test_small_products_leave_packed_matrices_aside(monkeypatch: pytest.MonkeyPa
         raise AssertionError("a small product")
 
     monkeypatch.setattr(layers, "product", product)
-    monkeypatch.setattr(layers, "product_sum", product)
     model = tiny_model()
     run(play_all(TorchEngine(model, num_slots=3, max_context_tokens=128), model, num_turns=1))
     assert not called

@@ -20,6 +20,7 @@ MIN_PRODUCTS, MIN_PACKED_PRODUCTS = 1 << 20, 1 << 19
 """Fewest multiplications with which oneDNN is faster, by a matrix as it is and by a packed one."""
 _PACKED_FOR = 16
 """Number of rows for which oneDNN chooses the packed layout; that for one row is slow with more."""
+_FINER_FROM = 512
 _PLAIN = (Tensor, nn.Parameter)
 
 
@@ -41,19 +42,36 @@ def product(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
         [[11.0, 17.0]]
     """
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), matrix, bias, "none", [], "")
+    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    made = _multiply(_padded(rows), matrix, bias)
+    made = made if len(made) == len(rows) else made[: len(rows)]
+    return made if x.ndim == 2 else made.view(*x.shape[:-1], matrix.shape[0])
+
+
+def _multiply(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    made: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, bias, "none", [], "")
     return made
 
 
-def product_sum(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return ``residual + x @ matrix.t() + bias`` in one call.
+def padded_size(num_rows: int) -> int:
+    """Return the number of rows with which so many are multiplied.
+
+    oneDNN compiles a kernel for every number of rows, which takes a millisecond and a megabyte, and keeps it. So there
+    are few numbers, at most a quarter above the rows, and an eighth from 512 on.
 
     Example:
-        >>> product_sum(torch.ones(1, 1), torch.tensor([[2.0, 3.0]]), torch.tensor([[4.0, 5.0]])).tolist()
-        [[24.0]]
+        >>> [padded_size(num_rows) for num_rows in (1, 8, 9, 33, 1025)]
+        [1, 8, 10, 40, 1152]
     """
-    made: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x.contiguous(), residual, matrix, bias, "add")
-    return made
+    doublings = (num_rows - 1).bit_length()
+    step = 1 << max(0, doublings - (4 if num_rows > _FINER_FROM else 3))
+    return -(-num_rows // step) * step
+
+
+def _padded(rows: Tensor) -> Tensor:
+    """Return rows followed by zeros, as many as :func:`padded_size` says."""
+    missing = padded_size(len(rows)) - len(rows)
+    return torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows.contiguous()
 
 
 def packed(matrix: Tensor) -> Tensor:
@@ -73,9 +91,13 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, matrix = ctx.saved_tensors
         needs_x, needs_matrix, needs_bias = ctx.needs_input_grad
-        grad_MN = grad.reshape(-1, matrix.shape[0])
-        of_x = product(grad_MN, matrix.t().contiguous()).view_as(x) if needs_x else None
-        of_matrix = product(grad_MN.t(), x.reshape(-1, matrix.shape[1]).t().contiguous()) if needs_matrix else None
+        of_x = of_matrix = None
+        grad_MN, x_MK = grad.reshape(-1, matrix.shape[0]), x.reshape(-1, matrix.shape[1])
+        padded_MN = _padded(grad_MN)
+        if needs_x:
+            of_x = _multiply(padded_MN, matrix.t().contiguous())[: len(x_MK)].view_as(x)
+        if needs_matrix:  # rows of zeros add nothing
+            of_matrix = _multiply(padded_MN.t().contiguous(), _padded(x_MK).t().contiguous())
         return of_x, of_matrix, grad_MN.sum(0) if needs_bias else None
 
 

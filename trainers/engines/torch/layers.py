@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agentgym.trainers.engines.torch.weights import LayerWeights, Shape, Weights
-from agentgym.trainers.models.products import MIN_PACKED_PRODUCTS, product, product_sum
+from agentgym.trainers.models.products import MIN_PACKED_PRODUCTS, product
 
 FEW_OF_LAYERS, FEW_OF_FUSED, FEW_OF_HEADS = 2, 8, 8
 """Most rows with which :func:`few_rows` is faster: with the matrices that end a layer's two parts, with fused ones, and
@@ -100,7 +100,7 @@ def _multiply(x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | N
 
 def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
     if packed is not None and suits(x, packed):
-        return product_sum(residual, x, packed, bias)
+        return product(x, packed, bias).add_(residual)
     if is_few(x, matrix, FEW_OF_LAYERS):
         total = few_rows(x, matrix).add_(residual)
     else:

@@ -75,8 +75,9 @@ def _read(folder: Path) -> Mapping[str, GaiaQuestion]:
             if question is not None:
                 found[question.id] = question
     if not found:
+        lacks = "has no questions with answers" if folder.is_dir() else "does not exist"
         raise UsageError(
-            f"{folder} has no questions with answers; data_dir is the folder `2023` of GAIA, with "
+            f"{folder} {lacks}; data_dir is the folder `2023` of GAIA, with "
             "validation/metadata.jsonl or validation/metadata.parquet and the files beside it"
         )
     return found

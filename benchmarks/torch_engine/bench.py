@@ -68,6 +68,19 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def sample_all(engine: TorchEngine, prompts: list[list[int]], num_new_tokens: int) -> None:
+    """Sample one completion of each prompt, all at a time."""
+
+    async def sample() -> None:
+        requests = (
+            engine.generate(ids, SamplingParams(max_new_tokens=num_new_tokens, seed=seed))
+            for seed, ids in enumerate(prompts)
+        )
+        await asyncio.gather(*requests)
+
+    asyncio.run(sample())
+
+
 def fastest_product(weight: torch.Tensor, state: torch.Tensor) -> tuple[Callable[..., Any], torch.Tensor, torch.Tensor]:
     """Return the function that multiplies them as the engine does, the matrix that it takes, and the state."""
     if has_faster_products() and state.numel() * weight.shape[0] >= MIN_PACKED_PRODUCTS:
@@ -83,15 +96,8 @@ def measure(
     prompts = torch.randint(model.config.vocab_size, (batch_size, NUM_PROMPT_TOKENS), generator=generator)
     engine = TorchEngine(model, num_slots=64, dtype=dtype)
 
-    async def sample_all() -> None:
-        requests = (
-            engine.generate(ids, SamplingParams(max_new_tokens=num_new_tokens, seed=seed))
-            for seed, ids in enumerate(prompts.tolist())
-        )
-        await asyncio.gather(*requests)
-
     def run_engine() -> None:
-        asyncio.run(sample_all())
+        sample_all(engine, prompts.tolist(), num_new_tokens)
 
     @torch.no_grad()
     def run_generate() -> None:

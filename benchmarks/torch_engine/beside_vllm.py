@@ -10,7 +10,6 @@ without a prefix cache. While one samples, the other waits. SmolLM2-135M is meas
 from __future__ import annotations
 
 import argparse
-import asyncio
 import datetime
 import json
 import os
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench import BATCH_SIZES, MODELS, NUM_PROMPT_TOKENS, build_model, cpu_name, seconds
+from bench import BATCH_SIZES, MODELS, NUM_PROMPT_TOKENS, build_model, cpu_name, sample_all, seconds
 
-from agentgym.engine import SamplingParams
+from agentgym.errors import UsageError
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.launch import find_vllm
 from agentgym.trainers.models.model import load_model
@@ -80,16 +79,9 @@ def measure(model: Any, theirs: InVllm, batch_size: int, num_rounds: int, num_ne
     prompts = torch.randint(min(model.config.vocab_size, 4096), size, generator=generator).tolist()
     engine = TorchEngine(model, num_slots=batch_size)
 
-    async def sample_all() -> None:
-        requests = (
-            engine.generate(ids, SamplingParams(max_new_tokens=num_new_tokens, seed=seed))
-            for seed, ids in enumerate(prompts)
-        )
-        await asyncio.gather(*requests)
-
     ours_s, theirs_s = [], []
     for number in range(num_rounds + 1):
-        ours = seconds(lambda: asyncio.run(sample_all()))
+        ours = seconds(lambda: sample_all(engine, prompts, num_new_tokens))
         other = theirs.sample(prompts, num_new_tokens)
         if number:
             ours_s.append(ours)
@@ -121,8 +113,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds per batch size")
     parser.add_argument("--new-tokens", type=int, default=128, help="sampled per row")
     parser.add_argument("--output", type=Path, help="write the results there as JSON")
+    parser.add_argument("--python", default="", help="the environment of vLLM; by default AGENTGYM_VLLM_PYTHON")
     arguments = parser.parse_args()
-    install = find_vllm()
+    try:
+        install = find_vllm(arguments.python)
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
     torch.set_num_threads(1)
     if SMOLLM2 in arguments.models and cached_model(SMOLLM2) is None:
         print("SmolLM2 is left out: `make models` imports it", file=sys.stderr)

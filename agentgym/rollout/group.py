@@ -370,7 +370,8 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
         on_episode(request, trajectory)
         if trajectory.seed == request.seed:  # other players of a game have seeds of their own
             num_played += 1
-            failed.extend([] if trajectory.status.is_evidence else [trajectory])
+            if not trajectory.status.is_evidence:
+                failed.append(trajectory)
         if len(failed) > config.max_failure_rate * num_all and num_all - num_played > config.num_envs:
             raise _too_many_failed(failed, num_played, config)
 

@@ -90,7 +90,7 @@ def _rotated(pairs: Tensor, rotation_N: Tensor) -> Tensor:
 
 
 def _multiply(x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
-    if packed is not None and (matrix is packed or suits(x, packed)):
+    if packed is not None and (matrix is packed or is_large(x, packed)):
         return product(x, packed, bias)
     if is_few(x, matrix, FEW_OF_FUSED) and matrix.t().is_contiguous():
         multiplied = few_rows(x, matrix.t())
@@ -99,7 +99,7 @@ def _multiply(x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | N
 
 
 def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
-    if packed is not None and suits(x, packed):
+    if packed is not None and is_large(x, packed):
         return product(x, packed, bias).add_(residual)
     if is_few(x, matrix, FEW_OF_LAYERS):
         total = few_rows(x, matrix).add_(residual)
@@ -111,13 +111,13 @@ def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, packed: Tensor | No
 def logits_of(hidden: Tensor, weights: Weights) -> Tensor:
     """Return the logits ``[N, V]`` of states ``[N, hidden]``."""
     head = weights.head
-    if weights.packed_head is not None and suits(hidden, weights.packed_head):
+    if weights.packed_head is not None and is_large(hidden, weights.packed_head):
         return product(hidden, weights.packed_head)
     return few_rows(hidden, head) if is_few(hidden, head, FEW_OF_HEADS) else F.linear(hidden, head)
 
 
-def suits(x: Tensor, packed: Tensor) -> bool:
-    """Return True if multiplying by a packed matrix is the fastest way."""
+def is_large(x: Tensor, packed: Tensor) -> bool:
+    """Return True if a product is large enough for the packed matrix."""
     return x.numel() * packed.shape[0] >= MIN_PACKED_PRODUCTS
 
 

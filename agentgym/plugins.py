@@ -15,7 +15,7 @@ import inspect
 import json
 import pkgutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -87,6 +87,9 @@ class Component:
     """Parts of its paper that it does not support, as in ``one game per run``."""
     test: str = ""
     """Test that compares it with a worked example, as ``file::test``."""
+    check: Callable[..., Awaitable[None]] | str = ""
+    """Coroutine function of its options that raises an error if the component cannot work, or its
+    ``module:function``; empty for none. Scorers only: evaluations call it before the first episode."""
 
     @property
     def note(self) -> str:
@@ -98,11 +101,12 @@ class Component:
     @property
     def call(self) -> Callable[..., Any]:
         """The function, imported if necessary."""
-        if not isinstance(self.function, str):
-            return self.function
-        module, _, name = self.function.partition(":")
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return found
+        return _imported(self.function)
+
+    async def check_ready(self, options: Options | None) -> None:
+        """Call the component's own check, if it has one, and let its error through."""
+        if self.check:
+            await _imported(self.check)(options)
 
     @property
     def module(self) -> str:
@@ -342,6 +346,15 @@ def checked_options(family: str, name: str, function: Callable[..., object], nam
     if own != name:
         raise ConfigError(f"{family} {name!r}: {options.__name__} must have the key kind: str = {name!r}, got {own!r}")
     return options
+
+
+def _imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
+    """Return a function, imported if it is given as ``module:function``."""
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 # ------------------------------------------------------------------------------------------- modules and files of users

@@ -256,6 +256,9 @@ _.completed  # inspect reads it
 _.NEEDS_CONTAINER  # verifiers reads it
 _.mcp_urls
 
+# named as text by the scorer judge
+check_judge
+
 # called by transformers' models
 _.get_seq_length
 _.get_mask_sizes

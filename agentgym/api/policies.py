@@ -13,6 +13,7 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import UsageError, unknown_name
 from agentgym.evals.attempts import Attempts, inner_policy, open_attempts, read_verifier
 from agentgym.evals.policies import POLICIES, named_policy
+from agentgym.evals.scoring import Scoring
 from agentgym.rollout.context import FULL
 from agentgym.rollout.journal import file_digest, model_facts
 from agentgym.trainers.models.sources import NAMED, check_source, is_source, local_model
@@ -147,6 +148,7 @@ async def open_agents(
     """
     if (how := Attempts.read(policy)) is None:
         return await _open_policy(policy, plan, num_slots, say)
+    await Scoring.read(plan.verify).check_ready()
     inner, close_inner = await _open_policy(how.policy, replace(plan, verify={}), num_slots, say)
     player = open_attempts(inner, how, plan.verify, folder)
 

@@ -28,6 +28,7 @@ async def rescore(source: Path, out_dir: Path, scoring: Scoring, prices: Prices 
         RunStoppedError: no episode is valid.
     """
     before = load_summary(source)
+    await scoring.check_ready()
     price = prices.of(before.policy)
     with locked(out_dir):
         files = EpisodeFiles(out_dir, resume=False, price=price)

@@ -136,6 +136,8 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         files, keys = EpisodeFiles(out_dir, resume=resume, price=price), _keys(tasks, seed)
         kept = files.groups
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
+        if left:
+            await scoring.check_ready()
 
         config = replace(group_config, group_size=1, min_valid=1)
         in_flight = InFlight(config.num_envs)

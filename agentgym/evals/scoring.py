@@ -78,6 +78,15 @@ class Scoring(Settings):
                 f"scorer {comparing[0]}: the tasks have no answers to compare with (their data has no 'answers')"
             )
 
+    async def check_ready(self) -> None:
+        """Check that the scorers can work, before anything is played: that the endpoint of a judge answers, say.
+
+        Raises:
+            UsageError: one cannot.
+        """
+        for one in map(_Scorer.read, self.scorers):
+            await one.component.check_ready(one.options)
+
     @property
     def label(self) -> str:
         """Names of the scorers."""

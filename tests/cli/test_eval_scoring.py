@@ -15,6 +15,7 @@ from agentgym.evals.runner import summarise
 from agentgym.evals.suite_runner import SuiteResult
 
 Command = Callable[..., Any]
+NOBODY = "openai:http://127.0.0.1:9/v1?model=m"
 WIKI = ("agentgym/WikiWorld-v0", "num_pages=40", "--episodes", "3")
 
 
@@ -131,6 +132,27 @@ def test_tasks_without_answers_are_refused_before_the_first_episode(run: Command
     error = run("eval", guess, "--policy", "oracle", "scorer.kind=f1", "--run-dir", "here").assert_one_line_error()
     assert "scorer f1: the tasks have no answers to compare with" in error
     assert not Path("here").exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--policy", "oracle", "scorer.kind=judge", f"scorer.model={NOBODY}"),
+        ("--policy", "best:random,attempts=2", "verify.kind=judge", f"verify.model={NOBODY}"),
+    ],
+)
+def test_a_judge_that_cannot_be_reached_is_refused_before_the_first_episode(
+    run: Command, guess: str, given: tuple[str, ...]
+) -> None:
+    error = run("eval", guess, *given).assert_one_line_error()
+    assert "the endpoint http://127.0.0.1:9/v1 cannot be reached" in error
+    assert not list(Path("runs").glob("*"))
+
+
+def test_rescoring_asks_first_if_the_judge_can_be_reached(run: Command, guess: str) -> None:
+    before = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json
+    judge = ("scorer.kind=judge", f"scorer.model={NOBODY}")
+    assert "cannot be reached" in run("eval", "--rescore", before["run_dir"], *judge).assert_one_line_error()
 
 
 def test_rescoring_without_records_says_which_file_is_missing(run: Command, guess: str) -> None:

@@ -11,7 +11,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +21,6 @@ import numpy as np
 from agentgym.canonical import digest
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
-from agentgym.plugins import Options
 from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.rollout.reflection import Reflection
 from agentgym.rollout.seeds import derive_seed
@@ -279,29 +278,6 @@ def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:
         error=cut_output(f"the judge: {error}"),
         voids=(*trajectory.voids, NAME),
     )
-
-
-# ----------------------------------------------------------- A judge as a scorer of evaluations (``scorer.kind=judge``)
-
-VERDICTS = "judge.jsonl"
-
-
-async def judged(trajectory: Trajectory, folder: Path, kept: dict[str, object], options: Options) -> float:
-    """Score a whole episode with a judge and a rubric; the score is the mean of the votes.
-
-    Raises:
-        EngineError: the judge returned no valid verdict, so the episode's score is unknown.
-    """
-    name = f"judge {options}"
-    judge = kept.get(name)
-    if not isinstance(judge, Judge):
-        judge = kept[name] = Judge(_config(options), folder / VERDICTS)
-    return await judge.score(trajectory)
-
-
-def _config(options: Options) -> JudgeConfig:
-    given = {one.name: getattr(options, one.name) for one in fields(options) if one.name != "kind"}
-    return JudgeConfig(**{name: value for name, value in given.items() if value != ""})
 
 
 # ------------------------------------------------------------------------ the judge's prompt, and parsing of its answer

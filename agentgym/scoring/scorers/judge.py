@@ -30,5 +30,11 @@ class JudgeOptions(Options):
 
 
 SCORERS.add(
-    Component(name="judge", family="scorer", function="agentgym.trainers.judges.judge:judged", options=JudgeOptions)
+    Component(
+        name="judge",
+        family="scorer",
+        function="agentgym.trainers.judges.scorer:judged",
+        options=JudgeOptions,
+        check="agentgym.trainers.judges.scorer:check_judge",
+    )
 )

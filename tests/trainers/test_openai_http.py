@@ -393,11 +393,18 @@ def test_counts_that_cannot_be_true_are_not_counted(wrong: dict[str, int]) -> No
     assert counted(sound | wrong) is None
 
 
-@pytest.mark.parametrize(("status", "needle"), [(401, "OPENAI_API_KEY"), (404, "no model 'm'")])
+@pytest.mark.parametrize(
+    ("refusal", "needle"),
+    [
+        (401, "OPENAI_API_KEY"),
+        (404, "no model 'm'"),
+        ({"error": {"code": 401, "message": "no such key"}}, "OPENAI_API_KEY"),  # with status 200
+    ],
+)
 def test_a_wrong_key_or_model_is_the_users_mistake(
-    server: FakeOpenAI, tmp_path: Path, status: int, needle: str
+    server: FakeOpenAI, tmp_path: Path, refusal: Any, needle: str
 ) -> None:
-    server.play = lambda body: status
+    server.play = lambda body: refusal
     with pytest.raises(BaseExceptionGroup) as raised:
         play(server, tmp_path)
     found = raised.value.exceptions[0]
@@ -505,11 +512,20 @@ def test_a_completion_that_the_server_gave_up_is_no_evidence(server: FakeOpenAI,
 
 
 @pytest.mark.parametrize("place", ["answer", "choice"])
-def test_an_error_beside_a_completion_is_no_evidence(place: str) -> None:
+def test_an_error_beside_a_completion_is_no_evidence(server: FakeOpenAI, tmp_path: Path, place: str) -> None:
     answer = completion("half an answer")
     (answer if place == "answer" else answer["choices"][0])["error"] = {"code": 502, "message": "provider lost"}
-    with pytest.raises(EngineError, match="provider lost"):
-        read_answer(answer, 1)
+    server.play = lambda body: answer
+    with pytest.raises(RunStoppedError, match=r"status 200: .*provider lost"):
+        play(server, tmp_path)
+
+
+def test_a_failure_with_status_200_is_asked_for_again(server: FakeOpenAI, tmp_path: Path) -> None:
+    """It would otherwise cost the whole episode."""
+    faults: list[Any] = [{"error": {"message": "provider lost"}}, {"choices": []}]
+    server.play = lambda body: faults.pop() if faults and len(server.requests) > 1 else count(body)
+    summary = play(server, tmp_path)
+    assert (summary.success, read_rows(tmp_path)[0]["num_retries"], len(server.requests)) == (1.0, 0, 5)
 
 
 def test_content_in_parts_is_text_and_thinking() -> None:

@@ -35,6 +35,7 @@ from agentgym.trainers.engines.openai.refusals import (
     NotFoundError,
     RefusedParameterError,
     error_of,
+    fault_of,
     kept_reason,
 )
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, names_in, read_answer, shown
@@ -257,9 +258,11 @@ class OpenAIClient:
             raise BusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BusyError(str(error) or type(error).__name__) from None
-        if response.is_success:
-            return self._decoded(response)
-        raise error_of(response, self.endpoint.url, self._model, body or {})
+        answer = self._decoded(response) if response.is_success else None
+        fault = fault_of(answer) if response.is_success and body is not None else None
+        if response.is_success and fault is None:
+            return answer
+        raise error_of(response, self.endpoint.url, self._model, body or {}, fault)
 
     def _decoded(self, response: httpx.Response) -> Json:
         try:

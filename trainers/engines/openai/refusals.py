@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,6 +13,7 @@ import httpx
 from agentgym.errors import EngineError, UsageError
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE
 from agentgym.trainers.engines.openai.wire import shown
+from agentgym.types import Json
 
 LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"
 AS_TEXT: Final = "Describe them in the first message: add tools=text to the address, as in openai:URL?tools=text"
@@ -35,6 +37,8 @@ _NO_CREDIT: Final = (
 case. Gemini's "exceeded your current quota, please check your plan and billing details" is a limit per minute."""
 _OPTIONAL: Final = ("seed", "response_format", "top_p", "temperature", LIMIT, NEW_LIMIT)
 """Parameters that models refuse, those that are missed least first: some take a temperature or ``top_p``, not both."""
+_FAULTS: Final = ("error", "abort", "aborted", "cancelled", "canceled")
+"""Finish reasons that are the server's failure, so the completion says nothing about the policy."""
 _REFUSES: Final = "support|unknown|unrecogni[sz]ed|unexpected|permitted|allowed|deprecated|both be specified"
 _NEAR: Final = 80
 """Most characters between a parameter's name and the words that refuse it, in one sentence."""
@@ -68,15 +72,38 @@ class RefusedParameterError(Exception):
         self.name, self.instead = name, instead
 
 
-def error_of(response: httpx.Response, url: str, model: str, body: Mapping[str, object]) -> Exception:
+def fault_of(answer: Any) -> Json:
+    """Return the failure that an answer of status 200 reports beside its completion or in place of one; None if none.
+
+    Example:
+        >>> fault_of({"error": {"code": 502}}), fault_of({"choices": []})
+        ({'code': 502}, "it answered no completion: {'choices': []}")
+    """
+    try:
+        if fault := answer.get("error"):
+            return cast("Json", fault)
+        choice = answer["choices"][0]
+        end = choice.get("finish_reason")
+        is_given_up = isinstance(end, str) and end.lower() in _FAULTS
+        given_up = f"its completion failed: finish_reason {end}" if is_given_up else None
+        return cast("Json", choice.get("error")) or given_up
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return f"it answered no completion: {shown(answer)}"
+
+
+def error_of(
+    response: httpx.Response, url: str, model: str, body: Mapping[str, object], told: Json = None
+) -> Exception:
     """Return the error for an answer that is no success.
 
     Args:
         url: the endpoint's address.
         body: the request.
+        told: the failure that an answer of status 200 reports; its ``code``, if it has one, counts as the status.
     """
-    code, text, words = response.status_code, response.text, response.text.lower()
-    fault = f"status {code}: {shown(text)}"
+    code, text = (response.status_code, response.text) if told is None else (_code_of(told), json.dumps(told))
+    words = text.lower()
+    fault = f"status {response.status_code}: {shown(text)}"
     if response.has_redirect_location:
         to = str(response.url.join(response.headers["location"]))
         to = to.removesuffix("/chat/completions").removesuffix("/models")
@@ -98,6 +125,17 @@ def error_of(response: httpx.Response, url: str, model: str, body: Mapping[str, 
     if code in (_BAD_REQUEST, _INVALID):
         return _request_error(url, text, fault, body)
     return EngineError(f"{url} refused the request: {fault}")
+
+
+def _code_of(told: Json) -> int:
+    """Return the status that an error object names, else that of a server's failure, after which requests are repeated.
+
+    Example:
+        >>> _code_of({"code": 401}), _code_of({"code": "rate_limit"}), _code_of("lost")
+        (401, 500, 500)
+    """
+    code = told.get("code") if isinstance(told, Mapping) else None
+    return code if isinstance(code, int) and code >= _BAD_REQUEST else _SERVER_ERROR
 
 
 def _request_error(url: str, text: str, fault: str, body: Mapping[str, object]) -> Exception:

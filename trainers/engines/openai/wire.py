@@ -30,8 +30,6 @@ from agentgym.types import (
 
 _NO_ANSWER: Final = "(no answer)"
 _MAX_SHOWN: Final = 300
-_FAULTS: Final = ("error", "abort", "aborted", "cancelled", "canceled")
-"""Finish reasons that are the server's failure, so the completion says nothing about the policy."""
 _ENDS: Final = {"length": FinishReason.LENGTH}
 """Finish reasons other than a normal end. A content filter is part of the endpoint's policy, so it is a normal end."""
 
@@ -154,8 +152,6 @@ def read_answer(answer: Any, num_before: int) -> Said:
     """
     try:
         choice = answer["choices"][0]
-        if fault := _fault_of(answer, choice):
-            raise EngineError(f"its completion failed: {shown(fault)}")
         message = choice["message"]
         listed = [call["function"] for call in message.get("tool_calls") or ()]
         named = [call.get("id") for call in message.get("tool_calls") or ()]
@@ -226,14 +222,6 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
     if not isinstance(arguments, dict):
         return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)
     return ToolCall(name, arguments, call_id)
-
-
-def _fault_of(answer: JsonObject, choice: JsonObject) -> Json:
-    """Return the failure that the server reports in its completion, or None."""
-    if fault := answer.get("error") or choice.get("error"):
-        return fault
-    end = choice.get("finish_reason")
-    return f"finish_reason {end}" if isinstance(end, str) and end.lower() in _FAULTS else None
 
 
 def _read_content(message: JsonObject) -> tuple[str, str]:

@@ -222,6 +222,17 @@ def test_a_task_by_index_id_or_itself(option: Any) -> None:
     assert env.task == SeededTasks("valid", 10)[7]
 
 
+@pytest.mark.parametrize("seed", [-1, "a", 1.5])
+def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
+    with pytest.raises(UsageError, match=f": seed must be a whole number from 0 on, got {seed!r}"):
+        Echo().reset(seed=seed)
+
+
+def test_a_seed_of_numpy() -> None:
+    (first, _), (second, _) = Safe().reset(seed=3), Safe().reset(seed=np.int64(3))  # type: ignore[arg-type]
+    assert first == second
+
+
 def test_an_id_is_looked_for_in_all_splits() -> None:
     assert started(Echo(), task="test-999").task.split == "test"
 

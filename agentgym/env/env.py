@@ -230,7 +230,8 @@ class Env(gymnasium.Env[Observation, Action]):
         the task's own seed is used. Task and seed determine the start state.
 
         Raises:
-            UsageError: there is no such task or split, or an option is not one of ``reset_options``.
+            UsageError: there is no such task or split, an option is not one of ``reset_options``, or the seed is not a
+                whole number from 0 on.
             ClosedError: after ``close``.
         """
         with KeptDirectory(self.env_id):
@@ -458,6 +459,10 @@ class Env(gymnasium.Env[Observation, Action]):
             raise ClosedError(f"{self.env_id} is closed; make a new one")
         if unknown := sorted(set(options or {}) - set(self.reset_options)):
             raise unknown_name(f"option of {self.env_id}'s reset:", unknown[0], self.reset_options)
+        if seed is not None:
+            if not isinstance(seed, int | np.integer) or seed < 0:
+                raise UsageError(f"{self.env_id}: seed must be a whole number from 0 on, got {seed!r:.40}")
+            seed = int(seed)
         task = self._pick_task(seed, options or {})
         self.__episode = EpisodeState(task=task, seed=task.seed if seed is None else seed, is_over=False)
         super().reset(seed=self.__episode.seed)

@@ -164,11 +164,8 @@ class LocalSession(Session):
         options |= dict(fields.get("options") or {})
         if isinstance(options.get("task"), Mapping):
             options["task"] = wire.read(Task, options["task"])
-        seed = fields.get("seed")
-        if seed is not None and (not isinstance(seed, int) or seed < 0):
-            raise UsageError(f"seed must be a whole number from 0 on, got {seed!r:.40}")
         self._parts, self._ended = [], None
-        observation, _ = await self._limited(self.env.areset(seed=seed, options=options), "reset")
+        observation, _ = await self._limited(self.env.areset(seed=fields.get("seed"), options=options), "reset")
         return self._view(as_observation(observation))
 
     async def _step(self, fields: Mapping[str, Any]) -> Step:

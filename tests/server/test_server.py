@@ -46,6 +46,14 @@ def opened(client: httpx.Client, env: str = MAZE, **kwargs: Any) -> dict[str, An
     return dict(answer.json())
 
 
+def over_socket(server: EnvServer, request: dict[str, object]) -> dict[str, Any]:
+    """Return the reply to one request over the WebSocket."""
+    with connect(f"{server.url}/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as socket:
+        socket.send(json.dumps([{"id": 1, **request}]))
+        (reply,) = json.loads(socket.recv())
+    return dict(reply)
+
+
 def test_an_episode_over_plain_http(client: httpx.Client) -> None:
     session = opened(client, size=2)["session"]
     task = client.post("/tasks", json={"env": MAZE, "kwargs": {"size": 2}, "split": "test", "stop": 3}).json()
@@ -69,6 +77,14 @@ def test_an_episode_over_plain_http(client: httpx.Client) -> None:
     assert client.post(f"/sessions/{session}/step", json={"action": sent}).status_code == 409
     assert client.delete(f"/sessions/{session}").status_code == 200
     assert client.post(f"/sessions/{session}/reset", json={}).status_code == 404
+
+
+@pytest.mark.parametrize("seed", [-1, "a"])
+def test_a_seed_that_is_none_is_refused(client: httpx.Client, server: EnvServer, seed: object) -> None:
+    session = opened(client)["session"]
+    assert client.post(f"/sessions/{session}/reset", json={"seed": seed}).status_code == 422
+    refused = over_socket(server, {"op": "reset", "session": session, "seed": seed})
+    assert refused["error"]["message"] == f"{MAZE}: seed must be a whole number from 0 on, got {seed!r}"
 
 
 def test_a_repeated_request_is_answered_and_not_played_again(client: httpx.Client) -> None:
@@ -154,10 +170,7 @@ def test_bodies_that_are_no_json_object_are_named(client: httpx.Client, body: st
 
 @pytest.mark.parametrize("op", ["resett", "dump", None, ["open"]])
 def test_an_unknown_operation_is_named(server: EnvServer, op: object) -> None:
-    with connect(f"{server.url}/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as socket:
-        socket.send(json.dumps([{"id": 1, "op": op, "session": "x"}]))
-        (reply,) = json.loads(socket.recv())
-    said = reply["error"]["message"]
+    said = over_socket(server, {"op": op, "session": "x"})["error"]["message"]
     operations = said.partition("; there are ")[2].split(", ")
     assert said.startswith(f"no operation {str(op)!r}") and {"open", "step", "restore"} < set(operations)
     assert not {"dump", "load"} & set(operations)

@@ -317,8 +317,12 @@ class Sessions:
         return LocalSession(await self._made(env, kwargs), self.limits, key)
 
     def _reference(self, env: Any, kwargs: Any) -> str:
-        if not isinstance(env, str) or env not in {*self._names, *self._names.values()}:
-            raise unknown_name("environment of this server:", str(env)[:100], self._names)
+        if not isinstance(env, str):
+            raise UsageError(
+                f"env must be the id of an environment, got {env!r:.100}; there are {', '.join(self._names)}"
+            )
+        if env not in {*self._names, *self._names.values()}:
+            raise unknown_name("environment of this server:", env[:100], self._names)
         if not isinstance(kwargs or {}, Mapping):
             raise UsageError("kwargs must be an object")
         return self._names.get(env, env)

@@ -176,6 +176,13 @@ def test_an_unknown_operation_is_named(server: EnvServer, op: object) -> None:
     assert not {"dump", "load"} & set(operations)
 
 
+@pytest.mark.parametrize("request_", [{"op": "open"}, {"op": "describe", "env": 7}, {"op": "tasks", "split": "test"}])
+def test_a_request_without_an_environment_is_named(server: EnvServer, request_: dict[str, object]) -> None:
+    said = over_socket(server, request_)["error"]["message"]
+    expected = f"env must be the id of an environment, got {request_.get('env')}; there are "
+    assert said.startswith(expected) and MAZE in said
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -268,6 +268,12 @@ def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
     return found
 
 
+_OF_SPLITS = (
+    "the split of tasks is --split of agentgym eval and play, eval.split in training, "
+    "and reset(options={'split': ...}) in Python"
+)
+
+
 def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
     """Raise an error for arguments that an environment does not take.
 
@@ -283,7 +289,7 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
         if known is not None and key not in known:
             if key == "url":
                 raise UsageError(f"url={kwargs[key]} is no environment server: expected ws://HOST:PORT or wss://...")
-            raise unknown_name(f"argument of {entry.id}:", key, known)
+            raise unknown_name(f"argument of {entry.id}:", key, known, _OF_SPLITS if key == "split" else "")
 
 
 def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:

@@ -29,5 +29,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
     values = read_pairs(pairs)
     for pair, key in zip(pairs, values, strict=True):
         if not key.isidentifier():
-            raise UsageError(f"expected key=value, got {pair!r}")
+            group, _, rest = key.rpartition(".")
+            meant = f"; did you mean {pair.removeprefix(f'{group}.')}?" if group and rest.isidentifier() else ""
+            raise UsageError(f"expected key=value with a plain name as key, got {pair!r}{meant}")
     return values

@@ -104,6 +104,12 @@ def test_check_of_an_unsound_environment_fails(run: Command, guess_file: Path) -
         (["eval", "agentgym/Houshold-v0", "--policy", "oracle"], "did you mean 'agentgym/Household-v0'?"),
         (["describe", "GUESS", "hihgest=3"], "unknown argument of Guess-v0: 'hihgest'; did you mean 'highest'?"),
         (["describe", "GUESS", "url=http://a:1"], "url=http://a:1 is no environment server: expected ws://HOST:PORT"),
+        (["play", "GUESS", "split=test"], "(the split of tasks is --split of agentgym eval and play, eval.split in tr"),
+        (
+            ["eval", "GUESS", "--policy", "oracle", "env.kwargs.split=test"],
+            "with a plain name as key, got 'env.kwargs.split=test'; did you mean split=test?",
+        ),
+        (["describe", "GUESS", "a-b=3"], "expected key=value with a plain name as key, got 'a-b=3'\n"),
         (["describe", "GUESS", "highest"], "expected key=value, got 'highest'"),
         (["describe", "GUESS", "highest=3", "highest=4"], "highest is given twice"),
         (["eval", "GUESS", "--policy", "oracle", "scorer.kind=f1", "scorer.kind=em"], "scorer.kind is given twice"),

@@ -39,6 +39,7 @@ ODD_SERVER = '''
 import os, sys, time
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 
 server = MCPServer("odd")
 
@@ -57,6 +58,11 @@ def sleep() -> str:
 def fail() -> str:
     """Fail."""
     raise ToolError("no such row")
+
+@server.tool()
+def protocol(code: int) -> str:
+    """Fail by an error of the protocol, as a handler of the low-level server that raises."""
+    raise MCPError(code=code, message="no result")
 
 @server.tool()
 def long_text() -> str:
@@ -177,6 +183,11 @@ def test_faults_of_a_server_are_the_infrastructures(tmp_path: Path) -> None:
     assert "no such row" in replies[0].text and replies[0].result.is_error  # type: ignore[union-attr]
     replies, *_ = env.step(ToolCall("long_text"))
     assert len(replies[0].text) < 20_000 and "[cut: 100000 bytes in all]" in replies[0].text
+    replies, *_ = env.step(ToolCall("protocol", {"code": -32602}))  # invalid arguments
+    assert replies[0].result.error_type == "invalid_arguments"  # type: ignore[union-attr]
+    with pytest.raises(EnvError, match="protocol: no result"):
+        env.step(ToolCall("protocol", {"code": -32603}))
+    env.reset(seed=0)
     with pytest.raises(EnvError):
         env.step(ToolCall("die"))
     env.reset(seed=0)  # in a new process

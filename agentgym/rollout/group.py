@@ -438,7 +438,8 @@ def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
         told = ", or set judge.structured=false" if "response_format" in str(worst.error) else ""
         return f"The judge failed, not the policy or the environment: look at its server (judge.model){told}"
     if worst.status is Status.ABORTED:
-        return "The policy failed, not the environment: look at its code, its engine (engine.kind) or its endpoint"
+        where = "its code, its endpoint or, in training, its engine (engine.kind)"
+        return f"The policy failed, not the environment: look at {where}"
     if _OF_AN_AGENT.match(str(worst.error)):
         return "The agent's program failed, not the environment: look at its command and at what it printed"
     if _OF_A_SANDBOX.search(str(worst.error)):

@@ -162,7 +162,7 @@ def test_an_engine_that_cannot_sample_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunStoppedError) as raised:
         train(config(f"engine.kind={file}:deaf", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
     assert "Deaf.generate: ValueError: the chip hears nothing" in str(raised.value)
-    assert "The policy failed, not the environment: look at its code, its engine (engine.kind)" in str(raised.value)
+    assert "look at its code, its endpoint or, in training, its engine (engine.kind)" in str(raised.value)
 
 
 @pytest.mark.parametrize(

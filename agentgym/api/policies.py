@@ -15,7 +15,7 @@ from agentgym.evals.attempts import Attempts, inner_policy, open_attempts, read_
 from agentgym.evals.policies import POLICIES, named_policy
 from agentgym.evals.scoring import Scoring
 from agentgym.rollout.context import FULL
-from agentgym.rollout.journal import file_digest, model_facts
+from agentgym.rollout.journal import file_digest, model_facts, note_remark
 from agentgym.trainers.models.sources import NAMED, check_source, is_source, local_model
 
 if TYPE_CHECKING:
@@ -139,13 +139,16 @@ async def open_agents(
     Args:
         num_slots: number of episodes that run at the same time.
         say: receives remarks about the model, one line each.
-        folder: folder of the evaluation, in which a scorer of several attempts may cache its results.
+        folder: folder of the evaluation, in which a scorer of several attempts may cache its results. Its journal keeps
+            the remarks.
 
     Raises:
         UsageError: the model cannot be loaded, or its context is too small.
         ConfigError: the settings do not fit the vLLM server.
         EngineError: no vLLM server answers.
     """
+    if folder is not None:
+        say = _kept_in(folder, say)
     if (how := Attempts.read(policy)) is None:
         return await _open_policy(policy, plan, num_slots, say)
     await Scoring.read(plan.verify).check_ready()
@@ -157,6 +160,16 @@ async def open_agents(
         await close_inner()
 
     return player, close
+
+
+def _kept_in(folder: Path, say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that passes remarks on and keeps them in the journal of an evaluation."""
+
+    def keep(text: str) -> None:
+        say(text)
+        note_remark(folder, text.removeprefix("note: "))
+
+    return keep
 
 
 async def _open_policy(

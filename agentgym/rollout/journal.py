@@ -1,7 +1,8 @@
 """The journal of a run: versions, machine and digests of its policy, one line per start or resumption.
 
 ``config.json`` holds the settings of a run; ``journal.jsonl`` holds the software, machine and files that it used. If a
-run is resumed with others, the journal contains both lines. An error that ends the run is also a line.
+run is resumed with others, the journal contains both lines. An error that ends the run is also a line. So is a
+remark about the policy.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ def note(folder: Path, **facts: object) -> list[str]:
     return differences(before[-1], now) if before else []
 
 
+def note_remark(folder: Path, text: str) -> None:
+    """Append a remark about the policy to a run's journal, such as a parameter that its endpoint refuses."""
+    append_json_line(folder / JOURNAL, {"at": datetime.now(UTC).isoformat(timespec="seconds"), "remark": text})
+
+
 def note_stop(folder: Path, error: BaseException, **where: object) -> None:
     """Append the error that ends a run to its journal.
 
@@ -96,7 +102,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     Raises:
         CorruptDataError: a line is not a JSON object.
     """
-    return [line for line in _lines(folder) if "stopped" not in line]
+    return [line for line in _lines(folder) if not {"stopped", "remark"} & set(line)]
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:

@@ -175,6 +175,18 @@ def test_a_key_that_is_refused_in_the_middle_names_the_command_that_goes_on(
     assert "--resume" not in error and not Path("there").exists()
 
 
+def test_a_parameter_that_requests_leave_out_is_in_the_journal(run: Command, guess: str, server: FakeOpenAI) -> None:
+    refusal = (400, {"error": {"message": "property 'seed' is unsupported"}})
+    server.play = lambda body: refusal if "seed" in body else count_up(body)
+    asked = ("--policy", f"openai:{server.url}?model=m", "--episodes", "2", "--run-dir", "here")
+    assert "note: this evaluation was begun with" not in run("eval", guess, *asked).err
+    remark = f"{server.url} refuses the parameter seed; requests leave it out from now on"
+    lines = [json.loads(line) for line in Path("here", "journal.jsonl").read_text().splitlines()]
+    assert [line["remark"] for line in lines if "remark" in line] == [remark]
+    resumed = run("eval", "--resume", "here")
+    assert (resumed.code, "begun with other versions" in resumed.err) == (0, False)
+
+
 def test_a_refused_temperature_ends_with_one_line(run: Command, guess: str, server: FakeOpenAI) -> None:
     refusal = (400, {"error": {"message": "Unsupported value.", "param": "temperature"}})
     server.play = lambda body: refusal if "temperature" in body else count_up(body)

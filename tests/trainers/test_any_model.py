@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from testkit.architectures import BATCHED, BY_NAME, ROW_BY_ROW, model_of
+from testkit.architectures import BATCHED, BY_NAME, ENCODERS, ROW_BY_ROW, model_of
 from testkit.counting_runs import config
 from testkit.engine_plays import TOLERANCE, full_logprobs, generate, play_all, prompt, run
 from testkit.run_records import told
@@ -136,6 +136,15 @@ def test_a_model_that_no_way_fits_is_refused_with_the_reasons() -> None:
     model.forward = odd
     with pytest.raises(ConfigError, match=r"'gemma' \(batched: .*differ.*row by row: .*differ.*engine.kind=vllm"):
         AnyModelRunner(model, num_slots=2, max_context_tokens=32)
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_an_encoder_is_refused(kind: str) -> None:
+    """transformers loads one as a causal language model that attends to later tokens."""
+    model = model_of(kind)
+    for refuse in (lambda: TorchEngine(model, num_slots=2, max_context_tokens=32), lambda: check_model(model)):
+        with pytest.raises(ConfigError, match=f"'{kind}' is no causal language model, so it cannot act"):
+            refuse()
 
 
 def test_positions_that_change_with_the_length_are_refused() -> None:

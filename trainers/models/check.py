@@ -14,6 +14,8 @@ from agentgym.trainers.scoring.hidden import frozen, trunk_of
 from agentgym.trainers.types import CausalLM
 
 _ROWS = ((3, 10, 17, 24, 31, 38), (3, 10, 17, 24, 5, 6))
+_NUM_SHARED = 4
+"""Number of tokens that the rows share."""
 
 
 def max_gap(model: CausalLM) -> float:
@@ -29,7 +31,8 @@ def check_model(model: CausalLM) -> None:
     """Compare the logits that the trainer computes from hidden states and head with the model's own.
 
     Raises:
-        ConfigError: they differ, so losses and gradients would be those of another model, or are not finite.
+        ConfigError: they differ, so losses and gradients would be those of another model, or are not finite; or the
+            model is an encoder.
     """
     with frozen(model):
         ids = token_ids(model)
@@ -42,9 +45,30 @@ def check_model(model: CausalLM) -> None:
         raise ConfigError(f"{_named(model)} cannot be trained: its logits are not finite, so its weights are damaged")
     gap = relative_gap(made, logits)
     if not gap <= max_gap(model):
+        check_causal(model)
         raise ConfigError(
             f"{_named(model)} cannot be trained here: its logits are not its output layer applied to its hidden states "
             f"(they differ by {gap:.1%} of the largest)"
+        )
+
+
+def check_causal(model: CausalLM) -> None:
+    """Check that later tokens change no logits of earlier ones, as they do in encoders such as BERT.
+
+    transformers loads these as causal language models, too.
+
+    Raises:
+        ConfigError: they do.
+    """
+    try:
+        with frozen(model):
+            one, other = model(input_ids=token_ids(model), use_cache=False).logits[:, :_NUM_SHARED]
+    except Exception:  # of code that agentgym has not seen, which fails again where the model is used
+        return
+    if relative_gap(one, other) > max_gap(model):
+        raise ConfigError(
+            f"{_named(model)} is no causal language model, so it cannot act as a policy: its logits depend on later "
+            "tokens, as an encoder's do; name a model that writes text, such as smollm2"
         )
 
 

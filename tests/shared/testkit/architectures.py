@@ -82,6 +82,8 @@ ROW_BY_ROW: dict[str, dict[str, Any]] = {
     "gpt_neo": {"window_size": 8, "attention_types": [[["global", "local"], 2]]},
 }
 """Sizes of architectures with other layers, or with positions that an attention mask does not determine."""
+ENCODERS: dict[str, dict[str, Any]] = {"bert": {}, "roberta": {}}
+"""Sizes of architectures that attend to later tokens, and that transformers loads as causal language models."""
 BY_NAME: dict[str, dict[str, Any]] = {
     "falcon": {"alibi": False},
     "deepseek_v32": {**BATCHED["deepseek_v3"], "index_topk": 8, "index_n_heads": 2, "index_head_dim": 16},
@@ -91,7 +93,7 @@ BY_NAME: dict[str, dict[str, Any]] = {
 
 def model_of(kind: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """Return a float32 model of a model type with random matrices, large enough that mistakes change the output."""
-    sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW, **BY_NAME}[kind], **changes}
+    sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW, **ENCODERS, **BY_NAME}[kind], **changes}
     if kind in _OWN_HEADS:
         del sizes["head_dim"]
     config = CONFIG_MAPPING[kind](**sizes)

@@ -24,6 +24,7 @@ from agentgym.trainers.engines.torch.weights import (
     refresh,
 )
 from agentgym.trainers.models.allocator import reuse_freed_memory
+from agentgym.trainers.models.check import check_causal
 from agentgym.trainers.types import CausalLM
 
 Forward = Literal["auto", "own", "transformers"]
@@ -232,7 +233,8 @@ def make_runner(
     A model that has its weights only in the context of ``present`` needs agentgym's own forward pass.
 
     Raises:
-        ConfigError: neither agentgym's forward pass nor that of transformers works.
+        ConfigError: neither agentgym's forward pass nor that of transformers works, or the model is no causal language
+            model.
     """
     own = partial(ModelRunner, model, fixed_decode=fixed_decode, compile_layers=compile_layers, **sizes)
     if present is not None:
@@ -247,6 +249,7 @@ def make_runner(
     elif fixed_decode or compile_layers:
         setting = "engine.decode=fixed" if fixed_decode else "engine.compile=true"
         raise ConfigError(f"{setting} needs the engine's own forward pass: leave it out, or set engine.forward=auto")
+    check_causal(model)
     try:
         return AnyModelRunner(model, **sizes)
     except ConfigError as error:

@@ -305,6 +305,14 @@ def test_packed_matrices_of_the_engine_are_counted(monkeypatch: pytest.MonkeyPat
     ends = sizes.layers * sizes.hidden * (sizes.heads + sizes.intermediate) + sizes.vocab * sizes.hidden
     assert found[True][0] - found[False][0] == 4 * ends
     assert found[True][1] == found[False][1]
+    config = apply_overrides(config, ["engine.dtype=bfloat16"])
+    for is_packed in (False, True):
+        monkeypatch.setattr("agentgym.trainers.planning.footprint.multiplies_bfloat16", lambda made=is_packed: made)
+        found[is_packed] = [
+            footprint(config, sizes, weights, 1, on_gpu=on_gpu).engine_weights for on_gpu in (False, True)
+        ]
+    assert found[True][0] - found[False][0] == 2 * sizes.vocab * sizes.hidden, "the head alone is kept twice"
+    assert found[True][1] == found[False][1]
 
 
 def test_a_ranks_cache_holds_its_share_of_the_episodes() -> None:

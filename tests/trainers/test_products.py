@@ -177,3 +177,15 @@ def test_processors_on_which_mkl_leaves_avx512_unused(
         (tmp_path / "cpuinfo").write_text(described, encoding="utf-8")
     monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "cpuinfo")
     assert processor.leaves_avx512_unused.__wrapped__() is is_unused
+
+
+@pytest.mark.parametrize(
+    ("flags", "multiplies"),
+    [("avx512f avx512_bf16", True), ("amx_bf16 amx_tile", True), ("avx512f avx512bw", False), ("", False)],
+)
+def test_processors_that_multiply_bfloat16(
+    flags: str, multiplies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
+    monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "cpuinfo")
+    assert processor.multiplies_bfloat16.__wrapped__() is multiplies

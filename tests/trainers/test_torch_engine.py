@@ -108,6 +108,33 @@ def test_small_products_leave_packed_matrices_aside(monkeypatch: pytest.MonkeyPa
     assert not called
 
 
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no products of bfloat16 on this processor"
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_matrices_in_bfloat16_score_as_plain_ones_also_after_an_update(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(family)
+    made = {}
+    for is_packed in (False, True):
+        monkeypatch.setattr(weights, "multiplies_bfloat16", lambda made=is_packed: made)
+        made[is_packed] = TorchEngine(model, max_context_tokens=128, dtype=torch.bfloat16)
+    for version in (1, 2):
+        plain, packed = (run(engine.score(prompt(1, 20), prompt(2, 9))) for engine in made.values())
+        assert packed == pytest.approx(plain, abs=0.3), "only bfloat16's rounding"
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        for engine in made.values():
+            run(engine.update_weights(version))
+        assert run(made[True].score(prompt(1, 20), prompt(2, 9))) != packed
+    for held in cast(Any, made[True])._runner.weights.layers:
+        for name, matrix in held.packed._asdict().items():
+            assert matrix.is_mkldnn and matrix.dtype is torch.bfloat16
+            assert getattr(held, name) is matrix, "no second copy"
+
+
 @pytest.mark.parametrize("num_rows", [1, 2, 5])
 def test_the_product_of_few_rows_is_the_product(num_rows: int) -> None:
     x, matrix = torch.randn(num_rows, 48, dtype=torch.float64), torch.randn(80, 48, dtype=torch.float64)

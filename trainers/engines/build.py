@@ -27,7 +27,7 @@ from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
 from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, gpu_id
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
-from agentgym.trainers.models.precision import multiplies_bfloat16
+from agentgym.trainers.models.processor import multiplies_bfloat16
 from agentgym.trainers.planning.model_shapes import check_positions
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note

@@ -39,14 +39,6 @@ def is_bfloat16(precision: Precision, device: torch.device) -> bool:
     return uses_bfloat16(precision, is_gpu=device.type == "cuda")
 
 
-def multiplies_bfloat16() -> bool:
-    """Return True if this machine's processor has instructions for products of bfloat16 matrices.
-
-    torch computes these products on other processors, too, but there they are slower than float32.
-    """
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-
-
 def dtype_for(dtypes: Collection[str]) -> torch.dtype | None:
     """Return the dtype in which weights are sent to servers with these dtypes; None, their own, if these differ.
 

@@ -19,6 +19,15 @@ def leaves_avx512_unused() -> bool:
     return fields.get("vendor_id", "GenuineIntel") != "GenuineIntel" and "avx512f" in fields.get("flags", "").split()
 
 
+@functools.cache
+def multiplies_bfloat16() -> bool:
+    """Return True if the processor has instructions for products of bfloat16 matrices, as Linux describes it.
+
+    torch computes these products on other processors, too, but there they are slower than float32.
+    """
+    return bool({"avx512_bf16", "amx_bf16"} & set(_described().get("flags", "").split()))
+
+
 def _described() -> dict[str, str]:
     """Return Linux's description of the first processor; empty on other systems."""
     text = _CPU_INFO.read_text(encoding="utf-8") if _CPU_INFO.exists() else ""

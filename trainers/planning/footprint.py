@@ -17,7 +17,7 @@ from agentgym.trainers.config.rank_limits import do_all_have_engines, do_gather,
 from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.losses.config import max_logits, uses_bfloat16
-from agentgym.trainers.models.processor import leaves_avx512_unused
+from agentgym.trainers.models.processor import leaves_avx512_unused, multiplies_bfloat16
 from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.model_shapes import plan_model
 
@@ -227,7 +227,8 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights, *, on_g
     if config.engine.kind != "torch":
         return 0
     if engine_bytes(config) == BFLOAT16:
-        return BFLOAT16 * weights.own
+        packed_head = 0 if on_gpu or not multiplies_bfloat16() else sizes.vocab * sizes.hidden
+        return BFLOAT16 * (weights.own + packed_head)
     if config.model.lora.quantize != "none":
         return FLOAT32 * weights.matrices
     if not on_gpu and leaves_avx512_unused():

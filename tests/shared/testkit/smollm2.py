@@ -10,7 +10,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from agentgym.trainers.models.precision import multiplies_bfloat16
+from agentgym.trainers.models.processor import multiplies_bfloat16
 from agentgym.trainers.models.sources import cached_model
 
 IN_BFLOAT16 = ("engine.dtype=bfloat16", "loss.precision=bfloat16") if multiplies_bfloat16() else ()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.processor import multiplies_bfloat16
 from agentgym.trainers.models.products import has_faster_products, packed
 from agentgym.trainers.types import CausalLM, PlainCausalLM, unwrapped
 
@@ -40,6 +41,7 @@ class Shape:
 
 LARGE = 1 << 20
 """Size from which a fused matrix is kept in its packed form alone."""
+FUSED = ("qkv", "gate_up")
 WIDE = 512
 """Hidden size from which on a CPU multiplies fused matrices faster, or as fast, if they lie as output by input."""
 
@@ -58,8 +60,8 @@ class LayerWeights:
     """The weights of one decoder layer; biases are None if the model has none.
 
     Fused matrices are input by output, and lie so in memory for a hidden size below :data:`WIDE`, with which CPUs
-    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``. A fused matrix
-    of :data:`LARGE` size is the packed one, if there is one.
+    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``. If there are
+    packed matrices, they take the place of fused ones of :data:`LARGE` size, and in bfloat16 of all.
     """
 
     qkv: Tensor
@@ -191,7 +193,7 @@ def refresh(weights: Weights, model: CausalLM, present: Present = present_alread
     def renewed(old: Tensor, new: Tensor) -> Tensor:
         nonlocal moved
         if old.is_mkldnn:
-            return new  # packed below
+            return new.to(old.dtype)  # packed below
         if old.data_ptr() == new.data_ptr():
             return old
         if old.data_ptr() in shared:
@@ -226,7 +228,7 @@ def _with_shared(weights: Weights, causal_lm: PlainCausalLM) -> Weights:
     parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
     matrices = (matrix for layer in weights.layers for matrix in (layer.out, layer.down))
     candidates = (weights.embedding, weights.head, weights.norm, *matrices)
-    shared = tuple(tensor for tensor in candidates if tensor.data_ptr() in parameters)
+    shared = tuple(tensor for tensor in candidates if not tensor.is_mkldnn and tensor.data_ptr() in parameters)
     return replace(weights, shared=shared, shared_edits=count_edits(shared))
 
 
@@ -242,13 +244,17 @@ def _tensors(layer: LayerWeights) -> dict[str, Tensor]:
 
 
 def _can_pack(matrix: Tensor) -> bool:
-    return matrix.device.type == "cpu" and matrix.dtype is torch.float32 and has_faster_products()
+    if matrix.device.type != "cpu":
+        return False
+    if matrix.dtype is torch.bfloat16:
+        return multiplies_bfloat16() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return matrix.dtype is torch.float32 and has_faster_products()
 
 
 def _with_packed(layer: LayerWeights) -> LayerWeights:
-    """Add the packed matrices; a large fused one, which is a copy itself, is dropped for them."""
+    """Add the packed matrices, and drop those that they replace."""
     made = PackedMatrices(*(packed(matrix) for matrix in _unpacked(layer)))
-    return replace(layer, packed=made, **_large(made))
+    return replace(layer, packed=made, **_alone(made))
 
 
 def _repacked(layer: LayerWeights) -> LayerWeights:
@@ -256,13 +262,17 @@ def _repacked(layer: LayerWeights) -> LayerWeights:
     for held, matrix in zip(layer.packed, _unpacked(layer), strict=True):
         if held is not None:
             held.copy_(packed(matrix))
-    return replace(layer, **_large(layer.packed))
+    return replace(layer, **_alone(layer.packed))
 
 
-def _large(matrices: PackedMatrices) -> dict[str, Any]:
-    """Return the fused ones of large size."""
-    fused = {"qkv": matrices.qkv, "gate_up": matrices.gate_up}
-    return {name: matrix for name, matrix in fused.items() if matrix is not None and matrix.numel() >= LARGE}
+def _alone(matrices: PackedMatrices) -> dict[str, Any]:
+    """Return those that are kept in packed form alone, because no product takes the other one."""
+    made = {name: matrix for name, matrix in matrices._asdict().items() if matrix is not None}
+    return {
+        name: matrix
+        for name, matrix in made.items()
+        if matrix.dtype is torch.bfloat16 or (name in FUSED and matrix.numel() >= LARGE)
+    }
 
 
 def _unpacked(layer: LayerWeights) -> tuple[Tensor, ...]:

@@ -35,7 +35,7 @@ from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
 from agentgym.trainers.run_cluster import cluster_of
 from agentgym.trainers.run_env import RunEnv, named
-from agentgym.trainers.run_model import load_policy, load_teacher
+from agentgym.trainers.run_model import load_policy, load_teacher, policy_tokenizer
 from agentgym.trainers.run_policy import RunPolicy
 
 if TYPE_CHECKING:
@@ -73,15 +73,16 @@ class Run:
         self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
-        load = partial(load_policy, config, self.envs, run_dir, self.announce, ranks=ranks)
-        loaded, self.tokenizer = load(roles=roles)
-        if roles.lend and not ranks.of_first(loaded is not None and can_lend(loaded, config.model.max_context_tokens)):
-            roles = dataclasses.replace(roles, lend=False)  # of an architecture that transformers' forward samples from
-            loaded, self.tokenizer = load(roles=roles)
+        self.tokenizer = policy_tokenizer(config, self.envs, run_dir, self.announce, ranks)
         path = config.model.path
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat, end_ids(path) if path else ())
-        for env in self.envs:
+        for env in self.envs:  # before the weights are read, which can take minutes
             env.check_prompts(self.renderer)
+        load = partial(load_policy, config, self.tokenizer, ranks=ranks)
+        loaded = load(roles=roles)
+        if roles.lend and not ranks.of_first(loaded is not None and can_lend(loaded, config.model.max_context_tokens)):
+            roles = dataclasses.replace(roles, lend=False)  # of an architecture that transformers' forward samples from
+            loaded = load(roles=roles)
         self.teacher = load_teacher(config, self.tokenizer, ranks)
         # loading takes some ranks longer, and tensors are exchanged from here on
         tokens = min(ranks.gathered(planned_tokens(config, ranks.count, gpu_bytes())))

@@ -27,36 +27,38 @@ from agentgym.trainers.run_tokenizer import own_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 
-def load_policy(
+def policy_tokenizer(
     config: TrainConfig,
     envs: Sequence[RunEnv],
     run_dir: Path,
     announce: Callable[[Callable[[str], None]], None],
-    *,
     ranks: Ranks,
-    roles: Roles,
-) -> tuple[CausalLM | None, Tokenizer]:
-    """Return the policy, with adapters where it has any, and its tokenizer.
-
-    The model is None on a rank that receives its shards from the first one.
+) -> Tokenizer:
+    """Return the policy's tokenizer, which is trained on the environments' texts if the model is built here.
 
     Args:
         announce: called with a function that prints, before the first episode.
+    """
+    path = config.model.path
+    return load_tokenizer(path) if path else own_tokenizer(config, envs, run_dir, ranks, announce)
+
+
+def load_policy(config: TrainConfig, tokenizer: Tokenizer, *, ranks: Ranks, roles: Roles) -> CausalLM | None:
+    """Return the policy, with adapters where it has any; None on a rank that receives its shards from the first one.
 
     Raises:
         ConfigError: the model does not suit the configuration.
     """
     settings = config.model
     if settings.path and not roles.loads(is_main=ranks.is_main) and settings.lora.quantize == "none":
-        return None, load_tokenizer(settings.path)
+        return None
     if settings.path:
-        model, tokenizer = load_model(settings.path, settings.lora.quantize)
+        model, _ = load_model(settings.path, settings.lora.quantize, tokenizer)
         check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
-        tokenizer = own_tokenizer(config, envs, run_dir, ranks, announce)
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))
     # for shards the first rank sends them from the machine's memory, tensor by tensor
-    return _prepared(model, config, ranks, on_host=roles.gather or roles.lend), tokenizer
+    return _prepared(model, config, ranks, on_host=roles.gather or roles.lend)
 
 
 def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bool) -> CausalLM:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentgym import make
+from agentgym import make, train
 from agentgym.api.policies import SamplingPlan, open_agents
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
@@ -375,3 +375,14 @@ def test_a_model_without_a_chat_template(tokenizer: Any, tmp_path: Path) -> None
     (tmp_path / "model" / "chat_template.jinja").unlink()
     with pytest.raises(UsageError, match="no chat template"):
         open_policy(tmp_path / "model", num_slots=1)
+
+
+def test_a_run_renders_its_prompts_before_it_reads_the_weights(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").unlink()
+    monkeypatch.setattr("agentgym.trainers.run_model.load_model", pytest.fail)
+    changes = {"env.id": "agentgym/Maze-v0", "model.path": str(tmp_path / "model"), "model.max_context_tokens": 128}
+    with pytest.raises(UsageError, match="no chat template"):
+        train("finetune", changes, run_dir=tmp_path / "run")

@@ -40,12 +40,15 @@ _VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.j
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
-def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[CausalLM, Tokenizer]:
+def load_model(
+    path: str | Path, quantize: Quantization = "none", tokenizer: Tokenizer | None = None
+) -> tuple[CausalLM, Tokenizer]:
     """Load a causal language model in float32 and its tokenizer.
 
     Args:
         path: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
         quantize: storage of the matrices if they are not trained.
+        tokenizer: the model's tokenizer, if it has been loaded before.
 
     Raises:
         MissingExtraError: the quantization library is not installed.
@@ -55,7 +58,7 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     source = local_model(path)
     bits = quantization_config(quantize)
     try:
-        tokenizer = _read_tokenizer(source)
+        tokenizer = _read_tokenizer(source) if tokenizer is None else tokenizer
         with _without_load_report():
             found: Any = AutoModelForCausalLM.from_pretrained(
                 source,

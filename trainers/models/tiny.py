@@ -15,7 +15,13 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from agentgym.errors import CorruptDataError
 from agentgym.trainers.config.stages import Splits
@@ -94,7 +100,7 @@ def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwe
     )
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
+def build_model(tokenizer: PreTrainedTokenizerBase, config: ModelConfig, seed: int) -> PreTrainedModel:
     """Build a network with Qwen3's architecture and random weights, which depend only on the seed.
 
     The queries and keys of a head are initialised equal ("Mimetic Initialization of Self-Attention Layers", Trockman

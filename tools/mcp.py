@@ -69,7 +69,7 @@ class McpConnection:
     """A client of one MCP server, which runs in a separate thread."""
 
     def __init__(self, server: McpServer) -> None:
-        require_extra(f"the MCP server {server.place}", "mcp", "mcp")
+        require_extra(f"the MCP server {server.place}", "mcp", "mcp_types")  # mcp 1 has no such module
         self.server = server
         self.tools: tuple[ToolSpec, ...] = ()
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  (closed with it)
@@ -131,16 +131,16 @@ class McpConnection:
 
     async def _serve(self, ready: Future[tuple[ToolSpec, ...]]) -> None:
         """Hold the connection open in one task, since it must be closed in the task that opened it."""
-        from mcp.client.client import Client
-        from mcp.client.stdio import StdioServerParameters, stdio_client
-
-        command = self.server.command
-        target: Any = self.server.url
-        if command:
-            started = StdioServerParameters(command=command[0], args=list(command[1:]))
-            target = stdio_client(started, errlog=self._log)
         self._stop = asyncio.Event()
         try:
+            from mcp.client.client import Client
+            from mcp.client.stdio import StdioServerParameters, stdio_client
+
+            command = self.server.command
+            target: Any = self.server.url
+            if command:
+                started = StdioServerParameters(command=command[0], args=list(command[1:]))
+                target = stdio_client(started, errlog=self._log)
             async with Client(target, read_timeout_seconds=self.server.start_timeout_s) as client:
                 self._client = client
                 ready.set_result(await self._listed(client))

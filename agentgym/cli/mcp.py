@@ -31,7 +31,7 @@ def mcp(
 
     The task is in the server's instructions. Rewards are not shown to the client.
     """
-    require_extra("agentgym mcp", "mcp", "mcp")
+    require_extra("agentgym mcp", "mcp", "mcp_types")
     from agentgym.server.mcp_stdio import McpEpisode
     from agentgym.tools.retrieval.server import bound_socket
 

@@ -330,7 +330,7 @@ def _add_agent(app: FastAPI, sessions: Sessions) -> None:
         found = {"messages": wire.messages_as_json(messages), "is_over": is_over}
         return Response(wire.encode(found), media_type="application/json")
 
-    if importlib.util.find_spec("mcp") is not None:
+    if importlib.util.find_spec("mcp_types") is not None:  # mcp 1 has no such module
         from agentgym.server.mcp_http import McpSessions
 
         app.router.routes.append(Route("/agent/mcp", McpSessions(sessions), methods=["POST"]))

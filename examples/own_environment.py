@@ -5,6 +5,8 @@ Run it with `python examples/own_environment.py`. It takes a few seconds and nee
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 import agentgym
@@ -72,6 +74,7 @@ def show_credit(group: TrajectoryGroup) -> None:
 
 def main() -> None:
     """Check, evaluate and credit."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(check_env(Safe, num_episodes=2))
     guessing = agentgym.evaluate(Safe, guesses, episodes=40)
     expert = agentgym.evaluate(Safe, "oracle", episodes=40)

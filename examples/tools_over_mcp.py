@@ -8,6 +8,7 @@ This example needs the extra ``mcp``.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -72,18 +73,33 @@ def show(env: agentgym.ToolEnv) -> None:
         is_over = terminated or truncated
 
 
-def main() -> None:
+def run(num_steps: int) -> None:
     """Show the environment, evaluate in it, and train a small model there."""
     register("Till-v0", Till, max_turns=3)
     env = agentgym.make("Till-v0")
     show(env)
     env.close()
     print("oracle:", agentgym.evaluate("Till-v0", "oracle", episodes=8, num_envs=2))
-    settings = {"env.id": "Till-v0", "num_steps": 12, "groups_per_step": 4, "group.group_size": 4, "group.num_envs": 4}
+    settings = {
+        "env.id": "Till-v0",
+        "num_steps": num_steps,
+        "groups_per_step": 4,
+        "group.group_size": 4,
+        "group.num_envs": 4,
+    }
     warm_start = {"sft.num_demos": 160, "sft.num_epochs": 8, "sft.batch_size": 4, "eval.num_episodes": 32}
     result = agentgym.train("tiny", {**settings, **warm_start})
     print(f"success: {result.success_before:.0%} before RL, {result.success_after:.0%} after; {result.run_dir}")
 
 
+def main() -> None:
+    """Run the example, or the server that it asks."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--steps", type=int, default=12)
+    arguments.add_argument("--serve", action="store_true", help="be the MCP server")
+    given = arguments.parse_args()
+    serve() if given.serve else run(given.steps)
+
+
 if __name__ == "__main__":
-    serve() if sys.argv[1:] == ["--serve"] else main()
+    main()

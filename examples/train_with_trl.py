@@ -30,6 +30,7 @@ def main() -> None:
     """Train with TRL on agentgym's rollouts, with an advantage per turn from GiGPO."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--steps", type=int, default=3)
+    given = arguments.parse_args()
     torch.set_num_threads(1)
     trainer = CreditGRPOTrainer(
         warm_model(),
@@ -40,7 +41,7 @@ def main() -> None:
             per_device_train_batch_size=16,  # episodes: four groups
             num_generations=4,  # episodes of a group
             max_completion_length=16,  # tokens of one turn
-            max_steps=arguments.parse_args().steps,
+            max_steps=given.steps,
             learning_rate=1e-3,
             logging_steps=1,
             report_to="none",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +50,17 @@ def serve() -> Iterator[Any]:
 def test_every_script_has_a_test() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     assert [path.stem for path in FOLDER.glob("*.py") if f'"{path.stem}"' not in source] == []
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_a_mistyped_argument_is_refused_before_anything_runs(path: Path, warm_commands: Path, tmp_path: Path) -> None:
+    if path.stem == "train_with_trl":
+        pytest.importorskip("trl")
+    needed = ["openai:http://127.0.0.1:9/v1"] if path.stem in {"evaluate_api_model", "judged_reward"} else []
+    command = [str(warm_commands / "python"), str(path), *needed, "--stesp", "3"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 2 and "unrecognized arguments: --stesp 3" in ran.stderr, ran.stderr[-3000:]
+    assert ran.stdout == "" and list(tmp_path.iterdir()) == []
 
 
 def test_the_page_is_one_that_can_be_read() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +64,28 @@ def test_errors_come_through() -> None:
 
     with pytest.raises(UsageError, match="no such thing"):
         in_a_loop(lambda: run_coroutine(fails()))
+
+
+def test_an_interrupt_cancels_the_call() -> None:
+    """Jupyter raises ``KeyboardInterrupt`` in the thread that waits, while its event loop runs."""
+    ended: list[type[BaseException]] = []
+
+    async def waits() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.Event().wait()
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    def cell() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a kernel; asyncio.run has set its own
+        with pytest.raises(KeyboardInterrupt):
+            run_coroutine(waits())
+
+    in_a_loop(cell)
+    assert ended == [asyncio.CancelledError]
 
 
 @pytest.mark.slow

@@ -107,11 +107,30 @@ def loop_thread(name: str) -> LoopThread:
 def run_coroutine(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine and return its result, even if an event loop is already running, as in a notebook.
 
-    In that case it runs in a separate loop in another thread, and the caller waits for it.
+    In that case it runs in a separate loop in another thread, and the caller waits for it. Ctrl-C, or a notebook's
+    interrupt, cancels it.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
+    begun: Future[Callable[[], object]] = Future()
+    is_interrupted = threading.Event()
+
+    async def cancellable() -> Result:
+        task = asyncio.ensure_future(coroutine)
+        begun.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+        if is_interrupted.is_set():
+            task.cancel()
+        return await task
+
     with ThreadPoolExecutor(1, "run_coroutine") as outside:
-        return outside.submit(copy_context().run, asyncio.run, coroutine).result()
+        outside.submit(int).result()  # the pool does not join a thread if Ctrl-C comes while that starts
+        try:
+            return outside.submit(copy_context().run, asyncio.run, cancellable()).result()
+        except KeyboardInterrupt:
+            is_interrupted.set()  # before the look at begun: the coroutine may begin in between
+            if begun.done():
+                with suppress(RuntimeError):  # the loop has closed since
+                    begun.result()()
+            raise

@@ -84,7 +84,7 @@ class RemoteEnv(Env):
     # ---------------------------------------------------------------------------------------------------- episode
 
     def start(self, task: Task) -> Observation:
-        """Reset the session, after opening it if there is none."""
+        """Reset the session. A new one is opened if there is none, or if the server has lost it."""
         return self._opening(self._wait(self._open_and_reset(task)))
 
     async def astart(self, task: Task) -> Observation:
@@ -236,8 +236,12 @@ class RemoteEnv(Env):
         return {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
 
     async def _open_and_reset(self, task: Task) -> Any:
-        if not self._session:
-            await self._from_any("open", self._to_open())
+        if self._session:
+            try:
+                return await self._asked("reset", task=task, seed=self.episode.seed)
+            except wire.NoSessionError:  # lost in a restart, or idle for too long; a reset needs nothing of it
+                self.stop()
+        await self._from_any("open", self._to_open())
         return await self._asked("reset", task=task, seed=self.episode.seed)
 
     def _kept(self, sent: Mapping[str, Any]) -> RemoteState | None:

@@ -210,7 +210,7 @@ class Sessions:
         """
         found = self._by_id.get(session) if isinstance(session, str) else None
         if found is None:
-            raise NoSessionError("the server has no such session; it was closed, or left idle for too long")
+            raise NoSessionError("the server has no such session: it was closed, idle too long, or lost in a restart")
         return found
 
     def of_agent(self, token: str) -> Session:

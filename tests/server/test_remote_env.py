@@ -320,3 +320,15 @@ def test_a_server_that_dies_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
         assert [without_times(one) for one in both] == [
             without_times(one) for one in played(tasks=60, num_objects=3, max_turns=12)
         ]
+
+
+def test_an_environment_is_reset_after_a_restart_of_its_server() -> None:
+    with env_server("agentgym/Maze-v0") as first:
+        env = agentgym.make("agentgym/Maze-v0", url=first.url, size=2)
+        begun = env.reset(seed=0)
+    with env_server("agentgym/Maze-v0", port=int(first.url.rpartition(":")[2])):
+        with pytest.raises(EnvError, match="no such session: it was closed, idle too long, or lost in a restart"):
+            env.step(ToolCall("move", {"direction": "west"}))
+        assert env.reset(seed=0) == begun
+        env.step(env.oracle())
+        env.close()

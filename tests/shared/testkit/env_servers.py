@@ -15,8 +15,8 @@ from pathlib import Path
 class EnvServer:
     """``agentgym serve`` in a separate process."""
 
-    def __init__(self, *arguments: str, token: str = "") -> None:
-        command = [sys.executable, "-m", "agentgym", "serve", *arguments, "--port", "0", "--json"]
+    def __init__(self, *arguments: str, token: str = "", port: int = 0) -> None:
+        command = [sys.executable, "-m", "agentgym", "serve", *arguments, "--port", str(port), "--json"]
         environment = {**os.environ, "AGENTGYM_SERVER_TOKEN": token, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
         assert self.process.stdout is not None
@@ -43,9 +43,9 @@ class EnvServer:
 
 
 @contextmanager
-def env_server(*arguments: str, token: str = "") -> Iterator[EnvServer]:
+def env_server(*arguments: str, token: str = "", port: int = 0) -> Iterator[EnvServer]:
     """Start a server, and terminate it when the context ends."""
-    server = EnvServer(*arguments, token=token)
+    server = EnvServer(*arguments, token=token, port=port)
     try:
         yield server
     finally:

@@ -61,7 +61,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     url = f"ws://{host}:{listening.getsockname()[1]}"
     out.announce({"url": url, "envs": sessions.env_ids}, f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]")
     try:
-        run(listening, sessions, token, drain_s)
+        run(listening, sessions, token, drain_s, out.status.print)
     except KeyboardInterrupt:
         out.status.print("stopped")
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -21,11 +22,12 @@ class DrainingServer(uvicorn.Server):
 
     Args:
         drain_s: seconds to wait until clients have closed their sessions; a second signal ends the wait.
+        say: function that tells a person what the server waits for.
     """
 
-    def __init__(self, config: uvicorn.Config, sessions: Sessions, drain_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, sessions: Sessions, drain_s: float, say: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._sessions, self._drain_s = sessions, drain_s
+        self._sessions, self._drain_s, self._say = sessions, drain_s, say
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain at the first SIGTERM. Stop at once at Ctrl-C or a second signal."""
@@ -37,12 +39,14 @@ class DrainingServer(uvicorn.Server):
 
     async def _wait_for_sessions(self) -> None:
         until = time.monotonic() + self._drain_s
+        if count := len(self._sessions):
+            self._say(f"ends when its sessions ({count}) are closed, or in {self._drain_s:g} s; Ctrl-C ends it now")
         while len(self._sessions) and time.monotonic() < until:
             await asyncio.sleep(0.05)
         self.should_exit = True
 
 
-def serve(listening: socket.socket, sessions: Sessions, token: str, drain_s: float) -> None:
+def serve(listening: socket.socket, sessions: Sessions, token: str, drain_s: float, say: Callable[[str], None]) -> None:
     """Serve on a bound socket until SIGTERM or Ctrl-C."""
     config = uvicorn.Config(
         make_app(sessions, token),
@@ -57,4 +61,4 @@ def serve(listening: socket.socket, sessions: Sessions, token: str, drain_s: flo
         h11_max_incomplete_event_size=64 * 1024,
         backlog=4096,
     )
-    DrainingServer(config, sessions, drain_s).run(sockets=[listening])
+    DrainingServer(config, sessions, drain_s, say).run(sockets=[listening])

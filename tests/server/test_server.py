@@ -258,7 +258,7 @@ def test_the_schema_holds_for_any_request(server: EnvServer, client: httpx.Clien
     assert client.get("/health").json()["num_sessions"] == 0
 
 
-def test_a_server_told_to_end_lets_episodes_finish() -> None:
+def test_a_server_told_to_end_lets_episodes_finish(capfd: pytest.CaptureFixture[str]) -> None:
     with env_server(MAZE, "--drain-s", "30") as server:
         session = httpx.post(f"{server.http}/sessions", json={"env": MAZE}).json()["session"]
         server.process.terminate()
@@ -269,6 +269,7 @@ def test_a_server_told_to_end_lets_episodes_finish() -> None:
         assert httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0}).status_code == 200
         assert httpx.delete(f"{server.http}/sessions/{session}").status_code == 200
         assert server.process.wait(timeout=20) == 0
+    assert "ends when its sessions (1) are closed, or in 30 s; Ctrl-C ends it now" in capfd.readouterr().err
 
 
 def test_other_addresses_need_a_token() -> None:

@@ -185,8 +185,8 @@ def column_of(name: str, value: Any) -> Any:
 def _of_trajectory(name: str, number: int, value: Any) -> Any:
     num_dimensions, axes = (2, "[C, R]") if name == "answer_logprobs" else (1, "[R]")
     try:
-        array = np.asarray(value, dtype=np.float64 if num_dimensions == 2 else np.int64)
-    except (TypeError, ValueError, RuntimeError) as error:
+        array = np.asarray(plain(value), dtype=np.float64 if num_dimensions == 2 else np.int64)
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"column {name!r}: entry {number} is no array of numbers; {error}") from None
     if array.size and array.ndim != num_dimensions:
         raise ConfigError(f"column {name!r}: entry {number} has the shape {array.shape}, expected {axes}")
@@ -199,21 +199,29 @@ def _flat(name: str, value: Sequence[Any]) -> list[object]:
             raise ConfigError(
                 f"column {name!r}: entry {number} is {row!r} among lists; give one list per trajectory, or none"
             )
-    return [item for row in value for item in row]
+    return [item for row in value for item in plain(row)]
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """Return an array typed by its values: of a bfloat16 tensor, one with a gradient, or an array of objects."""
+    is_numeric = isinstance(value, np.ndarray) and value.dtype != np.object_
+    return np.asarray(value if is_numeric else plain(value))
 
 
 def _typed(name: str, value: Any) -> Any:
     dtype = DTYPES[name]
     try:
-        given = np.asarray(value)
+        given = _array(value)
         with np.errstate(invalid="ignore"):
             made: Any = given.astype(dtype)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor that requires a gradient
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"column {name!r}: expected {_EXPECTED[dtype]}; {error}") from None
     differs = given.dtype.kind not in "biuf" if dtype is not np.float64 else given.dtype.kind == "U"
     if differs or (dtype is not np.float64 and (made != given).any()):
         wrong = plain(given.reshape(-1)[int(np.argmax((made != given).reshape(-1)))]) if given.size else value
         raise ConfigError(f"column {name!r} holds {wrong!r}, expected {_EXPECTED[dtype]}")
+    if name.startswith("num_") and made.min(initial=0) < 0:
+        raise ConfigError(f"column {name!r} holds {made.min()}, expected counts from 0 on; leave out padding")
     if made.ndim != 1 and not (made.ndim == 2 and name in ("q_value", "part_values")):
         raise ConfigError(f"column {name!r} has the shape {made.shape}, expected one entry per row")
     return made

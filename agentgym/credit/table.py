@@ -250,8 +250,8 @@ class TurnTable:
                 raise ConfigError(f"column {name!r} has {len(column)} rows, the column 'reward' {num_turns}")
         columns = {"anchor": np.arange(num_turns), "is_valid": np.ones(num_turns, dtype=np.bool_), **columns}
         columns |= coded(columns)
-        order = np.lexsort((np.asarray(columns["turn"]), columns["trajectory"]))
         table = {name: column_of(name, column) for name, column in columns.items()}
+        order = np.lexsort((table["turn"], table["trajectory"]))
         if any(name in table for name in PER_TOKEN) and "num_tokens" in table:
             place = np.argsort(order)[np.repeat(np.arange(num_turns), table["num_tokens"])]
             tokens = np.argsort(place, kind="stable")
@@ -264,7 +264,7 @@ class TurnTable:
     def _check_names(cls, columns: Mapping[str, object], required: Sequence[str] = ()) -> None:
         known = {field.name for field in fields(cls)}
         for name in columns:
-            require_known("column", name, known, "states of turns are the column anchor")
+            require_known("column", name, known, "states are the column anchor, ids as verl's uid the column group")
         if missing := [name for name in required if name not in columns]:
             raise ConfigError(f"the columns {', '.join(missing)} are missing; {', '.join(required)} are required")
 

@@ -88,6 +88,28 @@ def test_rows_may_be_tensors() -> None:
     assert table.num_tokens is not None and table.num_tokens.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda values: torch.tensor(values, dtype=torch.bfloat16),
+        lambda values: torch.tensor(values, dtype=torch.float32, requires_grad=True),
+        lambda values: np.array(values, dtype=np.float16),
+        lambda values: np.array(values, dtype=object),  # as in verl's non_tensor_batch
+    ],
+)
+def test_columns_may_have_any_type_of_number(of: Callable[[list[Any]], Any]) -> None:
+    rows: dict[str, list[Any]] = {"group": [0, 0, 0], "trajectory": [1, 0, 1], "turn": [1, 0, 0], "reward": [1, 0.5, 0]}
+    more: dict[str, list[Any]] = {"is_valid": [True, False, True], "num_tokens": [2, 1, 1], "entropy": [0.25, 0.5, 1]}
+    tokens: dict[str, list[Any]] = {"token_value": [1, 2, 3, 4]}
+    want = from_rows(**rows, **more, **tokens)
+    got = from_rows(**{name: of(column) for name, column in (rows | more | tokens).items()})
+    for name in (*rows, *more, *tokens):
+        assert getattr(got, name).tolist() == getattr(want, name).tolist()
+        assert getattr(got, name).dtype == getattr(want, name).dtype
+    parts = want.with_parts(solved=("outcome", of([0, 0.5, 1]))).with_columns(entropy=[of([0.5]), of([1, 0.25])])
+    assert (parts.reward.tolist(), parts.entropy.tolist()) == ([0, 0.5, 1], [0.5, 1, 0.25])  # type: ignore[union-attr]
+
+
 def test_rows_in_any_order_keep_their_ids_and_tokens() -> None:
     table = from_rows(
         group=["g", "h", "g"],
@@ -125,6 +147,7 @@ ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.
         (lambda: table_of(rewards=[[0]], states=[[object()]], group_of_trajectory=[0]), "equals no other object"),
         (lambda: bandits(1, 0, is_void=["no", "yes"]), "column 'is_void' holds 'no', expected True or False"),
         (lambda: bandits(1, 0, num_tokens=[1.5, 2]), "column 'num_tokens' holds 1.5, expected whole numbers"),
+        (lambda: bandits(1, 0, num_tokens=[4, -100]), "column 'num_tokens' holds -100, expected counts from 0 on"),
         (lambda: bandits(1, 0, value=["a", 2]), "column 'value': expected numbers"),
         (lambda: bandits(1, 0, answer_logprobs=[[-1, -2], [-1]]), "entry 0 has the shape (2,), expected [C, R]"),
         (
@@ -133,7 +156,7 @@ ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.
         ),
         (lambda: from_rows(reward=[1]), "the columns group, trajectory, turn are missing"),
         (lambda: from_rows(**ROW, foo=[1, 2]), "unknown column 'foo'"),
-        (lambda: from_rows(**ROW, state=["a", "b"]), "(states of turns are the column anchor)"),
+        (lambda: from_rows(**ROW, state=["a", "b"]), "states are the column anchor"),
         (lambda: credit_turns(cast(Any, ROW), CreditConfig()), "expected TurnTable, as TurnTable.from_lists returns"),
         (lambda: CreditConfig(estimator=cast(Any, 3)), "estimator is 3, expected str, the name of one"),
         (lambda: from_rows(**{**ROW, "group": [0]}), "column 'group' has 1 rows, the column 'reward' 2"),

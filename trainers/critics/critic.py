@@ -32,6 +32,7 @@ from agentgym.trainers.distributed.sharding import (
     trunk_for_copy,
     whole,
 )
+from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
 from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
@@ -82,8 +83,7 @@ class ValueNetwork(torch.nn.Module):
         """Frozen weights that are the policy's."""
         self.num_values = num_values
         hidden_size = int(policy.config.hidden_size)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded_weights(seed):
             last = torch.nn.Linear(hidden_size, num_values)
             layers = [] if self.trunk is not None else [torch.nn.Linear(hidden_size, hidden_size), torch.nn.GELU()]
         torch.nn.init.zeros_(last.weight)

@@ -28,6 +28,7 @@ from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
+from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
 
@@ -220,8 +221,7 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
         target_modules=list(settings.target_modules),
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded_weights(seed):
         with warnings.catch_warnings():  # peft reads an attribute that transformers is about to rename
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
             adapted: CausalLM = get_peft_model(model, config)

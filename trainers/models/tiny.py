@@ -27,6 +27,7 @@ from agentgym.errors import CorruptDataError
 from agentgym.trainers.config.stages import Splits
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.products import use_faster_products
+from agentgym.trainers.models.seeding import seeded_weights
 
 WORD = r"[A-Za-z]+|\d|\n+"
 PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"
@@ -114,8 +115,7 @@ def build_model(tokenizer: PreTrainedTokenizerBase, config: ModelConfig, seed: i
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded_weights(seed):
         model = Qwen3ForCausalLM(shape)
         for layer in model.model.layers:
             attention: Any = layer.self_attn

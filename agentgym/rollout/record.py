@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from agentgym.canonical import read_json, strict_json
 from agentgym.errors import CorruptDataError
@@ -104,10 +104,28 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
 
 
 def append_json_line(path: Path, row: Mapping[str, object]) -> None:
-    """Append one line to a JSONL file."""
+    """Append one line to a JSONL file, in place of an unfinished last line of a killed process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as out:
-        out.write(strict_json(row) + "\n")
+    with open(path, "a+b") as out:
+        _leave_out_half_a_line(out)
+        out.write(f"{strict_json(row)}\n".encode())
+
+
+def _leave_out_half_a_line(out: BinaryIO) -> None:
+    """Cut a file after the last line that :func:`read_json_lines` returns. Go to its end."""
+    size = out.seek(0, os.SEEK_END)
+    if size == 0:
+        return
+    out.seek(-1, os.SEEK_END)
+    if out.read(1) == b"\n":
+        return
+    out.seek(0)
+    last = out.read().rpartition(b"\n")[2]
+    try:
+        read_json(last)
+        out.write(b"\n")
+    except ValueError:
+        out.truncate(size - len(last))
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -118,7 +136,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")  # a character of the last line may be cut, too
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         if not line:

@@ -243,6 +243,20 @@ def test_json_lines_leave_out_a_line_that_a_kill_cut(tmp_path: Path) -> None:
     assert read_json_lines(path) == [{"step": 0}, {"step": 1}]
 
 
+@pytest.mark.parametrize(
+    ("last", "kept"), [(b'{"step": 2, "los', []), ('{"said": "ö'.encode()[:-1], []), (b'{"step": 2}', [{"step": 2}])]
+)
+def test_a_line_is_appended_in_place_of_one_that_a_kill_cut(last: bytes, kept: list[Any], tmp_path: Path) -> None:
+    """Such as the journal of a resumed run, or a judge's verdicts."""
+    path = tmp_path / "journal.jsonl"
+    append_json_line(path, {"step": 0})
+    with open(path, "ab") as out:
+        out.write(last)
+    assert read_json_lines(path) == [{"step": 0}, *kept]
+    append_json_line(path, {"step": 3})
+    assert read_json_lines(path) == [{"step": 0}, *kept, {"step": 3}]
+
+
 def test_json_lines_refuse_damage_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 0}\n{"st\n{"step": 2}\n')

@@ -195,8 +195,9 @@ def _begin(
     if names and not policies and is_run(names[0]):
         policies = [names[0]]
     if not names or not policies:
+        found = f"{names[0]} is not a training run; " if names and Path(names[0]).is_dir() else ""
         raise UsageError(
-            "name an environment and a policy: agentgym eval ENV --policy oracle|random|MODEL_DIR; "
+            f"{found}name an environment and a policy: agentgym eval ENV --policy oracle|random|MODEL_DIR; "
             "or a training run: agentgym eval RUN; or suites: agentgym list --suites"
         )
     FULL.changed(given.get("context", {}))  # report wrong keys before a model is loaded

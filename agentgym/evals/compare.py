@@ -365,12 +365,13 @@ MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}
 
 
 def _of_training(folder: Path) -> list[Evaluation]:
+    source = folder / "config.json"
+    if not (config := read_json_object(source)):
+        raise CorruptDataError(f"{folder} is not a training run: it has no {source.name}")
     try:
-        config = read_json((folder / "config.json").read_text(encoding="utf-8"))
-        recipe = str(config["recipe"])
-        envs = _envs_of(config)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"{folder} is not a training run ({error!r})") from error
+        recipe, envs = str(config["recipe"]), _envs_of(config)
+    except (KeyError, TypeError) as error:
+        raise CorruptDataError(f"{source} is not a training configuration ({error!r})") from error
     found = [
         _played(path, f"{label}, {when}", env, kwargs, f"{recipe} ({folder})", moment=when)
         for suffix, label, env, kwargs in envs

@@ -22,6 +22,7 @@ from agentgym.evals.statistics import (
 )
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
 from agentgym.rollout import journal
+from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.record import read_json_object
 from agentgym.rollout.run_kind import RunKind, kind_of_run
 from agentgym.types import Status
@@ -379,9 +380,10 @@ def _of_training(folder: Path) -> list[Evaluation]:
         if ((path := folder / "eval" / f"{moment}{suffix}") / "summary.json").is_file()
     ]
     if not found:
+        writer = writer_of(folder)
+        resume = f"resume it: agentgym train --resume {folder}, or evaluate its model: agentgym eval {folder}"
         raise CorruptDataError(
-            f"{folder} has no finished evaluation yet; resume it: agentgym train --resume {folder}, or evaluate its "
-            f"model: agentgym eval {folder}"
+            f"{folder} has no finished evaluation yet; {f'{writer} is training it' if writer else resume}"
         )
     return found
 

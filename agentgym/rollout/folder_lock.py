@@ -46,6 +46,24 @@ def locked(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
                     folder.rmdir()
 
 
+def writer_of(folder: Path) -> str:
+    """Return the process that holds a folder's lock, as in ``process 12 on host``; empty if none does."""
+    try:
+        with open(folder / LOCK_NAME, encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                return _holder(file) if error.errno in _HELD else ""
+    except OSError:
+        pass
+    return ""
+
+
+def _holder(file: TextIO) -> str:
+    file.seek(0)
+    return file.read(200).strip() or "another process"
+
+
 def _opened(folder: Path, give_up: float) -> TextIO:
     """Return the lock file, locked by this process."""
     while True:
@@ -59,8 +77,7 @@ def _opened(folder: Path, give_up: float) -> TextIO:
                     if time.monotonic() < give_up:
                         time.sleep(_LOOK_S)
                         continue
-                    file.seek(0)
-                    holder = file.read(200).strip() or "another process"
+                    holder = _holder(file)
                 raise UsageError(
                     f"{folder} is being written by {holder}; wait until it ends, or stop it first"
                 ) from None

@@ -14,6 +14,7 @@ import pytest
 from agentgym.errors import EnvError, RunStoppedError
 from agentgym.evals.suite_runner import _refused
 from agentgym.evals.suites import load_suite
+from agentgym.rollout.folder_lock import locked
 
 Command = Callable[..., Any]
 
@@ -246,7 +247,10 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "metrics.jsonl").write_text("")
     (tmp_path / "empty" / "config.json").write_text((tmp_path / "a" / "config.json").read_text())
-    assert "no finished evaluation yet" in run("compare", "empty", "b").assert_one_line_error()
+    assert "no finished evaluation yet; resume it" in run("compare", "empty", "b").assert_one_line_error()
+    with locked(tmp_path / "empty"):
+        told = run("compare", "empty", "b").assert_one_line_error()
+    assert re.search(r"no finished evaluation yet; process \d+ on \S+ is training it", told)
 
 
 @pytest.mark.parametrize(

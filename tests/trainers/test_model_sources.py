@@ -20,6 +20,7 @@ from testkit.local_servers import Reply, serving
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from agentgym.errors import CorruptDataError, UsageError
+from agentgym.rollout.folder_lock import locked
 from agentgym.trainers.models.model import load_model
 from agentgym.trainers.models.sources import cached_model, check_source, import_model, is_source, local_model
 
@@ -48,6 +49,13 @@ def test_a_run_without_a_model(saved: dict[str, object], message: str, tmp_path:
     (tmp_path / "run" / "config.json").write_text(json.dumps(saved))
     with pytest.raises(UsageError, match=message):
         load_model(tmp_path / "run")
+
+
+def test_a_run_that_is_trained_has_no_model_yet(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"):
+        (tmp_path / "run" / "config.json").write_text('{"recipe": "tiny", "env": {}}')
+        with pytest.raises(UsageError, match=rf"run has no model yet: process {os.getpid()} on \S+ is training it$"):
+            load_model(tmp_path / "run")
 
 
 def tiny_llama(vocab_size: int) -> Any:

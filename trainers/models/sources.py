@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
+from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.run_kind import kind_of_run
 from agentgym.trainers.models.files import check_files
 
@@ -275,7 +276,9 @@ def _model_in(folder: Path) -> Path:
     if (folder / "model").is_dir():
         return folder / "model"
     if (kind := kind_of_run(folder)) == "training":
-        raise UsageError(f"{folder} has no model yet: agentgym train --resume {folder}")
+        writer = writer_of(folder)
+        how = f"{writer} is training it" if writer else f"agentgym train --resume {folder}"
+        raise UsageError(f"{folder} has no model yet: {how}")
     if kind:
         raise UsageError(f"{folder} is an {kind}, which has no model")
     if (folder / "config.json").is_file():

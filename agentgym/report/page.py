@@ -96,7 +96,7 @@ def render_report(
     return render(
         "report.html.jinja",
         run=run,
-        facts=_facts(run),
+        facts=_facts(run) + ([] if is_live else _steps_so_far(run)),  # a live page has them among its numbers
         config=json.dumps(run.config, indent=2, ensure_ascii=False) if run.config else "",
         shown=_shown(run, traces),
         overview=_overview(run),
@@ -187,6 +187,14 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
             "cost": cost_text(summary.cost) if summary.mean_tokens else None,
         }
     return [(name, str(value)) for name, value in rows.items() if value not in (None, "")]
+
+
+def _steps_so_far(run: RunFolder) -> list[tuple[str, str]]:
+    """Return the steps of a training run that has not finished, as in ``3 of 40``; none for any other run."""
+    done = max((row["step"] for row in run.metrics.get("rl", ())), default=0)
+    num_steps = run.config.get("num_steps")
+    is_unfinished = run.kind == "training run" and isinstance(num_steps, int) and done < num_steps
+    return [("steps so far", f"{done} of {num_steps}")] if is_unfinished else []
 
 
 def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:

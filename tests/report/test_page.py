@@ -273,6 +273,16 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "No episodes are recorded." in page
 
 
+def test_a_run_that_has_not_finished_shows_its_steps(run_dir: Path) -> None:
+    """Its page looked like that of a run that has no evaluation at the end."""
+    config = json.loads((run_dir / "config.json").read_text())
+    pages = []
+    for num_steps in (12, 20):
+        (run_dir / "config.json").write_text(json.dumps(config | {"num_steps": num_steps}))
+        pages.append(write_report(run_dir).read_text(encoding="utf-8"))
+    assert ["steps so far" in page for page in pages] == [False, True] and "12 of 20" in pages[1]
+
+
 def test_numbers_that_are_not_finite_do_not_break_a_curve(tmp_path: Path) -> None:
     rows = [{"phase": "rl", "step": at, "success": 0.5, "loss": float("nan") if at == 3 else 1.0} for at in range(20)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -56,6 +56,8 @@ class Channel:
         self._outgoing: list[bytes] = []
         self._has_outgoing = asyncio.Event()
         self._sessions: set[str] = set()
+        self._idle: dict[str, None] = {}
+        """Sessions whose episode has ended, the oldest first. A reset opens another one if they are closed."""
         self._beat_s = HEARTBEAT_S
         self._is_sooner = asyncio.Event()
         self._connection: ClientConnection | None = None
@@ -77,23 +79,31 @@ class Channel:
         if len(sent) > wire.MAX_FRAME_BYTES // 2:
             raise EnvError(f"a request of {len(sent):,} bytes exceeds the server's limit")
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        session = fields.get("session", "")
+        self._idle.pop(session, None)
         self._waiting[number] = (sent, reply)
         self._outgoing.append(sent)
         self._has_outgoing.set()
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.create_task(self._keep())
         try:
-            return await reply
+            found = await reply
         finally:
             self._waiting.pop(number, None)
+        if op == "end_episode":
+            self._idle[session] = None
+        return found
 
     async def open(self, **fields: Any) -> Any:
-        """Open a session; wait while the server is full."""
+        """Open a session. On a full server close one that is idle here, or else wait."""
         began = time.monotonic()
         while True:
             try:
                 opened = await self.request("open", **fields)
             except BusyError as error:
+                if self._idle:  # environments that wait for their turn in a pool, while others wait for a session
+                    await self.close_session(next(iter(self._idle)))
+                    continue
                 if time.monotonic() - began + error.retry_after_s > BUSY_WAIT_S:
                     raise EnvError(f"{self.url}: {error}, for {BUSY_WAIT_S:g} s") from error
                 await asyncio.sleep(error.retry_after_s)

@@ -7,9 +7,10 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -236,13 +237,18 @@ class RemoteEnv(Env):
         return {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
 
     async def _open_and_reset(self, task: Task) -> Any:
+        at_any = partial(self._from_any, "open", self._to_open())
+        return await self._first_asked(at_any, "reset", task=task, seed=self.episode.seed)
+
+    async def _first_asked(self, open_session: Callable[[], Awaitable[Any]], op: str, **fields: Any) -> Any:
+        """Begin an episode, which needs nothing of a session that was lost in a restart or closed as idle."""
         if self._session:
             try:
-                return await self._asked("reset", task=task, seed=self.episode.seed)
-            except wire.NoSessionError:  # lost in a restart, or idle for too long; a reset needs nothing of it
+                return await self._asked(op, **fields)
+            except wire.NoSessionError:
                 self.stop()
-        await self._from_any("open", self._to_open())
-        return await self._asked("reset", task=task, seed=self.episode.seed)
+        await open_session()
+        return await self._asked(op, **fields)
 
     def _kept(self, sent: Mapping[str, Any]) -> RemoteState | None:
         assert self._channel is not None
@@ -255,9 +261,7 @@ class RemoteEnv(Env):
             raise wire.NoStateError(f"{state.url}holds the state, but is not one of this environment's servers")
         if self._channel is not channel:
             self.stop()
-        if not self._session:
-            await self._open_at(channel, self._to_open())
-        return await self._asked("restore", state=state.id)
+        return await self._first_asked(partial(self._open_at, channel, self._to_open()), "restore", state=state.id)
 
     async def _asked(self, op: str, **fields: Any) -> Any:
         if self._channel is None or not self._session:

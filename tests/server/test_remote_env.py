@@ -332,3 +332,14 @@ def test_an_environment_is_reset_after_a_restart_of_its_server() -> None:
         assert env.reset(seed=0) == begun
         env.step(env.oracle())
         env.close()
+
+
+def test_idle_environments_give_their_sessions_to_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool has more environments than the server has sessions; those that had played kept theirs."""
+    monkeypatch.setattr(channel_module, "BUSY_WAIT_S", 10.0)  # not the ten minutes after which the others failed
+    with env_server("agentgym/Maze-v0", "--max-sessions", "2") as server:
+        groups = agentgym.collect_rollouts(
+            "agentgym/Maze-v0", "oracle", tasks=7, kwargs={"url": server.url, "size": 2}, num_envs=5
+        )
+        assert [group.trajectories[0].success for group in groups] == [True] * 7
+        assert [group.trajectories[0].num_retries for group in groups] == [0] * 7

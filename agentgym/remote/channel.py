@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,7 @@ PATIENCE_S: Final = 20.0
 """Seconds without a connection after which requests fail."""
 BUSY_WAIT_S: Final = 600.0
 """Seconds to wait for a free session on a full server."""
+_LOG: Final = logging.getLogger(__name__)
 _FORBIDDEN: Final = (401, 403)
 _REFUSED: Final = "; nothing listens there: the server has ended, or was not started"
 
@@ -58,6 +60,7 @@ class Channel:
         self._sessions: set[str] = set()
         self._idle: dict[str, None] = {}
         """Sessions whose episode has ended, the oldest first. A reset opens another one if they are closed."""
+        self._has_said_full = False
         self._beat_s = HEARTBEAT_S
         self._is_sooner = asyncio.Event()
         self._connection: ClientConnection | None = None
@@ -106,6 +109,9 @@ class Channel:
                     continue
                 if time.monotonic() - began + error.retry_after_s > BUSY_WAIT_S:
                     raise EnvError(f"{self.url}: {error}, for {BUSY_WAIT_S:g} s") from error
+                if not self._has_said_full:
+                    self._has_said_full = True
+                    _LOG.warning("%s: %s; waiting up to %g s for one", self.url, error, BUSY_WAIT_S)
                 await asyncio.sleep(error.retry_after_s)
             else:
                 self._sessions.add(opened["session"])

@@ -181,7 +181,7 @@ class Sessions:
             raise BusyError("the server is shutting down", _DRAIN_RETRY_S)
         if len(self) + self._num_opening >= self.limits.max_sessions:
             self.counts["refused"] += 1
-            raise BusyError(f"the server has {self.limits.max_sessions} sessions, as many as it may", 1.0)
+            raise BusyError(f"the server has {self.limits.max_sessions} sessions, as many as its --max-sessions", 1.0)
         future: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
         if isinstance(key, str):
             self._by_key[key] = future

@@ -343,3 +343,18 @@ def test_idle_environments_give_their_sessions_to_those_that_wait(monkeypatch: p
         )
         assert [group.trajectories[0].success for group in groups] == [True] * 7
         assert [group.trajectories[0].num_retries for group in groups] == [0] * 7
+
+
+def test_waiting_for_a_full_server_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(channel_module, "BUSY_WAIT_S", 1.5)
+    with env_server("agentgym/Maze-v0", "--max-sessions", "1") as server:
+        first, *others = (agentgym.make("agentgym/Maze-v0", url=server.url, size=2) for _ in range(3))
+        first.reset(seed=0)
+        for env in others:
+            with pytest.raises(EnvError, match=r"1 sessions, as many as its --max-sessions, for 1\.5 s"):
+                env.reset(seed=0)
+        first.close()
+    (told,) = (record.getMessage() for record in caplog.records if record.name == channel_module.__name__)
+    assert told.endswith("the server has 1 sessions, as many as its --max-sessions; waiting up to 1.5 s for one")

@@ -24,7 +24,7 @@ from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.record import read_json_object
-from agentgym.rollout.run_kind import RunKind, kind_of_run
+from agentgym.rollout.run_kind import RunKind, kind_of_run, runs_in
 from agentgym.types import Status
 
 Rows = Mapping[tuple[str, Key], dict[str, Any]]
@@ -413,7 +413,8 @@ def _check_finished(folder: Path) -> None:
     of_suites = folder.parent.parent
     run = next((one for one in (folder, of_suites) if kind_of_run(one) == "evaluation"), None)
     if run is None:
-        raise CorruptDataError(f"{folder} is not a finished evaluation; name the folder of one, or of a training run")
+        which = runs_in(folder) or "; name the folder of one, or of a training run"
+        raise CorruptDataError(f"{folder} is not a finished evaluation{which}")
     raise CorruptDataError(f"{folder} is not a finished evaluation; resume it: agentgym eval --resume {run}")
 
 

@@ -12,6 +12,7 @@ from agentgym.evals.runner import EvalSummary, load_summary
 from agentgym.evals.suite_runner import SUITE_FILE
 from agentgym.rollout import journal
 from agentgym.rollout.record import read_json_lines, read_json_object, recorded_steps
+from agentgym.rollout.run_kind import runs_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def open_run_folder(path: Path) -> RunFolder:
     else:
         raise CorruptDataError(
             f"{path} is not a run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation) nor "
-            f"folders with {SUITE_FILE} (suites)"
+            f"folders with {SUITE_FILE} (suites){runs_in(path)}"
         )
     return RunFolder(
         path=path,

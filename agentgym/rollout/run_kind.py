@@ -8,6 +8,7 @@ from typing import Literal
 from agentgym.canonical import read_json
 
 RunKind = Literal["training", "evaluation", ""]
+_MAX_NAMED = 3
 
 
 def kind_of_run(folder: Path) -> RunKind:
@@ -29,3 +30,11 @@ def kind_of_run(folder: Path) -> RunKind:
     if "recipe" in saved and "env" in saved:
         return "training"
     return "evaluation" if "eval" in saved or "eval_suites" in saved else ""
+
+
+def runs_in(folder: Path) -> str:
+    """Return what a message says of the runs in a folder that is none itself, the newest first; empty without any."""
+    found = [path for path in folder.glob("*") if kind_of_run(path)]
+    newest = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_NAMED]
+    names = ", ".join(map(str, newest)) + (", ..." if len(found) > len(newest) else "")
+    return f"; name one of the runs in it: {names}" if found else ""

@@ -42,6 +42,16 @@ def test_view_of_something_else(run: Command, guess: str, tmp_path: Path) -> Non
     assert "cannot be read" in run("view", folder, "--json").assert_one_line_error()
 
 
+def test_the_folder_of_several_runs(run: Command, guess: str, tmp_path: Path) -> None:
+    for number in range(4):
+        run("eval", guess, "--policy", "oracle", "--episodes", "1", "--run-dir", f"all/{number}")
+        os.utime(f"all/{number}", (number, number))
+    (tmp_path / "all" / "notes").mkdir()
+    for command in (("view", "all"), ("compare", "all", "all/0"), ("train", "--resume", "all")):
+        told = run(*command).assert_one_line_error()
+        assert "; name one of the runs in it: all/3, all/2, all/1, ..." in told
+
+
 def test_episodes_are_printed_message_by_message(run: Command, guess: str, tmp_path: Path) -> None:
     folder = run("eval", guess, "--policy", "oracle", "--episodes", "3", "--json").json["run_dir"]
     lines = run("view", folder, "--episodes", "2").out.splitlines()

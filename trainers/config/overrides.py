@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
-from agentgym.rollout.run_kind import kind_of_run
+from agentgym.rollout.run_kind import kind_of_run, runs_in
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trust import sign
@@ -146,7 +146,7 @@ def load_config(path: Path) -> TrainConfig:
     if not path.parent.is_dir():
         raise UsageError(f"no folder {str(path.parent)!r}; name that of a training run")
     if not path.is_file():
-        raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
+        raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}{runs_in(path.parent)}")
     if kind_of_run(path.parent) == "evaluation":
         raise UsageError(
             f"{path.parent} is an evaluation, not a training run: agentgym eval --resume {path.parent} continues it"

@@ -137,7 +137,7 @@ def test_a_large_model_is_told_of_bfloat16_where_the_processor_multiplies_it(mon
     monkeypatch.setattr(build, "_MIN_BFLOAT16_PARAMETERS", 1)
     note = build.precision_note(plain, model)
     settings = note.rpartition(" with ")[2].split()
-    assert "half the time" in note and len(settings) == 2
+    assert "0.7 of the time" in note and len(settings) == 2
     taken = apply_overrides(plain, settings)
     assert is_bfloat16(taken.loss.precision, model.device)
     assert build.engine_dtype(taken.engine, model.device) == torch.bfloat16

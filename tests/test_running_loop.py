@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from testkit.counting_runs import config
 
 import agentgym
 from agentgym import Task, ToolEnv, tool
-from agentgym.env.worker_thread import run_coroutine
+from agentgym.env.worker_thread import is_interrupted, run_coroutine
 from agentgym.errors import UsageError
 from agentgym.trainers.loop import train
 
@@ -85,6 +86,45 @@ def test_an_interrupt_cancels_the_call() -> None:
             run_coroutine(waits())
 
     in_a_loop(cell)
+    assert ended == [asyncio.CancelledError]
+
+
+def test_what_awaits_nothing_sees_the_interrupt_too() -> None:
+    """As a warm start does, which looks after each step."""
+    seen: list[bool] = []
+
+    async def computes() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        until = time.monotonic() + 20
+        while not is_interrupted() and time.monotonic() < until:
+            time.sleep(0.01)
+        seen.append(is_interrupted())
+
+    def cell() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt):
+            run_coroutine(computes())
+
+    in_a_loop(cell)
+    assert seen == [True]
+    assert not is_interrupted()
+
+
+def test_the_first_interrupt_of_a_script_with_its_own_loop_is_enough() -> None:
+    """``asyncio.run`` cancels its task at the first Ctrl-C, and raises nothing in a call that blocks."""
+    ended: list[type[BaseException]] = []
+
+    async def waits() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            async with asyncio.timeout(20):
+                await asyncio.Event().wait()
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        in_a_loop(lambda: run_coroutine(waits()))
     assert ended == [asyncio.CancelledError]
 
 

@@ -12,13 +12,18 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+_LOOK_S = 0.1
+"""Seconds between looks whether a task that waits for another thread was cancelled."""
+_interrupt: ContextVar[threading.Event | None] = ContextVar("_interrupt", default=None)
+"""Set once the caller in another thread was interrupted."""
 
 
 class WorkerThread:
@@ -108,29 +113,51 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine and return its result, even if an event loop is already running, as in a notebook.
 
     In that case it runs in a separate loop in another thread, and the caller waits for it. Ctrl-C, or a notebook's
-    interrupt, cancels it.
+    interrupt, cancels it, and so does the end of the caller's task.
     """
     try:
-        asyncio.get_running_loop()
+        caller = asyncio.current_task()
     except RuntimeError:
         return asyncio.run(coroutine)
     begun: Future[Callable[[], object]] = Future()
-    is_interrupted = threading.Event()
+    interrupt = threading.Event()
 
     async def cancellable() -> Result:
+        _interrupt.set(interrupt)
         task = asyncio.ensure_future(coroutine)
         begun.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
-        if is_interrupted.is_set():
+        if interrupt.is_set():
             task.cancel()
         return await task
 
     with ThreadPoolExecutor(1, "run_coroutine") as outside:
         outside.submit(int).result()  # the pool does not join a thread if Ctrl-C comes while that starts
         try:
-            return outside.submit(copy_context().run, asyncio.run, cancellable()).result()
-        except KeyboardInterrupt:
-            is_interrupted.set()  # before the look at begun: the coroutine may begin in between
+            return _result(outside.submit(copy_context().run, asyncio.run, cancellable()), caller)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            interrupt.set()  # before the look at begun: the coroutine may begin in between
             if begun.done():
                 with suppress(RuntimeError):  # the loop has closed since
                     begun.result()()
             raise
+
+
+def _result(future: Future[Result], caller: asyncio.Task[Any] | None) -> Result:
+    """Wait for a future, or until the task that waits was cancelled, as the first Ctrl-C in ``asyncio.run`` does."""
+    num_before = 0 if caller is None else caller.cancelling()
+    while not wait([future], _LOOK_S).done:
+        if caller is not None and caller.cancelling() > num_before:
+            raise asyncio.CancelledError
+    return future.result()
+
+
+def is_interrupted() -> bool:
+    """Return True if the running task was cancelled, as Ctrl-C does, and has not come to an ``await`` since."""
+    interrupt = _interrupt.get()
+    if interrupt is not None and interrupt.is_set():
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # not in an event loop
+        return False
+    return task is not None and task.cancelling() > 0

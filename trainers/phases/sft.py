@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentgym.env.worker_thread import is_interrupted
 from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
@@ -219,15 +220,6 @@ def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[l
 
 
 # ------------------------------------------------------------------------- the warm start: fine-tuning before RL
-
-
-def is_interrupted() -> bool:
-    """Return True if the running task was cancelled, as Ctrl-C does, and has not noticed yet."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # not in an event loop
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints: CheckpointWriter, log: Log) -> None:

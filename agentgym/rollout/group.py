@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _OF_A_SANDBOX = re.compile(r"(?<![/\w])sandbox\b")  # in an error, but not in a path
 _OF_A_JUDGE = re.compile(r"the judge: ")
+_BETWEEN_ATTEMPTS = "between attempts: "
 _OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot|was)|(the )?harness ")  # an agent's own program
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
@@ -437,6 +438,8 @@ def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
     if _OF_A_JUDGE.match(str(worst.error)):
         told = ", or set judge.structured=false" if "response_format" in str(worst.error) else ""
         return f"The judge failed, not the policy or the environment: look at its server (judge.model){told}"
+    if str(worst.error).startswith(_BETWEEN_ATTEMPTS):
+        return "What judges attempts failed, or the policy as it wrote a note: look at verify.kind and at the endpoints"
     if worst.status is Status.ABORTED:
         where = "its code, its endpoint or, in training, its engine (engine.kind)"
         return f"The policy failed, not the environment: look at {where}"

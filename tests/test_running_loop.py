@@ -67,23 +67,24 @@ def test_errors_come_through() -> None:
         in_a_loop(lambda: run_coroutine(fails()))
 
 
+async def interrupted_wait(ended: list[type[BaseException]]) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        async with asyncio.timeout(20):
+            await asyncio.Event().wait()
+    except BaseException as error:
+        ended.append(type(error))
+        raise
+
+
 def test_an_interrupt_cancels_the_call() -> None:
     """Jupyter raises ``KeyboardInterrupt`` in the thread that waits, while its event loop runs."""
     ended: list[type[BaseException]] = []
 
-    async def waits() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        try:
-            async with asyncio.timeout(20):
-                await asyncio.Event().wait()
-        except BaseException as error:
-            ended.append(type(error))
-            raise
-
     def cell() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a kernel; asyncio.run has set its own
         with pytest.raises(KeyboardInterrupt):
-            run_coroutine(waits())
+            run_coroutine(interrupted_wait(ended))
 
     in_a_loop(cell)
     assert ended == [asyncio.CancelledError]
@@ -114,17 +115,8 @@ def test_the_first_interrupt_of_a_script_with_its_own_loop_is_enough() -> None:
     """``asyncio.run`` cancels its task at the first Ctrl-C, and raises nothing in a call that blocks."""
     ended: list[type[BaseException]] = []
 
-    async def waits() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        try:
-            async with asyncio.timeout(20):
-                await asyncio.Event().wait()
-        except BaseException as error:
-            ended.append(type(error))
-            raise
-
     with pytest.raises(KeyboardInterrupt):
-        in_a_loop(lambda: run_coroutine(waits()))
+        in_a_loop(lambda: run_coroutine(interrupted_wait(ended)))
     assert ended == [asyncio.CancelledError]
 
 

@@ -21,6 +21,7 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import add_lora, copy_of_trained, never_trained
 from agentgym.trainers.recipes import load_recipe
 
+FEW = ("groups_per_step=2", "group.group_size=2", "group.num_envs=4")
 KL = 'loss.regularisers=[{"kind": "kl", "coef": 0.1}]'
 
 
@@ -36,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings_over(folder: Path, *more: str) -> TrainConfig:
     small = ["num_steps=2", "checkpoint_every=1", "sft.num_demos=0", "eval.num_episodes=1", "zero_variance_filter=off"]
     adapters = [f"model.path={folder}", "model.lora.rank=2", KL]
-    return apply_overrides(load_recipe("tiny"), [*small, *adapters, *more])
+    return apply_overrides(load_recipe("tiny"), [*small, *FEW, *adapters, *more])
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -85,7 +86,7 @@ def test_other_weights_below_the_adapters_are_refused(folder: Path, tmp_path: Pa
 
 def test_weights_of_a_new_model_below_adapters_are_stored(tmp_path: Path) -> None:
     small = ["num_steps=1", "sft.num_demos=0", "eval.num_episodes=1", "model.lora.rank=2"]
-    train(apply_overrides(load_recipe("tiny"), small), tmp_path / "run")
+    train(apply_overrides(load_recipe("tiny"), [*small, *FEW]), tmp_path / "run")
     assert any(".lora_" not in name for name in read_checkpoint(tmp_path / "run", 1)["model"])
 
 

@@ -152,7 +152,7 @@ def _result(future: Future[Result], caller: asyncio.Task[Any] | None) -> Result:
 
 
 def is_interrupted() -> bool:
-    """Return True if the running task was cancelled, as Ctrl-C does, and has not come to an ``await`` since."""
+    """Return True if the running task was cancelled, as Ctrl-C does, and has not reached an ``await`` since."""
     interrupt = _interrupt.get()
     if interrupt is not None and interrupt.is_set():
         return True

@@ -439,7 +439,9 @@ def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
         told = ", or set judge.structured=false" if "response_format" in str(worst.error) else ""
         return f"The judge failed, not the policy or the environment: look at its server (judge.model){told}"
     if str(worst.error).startswith(_BETWEEN_ATTEMPTS):
-        return "What judges attempts failed, or the policy as it wrote a note: look at verify.kind and at the endpoints"
+        return (
+            "The scorer of attempts failed, or the policy failed to write its note: check verify.kind and the endpoints"
+        )
     if worst.status is Status.ABORTED:
         where = "its code, its endpoint or, in training, its engine (engine.kind)"
         return f"The policy failed, not the environment: look at {where}"

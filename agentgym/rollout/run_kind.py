@@ -33,7 +33,16 @@ def kind_of_run(folder: Path) -> RunKind:
 
 
 def runs_in(folder: Path) -> str:
-    """Return what a message says of the runs in a folder that is none itself, the newest first; empty without any."""
+    """Return the end of an error message that names the newest runs in a folder; an empty text if it holds none.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "guess").mkdir()
+        >>> _ = (folder / "guess" / "config.json").write_text('{"eval": {"env": "Guess-v0"}}')
+        >>> runs_in(folder) == f"; name one of the runs in it: {folder / 'guess'}", runs_in(folder / "guess")
+        (True, '')
+    """
     found = [path for path in folder.glob("*") if kind_of_run(path)]
     newest = sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:_MAX_NAMED]
     names = ", ".join(map(str, newest)) + (", ..." if len(found) > len(newest) else "")

@@ -198,7 +198,7 @@ def test_advice_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert advice(lost).endswith("agentgym check mine.py:Mine-v0 --episodes 20 looks for faults of the environment")
     assert "The policy failed, not the environment" in advice(replace(lost, status=Status.ABORTED))
     between = replace(lost, status=Status.ABORTED, error="between attempts: status 500: lost")
-    assert "What judges attempts failed, or the policy as it wrote a note: look at verify.kind" in advice(between)
+    assert "The scorer of attempts failed, or the policy failed to write its note: check verify.kind" in advice(between)
     assert "agentgym doctor" in advice(replace(lost, error="sandbox ab cannot be reset"))
     killed = "the agent was killed: out of memory"
     for error in (killed, "the agent's command ended with code 127: not found", "harness command took more than 2 s"):

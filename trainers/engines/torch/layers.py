@@ -119,7 +119,7 @@ def logits_of(hidden: Tensor, weights: Weights) -> Tensor:
 def is_large(x: Tensor, packed: Tensor) -> bool:
     """Return True if a product is large enough for the packed matrix; in bfloat16 every product is.
 
-    torch multiplies bfloat16 by oneDNN anyway, and orders a plain matrix anew each time.
+    torch uses oneDNN for bfloat16 anyway, and reorders a plain matrix for each product.
     """
     return packed.dtype is torch.bfloat16 or x.numel() * packed.shape[0] >= MIN_PACKED_PRODUCTS
 

@@ -60,8 +60,8 @@ class LayerWeights:
     """The weights of one decoder layer; biases are None if the model has none.
 
     Fused matrices are input by output, and lie so in memory for a hidden size below :data:`WIDE`, with which CPUs
-    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``. If there are
-    packed matrices, they take the place of fused ones of :data:`LARGE` size, and in bfloat16 of all.
+    multiply small batches 10 to 30 % faster. Shared matrices are output by input, as in ``nn.Linear``. Packed
+    matrices, if there are any, replace fused ones of :data:`LARGE` size, and in bfloat16 all matrices.
     """
 
     qkv: Tensor
@@ -254,7 +254,7 @@ def _can_pack(matrix: Tensor) -> bool:
 def _with_packed(layer: LayerWeights) -> LayerWeights:
     """Add the packed matrices, and drop those that they replace."""
     made = PackedMatrices(*(packed(matrix) for matrix in _unpacked(layer)))
-    return replace(layer, packed=made, **_alone(made))
+    return replace(layer, packed=made, **_kept_packed_only(made))
 
 
 def _repacked(layer: LayerWeights) -> LayerWeights:
@@ -262,11 +262,11 @@ def _repacked(layer: LayerWeights) -> LayerWeights:
     for held, matrix in zip(layer.packed, _unpacked(layer), strict=True):
         if held is not None:
             held.copy_(packed(matrix))
-    return replace(layer, **_alone(layer.packed))
+    return replace(layer, **_kept_packed_only(layer.packed))
 
 
-def _alone(matrices: PackedMatrices) -> dict[str, Any]:
-    """Return those that are kept in packed form alone, because no product takes the other one."""
+def _kept_packed_only(matrices: PackedMatrices) -> dict[str, Any]:
+    """Return the matrices that are kept only in packed form, because no product reads the plain ones."""
     made = {name: matrix for name, matrix in matrices._asdict().items() if matrix is not None}
     return {
         name: matrix

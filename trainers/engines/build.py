@@ -52,9 +52,9 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path, num_episod
     what = f"engine.kind={config.engine.kind}"
     with blamed(what) if component.is_own else nullcontext():
         made: Engine = component.call(**component.arguments(values, config.engine.own_options))
-        is_engine = isinstance(made, Engine)  # reads its attributes, which may fail
-    if not is_engine:
+        # by hasattr, since isinstance overlooks attributes of a __getattr__ from Python 3.12 on; reading them may fail
         missing = [name for name in vars(Engine) if not name.startswith("_") and not hasattr(made, name)]
+    if missing:
         raise ConfigError(
             f"{what} made a {type(made).__name__}, which lacks {', '.join(missing)} of agentgym.engine.Engine"
         )

@@ -16,6 +16,7 @@ import types
 from collections.abc import Sequence
 from contextlib import suppress
 from resource import (
+    RLIM_INFINITY,
     RLIMIT_AS,
     RLIMIT_CORE,
     RLIMIT_CPU,
@@ -23,6 +24,7 @@ from resource import (
     RLIMIT_MEMLOCK,
     RLIMIT_NOFILE,
     RLIMIT_NPROC,
+    getrlimit,
     setrlimit,
 )
 from typing import Any
@@ -66,9 +68,7 @@ def run_job(settings: dict[str, Any], streams: Sequence[int], report_fd: int, or
         _detach((*streams, report_fd, order_fd))
         with suppress(OSError):
             _write("/proc/self/oom_score_adj", b"1000")  # if memory runs out, jobs are killed before the worker
-        for name, value in settings["rlimits"].items():
-            hard = value + 1 if name == "cpu" else value  # first SIGXCPU, which identifies the limit, then SIGKILL
-            setrlimit(RESOURCES[name], (value, hard))
+        _limit(settings["rlimits"])
         _warm_up()
         request = _order()
         path = request.get("path")
@@ -89,6 +89,16 @@ def run_job(settings: dict[str, Any], streams: Sequence[int], report_fd: int, or
         with suppress(BaseException):
             sys.stdout.flush()
         os._exit(code)
+
+
+def _limit(rlimits: dict[str, int]) -> None:
+    """Set the limits of the job, or those of this process where they are lower: only root may raise them."""
+    for name, value in rlimits.items():
+        limits = [value, value + 1 if name == "cpu" else value]  # first SIGXCPU, which identifies it, then SIGKILL
+        most = getrlimit(RESOURCES[name])[1]
+        if most != RLIM_INFINITY:
+            limits = [min(limit, most) for limit in limits]
+        setrlimit(RESOURCES[name], (limits[0], limits[1]))
 
 
 def _write(path: str, data: bytes) -> None:

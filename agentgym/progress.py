@@ -17,6 +17,21 @@ from agentgym.types import Trajectory
 _GAP = "  "
 
 
+class StatusConsole(Console):
+    """A console on standard error that raises ``BrokenPipeError`` when its reader has gone.
+
+    A plain console raises ``SystemExit``, which no handler of errors sees: a run would stop without saving its last
+    step, and without a line in its journal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(stderr=True)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error that rich is handling."""
+        raise  # noqa: PLE0704
+
+
 def progress_bars(console: Console, *, transient: bool = False) -> Progress:
     """Return progress bars with the columns name, bar, count, remaining time and facts.
 

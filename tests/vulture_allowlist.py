@@ -2,6 +2,7 @@
 
 # --- called by a library
 _.contains  # gymnasium.Space: `x in space`
+_.on_broken_pipe  # rich.console.Console
 _.list_commands  # typer's group: order of the commands in --help
 _._root  # typer's callback: options before the command
 _.on_step_begin  # transformers.TrainerCallback

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import typer
 
@@ -63,9 +64,29 @@ def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Ite
             raise UsageError(f"{first}; what was played is kept: {command}") from None
         if not _is_full_disk(first):
             raise
+        if not (folder / "config.json").is_file():
+            raise RunStoppedError(f"{_full_disk(first)}; nothing was saved yet; free some space") from None
         raise RunStoppedError(
             f"{_full_disk(first)}; what was finished is whole; free some space, then: {command}"
         ) from None
+
+
+def open_missing_streams() -> None:
+    """Open ``/dev/null`` for each standard stream that the caller closed, as in ``<&-``.
+
+    Python sets such a stream to None, and the next file that is opened would get its number: a library that writes to
+    standard error by number would write into that file.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -103,7 +124,7 @@ def mapped_errors() -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:
-        _silence_stdout()
+        _silence(sys.stdout)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt as error:
         _say(ending(error)[0])
@@ -172,7 +193,20 @@ def _say(line: str) -> None:
         print(encodable(line), file=sys.stderr, flush=True)
 
 
-def _silence_stdout() -> None:
-    # Python flushes stdout again at exit, and would report the broken pipe there.
+def silence_closed_pipes() -> None:
+    """Discard what was printed for a reader that has gone, such as ``head``.
+
+    Python flushes both streams at exit, and would end with exit code 120 instead of the command's.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _silence(stream)
+        except (OSError, ValueError):
+            pass  # Python reports it at exit
+
+
+def _silence(stream: TextIO) -> None:
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors
+from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors, open_missing_streams, silence_closed_pipes
 
 _COMMANDS = {
     "list": "list:list_",
@@ -125,12 +125,15 @@ def main() -> None:
     # Threads of torch that wait for each other sleep. By default they spin, and on busy cores keep away the one that is
     # waited for: two threads were many times slower than one. OpenMP reads this when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    open_missing_streams()
     interrupt_on_ending_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):  # as Python does for stderr: names of folders may be no text
         sys.stdout.reconfigure(errors="backslashreplace")
-    if sys.stderr is not None:
-        faulthandler.enable()  # a tool's library that crashes ends the process; this prints where
-    app()
+    faulthandler.enable()  # a tool's library that crashes ends the process; this prints where
+    try:
+        app()
+    finally:
+        silence_closed_pipes()
 
 
 if __name__ == "__main__":

@@ -169,11 +169,24 @@ def test_ctrl_c_says_how_to_go_on(run: Command, trainer: Behave) -> None:
 )
 def test_every_error_is_one_line(run: Command, trainer: Behave, error: BaseException, code: int, said: str) -> None:
     trainer(error)
-    done = run("train", "household-demo", "--json")
+    Path("runs/begun").mkdir(parents=True)
+    save_config(load_recipe("household-demo"), Path("runs/begun/config.json"))
+    done = run("train", "--resume", "runs/begun", "--json")
     last = done.err.splitlines()[-1]
     assert (done.code, done.json) == (code, {"error": last.removeprefix("error: "), "exit_code": code})
     assert last.startswith("error: ") and said in last
     assert "Traceback" not in done.err
+
+
+def test_a_disk_that_was_full_at_the_start_has_nothing_to_resume(run: Command, trainer: Behave) -> None:
+    trainer(OSError(errno.ENOSPC, "No space left on device"))
+    done = run("train", "household-demo")
+    assert (done.code, done.err) == (1, "error: the disk is full; nothing was saved yet; free some space\n")
+
+
+def test_a_command_to_copy_is_quoted(run: Command, trainer: Behave) -> None:
+    trainer(None)
+    assert "agentgym eval 'my \"own\" run' --policy random" in run("train", "tiny", "--run-dir", 'my "own" run').out
 
 
 def test_a_halted_run_names_the_command_that_goes_on_and_no_place(run: Command, trainer: Behave) -> None:

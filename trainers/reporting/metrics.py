@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import TaskID
 
 from agentgym.errors import UsageError, gist, require_extra
-from agentgym.progress import SuccessCount, progress_bars
+from agentgym.progress import StatusConsole, SuccessCount, progress_bars
 from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
@@ -47,7 +47,7 @@ class MetricsLog:
         self._run_dir, self._wandb_project = run_dir, wandb_project
         self._tensorboard: SummaryWriter | None = None
         self._wandb: WandbRun | None = None
-        self._console = console or Console(stderr=True)
+        self._console = console or StatusConsole()
         self._progress = progress_bars(self._console)
         self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}

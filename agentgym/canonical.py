@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -176,3 +177,13 @@ def encodable_json(value: Any, max_depth: int) -> Any:
     if isinstance(value, list):
         return [encodable_json(item, max_depth - 1) for item in value]
     return {encodable(key): encodable_json(item, max_depth - 1) for key, item in value.items()}
+
+
+def shell_word(path: object) -> str:
+    """Return a path as one word of a command that a person copies into a shell.
+
+    Example:
+        >>> shell_word("runs/a"), shell_word("my runs/a")
+        ('runs/a', "'my runs/a'")
+    """
+    return shlex.quote(str(path))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from agentgym.canonical import shell_word
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import ConfigError, RunStoppedError, first_cause, require_extra
@@ -312,7 +313,9 @@ class TrainingLoop:
                 except (OSError, RunStoppedError) as unsaved:  # the error that ends the run is the one to raise
                     self.log.say(f"note: step {self.state.step} could not be saved: {unsaved}")
                 else:
-                    self.log.say(f"step {self.state.step} is saved: agentgym train --resume {self.run.run_dir}")
+                    self.log.say(
+                        f"step {self.state.step} is saved: agentgym train --resume {shell_word(self.run.run_dir)}"
+                    )
             raise
 
     def note_stop(self, error: Exception) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym.api.policies import is_scripted
+from agentgym.canonical import shell_word
 from agentgym.errors import UsageError
 from agentgym.evals.budget import Budget
 from agentgym.evals.prices import Prices, saved_prices
@@ -29,7 +30,7 @@ class Effort:
 
     def budget(self, folder: Path) -> Budget:
         """Return an unspent budget for the evaluation in a folder."""
-        return Budget(self.max_minutes, self.max_tokens, f"agentgym eval --resume {folder}", self.max_cost)
+        return Budget(self.max_minutes, self.max_tokens, f"agentgym eval --resume {shell_word(folder)}", self.max_cost)
 
     def prices_in(self, folder: Path, policies: Sequence[str]) -> Prices:
         """Return the prices of an evaluation and save them in its folder.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym.canonical import read_json
+from agentgym.canonical import read_json, shell_word
 from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import FAILED, resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
@@ -259,8 +259,9 @@ def _resume(
     from agentgym.rollout.run_kind import kind_of_run
 
     if kind_of_run(folder) == "training":
+        word = shell_word(folder)
         raise UsageError(
-            f"{folder} is a training run: agentgym train --resume {folder} continues it, agentgym eval {folder} "
+            f"{folder} is a training run: agentgym train --resume {word} continues it, agentgym eval {word} "
             "evaluates its model"
         )
     require_trust(folder)
@@ -324,7 +325,7 @@ def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: O
     from agentgym.api.evaluation import play
     from agentgym.cli.eval_env import print_summary
 
-    command = f"agentgym eval --resume {folder}"
+    command = f"agentgym eval --resume {shell_word(folder)}"
     with resumable_by(command, folder, after_stop=True), _fresh(folder, resume):
         summary = asyncio.run(play(plan, folder, effort, resume=resume, status=out.status))
     out.result(asdict(summary))
@@ -335,7 +336,7 @@ def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: O
 def _play_suites(plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
     from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results, write_results
 
-    with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
+    with resumable_by(f"agentgym eval --resume {shell_word(folder)}", folder), _fresh(folder, resume):
         results = asyncio.run(evaluate_suites(plan, folder, effort, resume, out))
     compared = write_results(results, folder)
     out.result(

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentgym.api.policies import ENDPOINT
+from agentgym.canonical import shell_word
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.evals.episodes import read_rows
@@ -51,12 +52,12 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:
-        again = f"{summary.num_failed}; play them again: agentgym eval --resume {folder}"
+        again = f"{summary.num_failed}; play them again: agentgym eval --resume {shell_word(folder)}"
         table.add_row("[bold red]failed[/]", escape("\n".join([again, *_worst_error(rows)])))
     out.console.print(table)
     if summary.by_type:
         out.console.print(types_table(summary))
-    out.console.print(f"look at it: agentgym view {folder}", soft_wrap=True, markup=False)
+    out.console.print(f"look at it: agentgym view {shell_word(folder)}", soft_wrap=True, markup=False)
 
 
 def truncation_text(summary: EvalSummary) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.api.run_settings import run_settings
-from agentgym.canonical import read_json
+from agentgym.canonical import read_json, shell_word
 from agentgym.cli.trust import require_trust
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.compare import training_run_of
@@ -42,7 +42,9 @@ async def rescored(
     plan = {} if suites else _plan_of(source)
     for folder in suites or [source]:
         if not (folder / "summary.json").is_file():
-            raise CorruptDataError(f"{folder} did not finish; resume it first: agentgym eval --resume {source}")
+            raise CorruptDataError(
+                f"{folder} did not finish; resume it first: agentgym eval --resume {shell_word(source)}"
+            )
     prices = prices or saved_prices(source)
     folder = new_run_dir("eval-rescored", run_dir)
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from agentgym.canonical import shell_word
 from agentgym.cli.exits import resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
@@ -77,7 +78,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
             from agentgym.report import write_report
             from agentgym.trainers.loop import train as run
 
-        with resumable_by(f"agentgym train --resume {folder}", folder):
+        with resumable_by(f"agentgym train --resume {shell_word(folder)}", folder):
             result = run(config, folder, resume=resume is not None)
             if not is_first:
                 return
@@ -104,7 +105,7 @@ def _conclude(result: TrainResult, folder: Path, report: Path, out: Output) -> N
     if (folder / "model").is_dir():
         out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
     if result.success_after is not None:
-        line = f"compare with random actions: agentgym eval {folder} --policy random"
+        line = f"compare with random actions: agentgym eval {shell_word(folder)} --policy random"
         out.console.print(line, soft_wrap=True, markup=False)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentgym.canonical import digest, read_json
+from agentgym.canonical import digest, read_json, shell_word
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import Key, key_of, read_rows
 from agentgym.evals.statistics import (
@@ -291,7 +291,7 @@ def _how_to_evaluate_alike(a: Evaluation, b: Evaluation) -> str:
     run = training_run_of(a.folder) or training_run_of(b.folder)
     if run is None:
         return "evaluate both alike"
-    return f"agentgym eval {run} --policy random (or another policy) plays the tasks of the training run"
+    return f"agentgym eval {shell_word(run)} --policy random (or another policy) plays the tasks of the training run"
 
 
 def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
@@ -381,7 +381,8 @@ def _of_training(folder: Path) -> list[Evaluation]:
     ]
     if not found:
         writer = writer_of(folder)
-        resume = f"resume it: agentgym train --resume {folder}, or evaluate its model: agentgym eval {folder}"
+        word = shell_word(folder)
+        resume = f"resume it: agentgym train --resume {word}, or evaluate its model: agentgym eval {word}"
         raise CorruptDataError(
             f"{folder} has no finished evaluation yet; {f'{writer} is training it' if writer else resume}"
         )
@@ -415,7 +416,9 @@ def _check_finished(folder: Path) -> None:
     if run is None:
         which = runs_in(folder) or "; name the folder of one, or of a training run"
         raise CorruptDataError(f"{folder} is not a finished evaluation{which}")
-    raise CorruptDataError(f"{folder} is not a finished evaluation; resume it: agentgym eval --resume {run}")
+    raise CorruptDataError(
+        f"{folder} is not a finished evaluation; resume it: agentgym eval --resume {shell_word(run)}"
+    )
 
 
 def _by_key(rows: Iterable[dict[str, object]]) -> dict[Key, dict[str, object]]:

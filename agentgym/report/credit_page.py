@@ -11,8 +11,8 @@ from agentgym.credit.config import CreditConfig
 from agentgym.credit.recredit import RECORDED, CreditSummary, CreditTally, has_memory, recredit
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.credit_groups import GroupSample
-from agentgym.report.page import assets, render, script_data
-from agentgym.rollout.record import recorded_steps, replace_text
+from agentgym.report.page import assets, render, script_data, write_page
+from agentgym.rollout.record import recorded_steps
 from agentgym.rollout.recredit import RecreditPlan, read_batches
 
 OWN = "the run's own settings"
@@ -84,6 +84,7 @@ def write_credit_report(
     Raises:
         CorruptDataError: a record cannot be read.
         ConfigError: an estimator cannot credit a batch.
+        UsageError: the page cannot be written.
     """
     configs = dict(plan.configs) | ({} if plan.own is None else {OWN: plan.own})
     tally, sample = CreditTally(), GroupSample([RECORDED, *plan.configs])
@@ -101,7 +102,7 @@ def write_credit_report(
         estimators=tuple(summaries[name] for name in plan.configs),
         notes=(*plan.notes, *_gaps(run_dir, plan, max(steps)), *_checks(recorded, summaries.get(OWN))),
     )
-    replace_text(path, _page(run_dir, plan, steps, report, sample))
+    write_page(path, _page(run_dir, plan, steps, report, sample))
     return report
 
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from agentgym.canonical import shell_word
 from agentgym.errors import UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.prices import cost_text
@@ -63,13 +64,22 @@ def write_report(
     """
     page = render_report(run_dir, megabytes, beside)
     path = run_dir / "report.html" if out is None else out
+    write_page(path, page)
+    return path
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write an HTML page.
+
+    Raises:
+        UsageError: the user may not write the file.
+    """
     try:
         replace_text(path, page)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file: --out FILE") from error
-    return path
 
 
 def render_report(
@@ -126,7 +136,7 @@ def _shown(run: RunFolder, traces: dict[str, object]) -> str:
         return ""
     return (
         f"{traces['num_steps']} of {len(run.steps)} steps are in this page; "
-        f"agentgym view {run.path} --megabytes N holds more (N is {MEGABYTES:g} by default)."
+        f"agentgym view {shell_word(run.path)} --megabytes N holds more (N is {MEGABYTES:g} by default)."
     )
 
 

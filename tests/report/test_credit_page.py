@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ import pytest
 from testkit.recorded_runs import recorded_batches, write_run
 
 from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.errors import UsageError
 from agentgym.report import credit_groups as module
+from agentgym.report import page
 from agentgym.report.credit_page import CreditReport, write_credit_report
 from agentgym.rollout.record import GroupRecord, read_records, record_path, write_records
 from agentgym.rollout.recredit import plan_recredit, read_credit_settings, select_steps
@@ -186,6 +189,18 @@ def test_a_run_without_recorded_credit(tmp_path: Path) -> None:
     assert report.estimators[0].correlation is None
     assert "the run recorded no credit: there is nothing to compare with" in report.notes
     assert data_of(report)["groups"][0]["members"][0]["turns"][0]["credit"][0] is None
+
+
+def test_a_page_that_cannot_be_written_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (batch,) = recorded_batches(CreditConfig(), num_steps=1)
+    write_records(record_path(tmp_path, 0), [GroupRecord(group=group) for group in batch.groups])
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(page, "replace_text", refuse)
+    with pytest.raises(UsageError, match=r"credit.html cannot be written \(Read-only file system\).*--out FILE"):
+        report_of(tmp_path)
 
 
 def test_a_run_without_turns(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from agentgym.canonical import read_json
+from agentgym.canonical import read_json, shell_word
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
 from agentgym.rollout.run_kind import kind_of_run, runs_in
 from agentgym.settings import checked, read_pair
@@ -149,7 +149,8 @@ def load_config(path: Path) -> TrainConfig:
         raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}{runs_in(path.parent)}")
     if kind_of_run(path.parent) == "evaluation":
         raise UsageError(
-            f"{path.parent} is an evaluation, not a training run: agentgym eval --resume {path.parent} continues it"
+            f"{path.parent} is an evaluation, not a training run: "
+            f"agentgym eval --resume {shell_word(path.parent)} continues it"
         )
     try:
         return from_dict(read_json(path.read_text(encoding="utf-8")), ignores_unknown=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from agentgym.cache import built_once, cache_folder
-from agentgym.canonical import digest
+from agentgym.canonical import digest, shell_word
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.run_kind import kind_of_run
@@ -277,7 +277,7 @@ def _model_in(folder: Path) -> Path:
         return folder / "model"
     if (kind := kind_of_run(folder)) == "training":
         writer = writer_of(folder)
-        how = f"{writer} is training it" if writer else f"agentgym train --resume {folder}"
+        how = f"{writer} is training it" if writer else f"agentgym train --resume {shell_word(folder)}"
         raise UsageError(f"{folder} has no model yet: {how}")
     if kind:
         raise UsageError(f"{folder} is an {kind}, which has no model")

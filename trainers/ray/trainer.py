@@ -19,6 +19,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rich.console import Console
 
+from agentgym.canonical import shell_word
 from agentgym.errors import AgentGymError, ConfigError, RunStoppedError, UsageError
 from agentgym.rollout.folder_lock import locked
 from agentgym.trainers.config.overrides import to_dict
@@ -63,7 +64,11 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
             except LostRankError as error:
                 if num_restarts == config.cluster.max_restarts:
                     is_saved = (run_dir / "config.json").is_file()
-                    again = f"to go on: agentgym train --resume {run_dir}" if is_saved else "nothing was saved yet"
+                    again = (
+                        f"to go on: agentgym train --resume {shell_word(run_dir)}"
+                        if is_saved
+                        else "nothing was saved yet"
+                    )
                     raise RunStoppedError(f"{error} (cluster.max_restarts={num_restarts}); {again}") from None
                 num_restarts += 1
                 _say(f"{error}; restart {num_restarts} of {config.cluster.max_restarts} from the last checkpoint")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentgym.canonical import shell_word
 from agentgym.evals.compare import Comparison, as_points, compare_moments
 
 LIKELY = 0.05
@@ -49,6 +50,6 @@ def gamed(one: Comparison, run_dir: Path) -> str:
     """Return a note on a policy that earns more and solves less than before."""
     return (
         f"return rose by {one.return_difference:.3g} while success fell: the reward pays for something "
-        f"other than success. To see what earns it: agentgym view {run_dir} --episodes 3. What to change: "
+        f"other than success. To see what earns it: agentgym view {shell_word(run_dir)} --episodes 3. What to change: "
         "docs/collapse.md, reward hacking"
     )

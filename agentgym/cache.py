@@ -19,7 +19,14 @@ def cache_folder() -> Path:
     named = os.environ.get("AGENTGYM_CACHE")
     if named:
         return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentgym"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "agentgym"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # as in a container that runs as a user without an entry in /etc/passwd
+        return Path("/nonexistent")  # as Debian calls the home of users who have none; writing there is refused
 
 
 def built_once(folder: Path, build: Callable[[Path], None]) -> Path:

@@ -53,6 +53,15 @@ def foreign_parts(folder: Path) -> tuple[str, ...]:
     return tuple(f"{path} = {value!r:.200}" for path, value in _harmful(config, ""))
 
 
+def why_no_key() -> str:
+    """Return the reason why this user's folders cannot be signed; empty if they can."""
+    try:
+        _key()
+    except OSError as error:
+        return f"{cache_folder()} cannot be written ({error.strerror}); set AGENTGYM_CACHE to a folder of yours"
+    return ""
+
+
 def _is_own(folder: Path) -> bool:
     try:
         found = (folder / SIGNATURE_NAME).read_text(encoding="ascii").strip()

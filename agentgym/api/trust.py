@@ -17,7 +17,7 @@ def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) 
     Raises:
         UsageError: the user does not agree or cannot be asked; the message lists what the folder names.
     """
-    from agentgym.trust import foreign_parts, sign
+    from agentgym.trust import foreign_parts, sign, why_no_key
 
     if not (parts := foreign_parts(folder)):
         return
@@ -25,7 +25,9 @@ def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) 
     if ask is not None and ask(folder, shown):
         sign(folder)
         return
+    no_key = why_no_key()
     raise UsageError(
         f"{folder} was not made by you here, and using it would run code or send prompts and API keys to servers that "
         f"it names: {shown}; read its config.json, then add --trust on the command line, or call agentgym.trust.sign()"
+        + (f"; agentgym recognises no folder as yours, since {no_key}" if no_key else "")
     )

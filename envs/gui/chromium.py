@@ -90,6 +90,7 @@ def flags(*, js_heap_mb: int, viewport: tuple[int, int]) -> list[str]:
 
 def _playwrights_own() -> list[Path]:
     """Return Chromium programs that ``playwright install`` has downloaded: oldest first, headless ones last."""
-    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = Path(named or os.path.expanduser("~/.cache/ms-playwright"))  # unlike Path.home, without a home, too
     found = [*folder.glob("chromium-*/chrome-linux*/chrome"), *folder.glob("chromium_*/chrome*linux*/*shell")]
     return sorted(found, key=lambda path: (path.name != "chrome", path.parts[-3]))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentgym import trust
+from agentgym.cache import cache_folder
 
 Command = Callable[..., Any]
 
@@ -79,6 +80,29 @@ def test_a_harmless_folder_needs_no_trust(tmp_path: Path) -> None:
     config = {"eval": {"env": "agentgym/Household-v0", "policy": "openai:http://127.0.0.1:8000/v1", "kwargs": {"n": 3}}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert trust.foreign_parts(tmp_path) == ()
+
+
+def test_a_key_that_cannot_be_kept_is_named(
+    run: Command, guess: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path / "file" / "cache"))
+    folder = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
+    monkeypatch.setattr(trust, "_agreed", set())
+    refused = run("eval", "--resume", folder).assert_one_line_error()
+    assert "file/cache cannot be written" in refused and "set AGENTGYM_CACHE" in refused
+
+
+def test_a_user_without_a_home(run: Command, guess: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("AGENTGYM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(trust, "_key", lambda: cache_folder().joinpath("missing").read_bytes())  # writes nothing
+    assert run("eval", guess, "--policy", "oracle", "--episodes", "2").code == 0
+    assert run("doctor").code == 0
 
 
 def test_the_key_is_the_users_alone(tmp_path: Path) -> None:

@@ -64,11 +64,23 @@ def _holder(file: TextIO) -> str:
     return file.read(200).strip() or "another process"
 
 
+def _created(folder: Path) -> TextIO:
+    """Create a folder and open its lock file."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / LOCK_NAME, "a+", encoding="utf-8")
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EROFS):
+            raise
+        raise UsageError(
+            f"{folder} cannot be written ({error.strerror}); name a folder that you may write to, such as a copy of it"
+        ) from error
+
+
 def _opened(folder: Path, give_up: float) -> TextIO:
     """Return the lock file, locked by this process."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115  (returned open)
+        file = _created(folder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

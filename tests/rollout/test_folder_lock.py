@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,17 @@ from agentgym.rollout.folder_lock import LOCK_NAME, locked
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.types import Task
+
+
+def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UsageError, match=r"run cannot be written \(Read-only file system\).* a copy of it"):
+        with locked(tmp_path / "run"):
+            pass
+
 
 HOLD = """
 import sys

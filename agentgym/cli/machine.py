@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,7 +177,32 @@ def _memory() -> str:
         return "unknown"
     kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
     total, free = kilobytes["MemTotal"] / 2**20, kilobytes["MemAvailable"] / 2**20
-    return f"{free:.1f} GiB free of {total:.1f}"
+    limit = _memory_limit() / 2**30
+    return f"{free:.1f} GiB free of {total:.1f}" + (f", {limit:.1f} for this process" if limit < total else "")
+
+
+def _memory_limit(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
+    """Return the memory in bytes that the control groups of this process allow; infinity without a limit.
+
+    Args:
+        groups: the file that names the groups.
+        root: the folder where the hierarchies of version 1, or the one of version 2, are mounted.
+    """
+    limits = [math.inf]
+    with suppress(OSError, ValueError):
+        for line in groups.read_text(encoding="utf-8").splitlines():
+            _, controller, path = line.split(":", 2)
+            if controller in ("", "memory"):  # empty in version 2
+                own = root / controller / path.strip("/")
+                limits += [_limit_of(group) for group in (own, *own.parents) if group.is_relative_to(root)]
+    return min(limits)
+
+
+def _limit_of(group: Path) -> float:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no limit
+            return float((group / name).read_text(encoding="ascii"))
+    return math.inf
 
 
 def _gpu() -> Fact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def test_what_grows_is_seen(soak: Any, name: str, step: float, expected: bool) -
 
 @pytest.mark.slow
 def test_it_runs(tmp_path: Path) -> None:
-    small = ["--episodes", "400", "--cycles", "20", "--backends", "process"]
+    small = ["--parts", "episodes", "sandboxes", "--episodes", "400", "--cycles", "20", "--backends", "process"]
     done = subprocess.run(
         [sys.executable, str(FOLDER / "soak.py"), *small, "--output", str(tmp_path / "soak")],
         capture_output=True,
@@ -45,3 +46,28 @@ def test_it_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "soak.md").read_text(encoding="utf-8")
     assert "| cycles of a `process` sandbox | 20 |" in page and "| 400 |" in page
+
+
+@pytest.mark.slow
+def test_commands_are_watched_from_outside(tmp_path: Path) -> None:
+    small = ["--parts", "training", "serving", "--steps", "300", "--kinds", "lora", "--sessions", "160"]
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "soak.py"), *small, "--output", str(tmp_path / "soak")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr  # so few steps may leave caches that still grow
+    parts = json.loads((tmp_path / "soak.json").read_text(encoding="utf-8"))["parts"]
+    assert [len(part["points"]) for part in parts] == [20, 20]
+    for part in parts:
+        last = part["points"][-1]
+        assert last["done"] >= 20 and last["memory_mib"] > 50 and last["threads"] > 0 and last["cpu_ms"] > 0, part
+    assert parts[0]["points"][-1]["disk_kib"] > 0
+
+
+def test_a_training_run_that_fails_ends_the_soak(soak: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = importlib.import_module("commands")
+    monkeypatch.setitem(commands.KINDS, "sync", ("no.such.setting=1",))
+    with pytest.raises(SystemExit, match="ended with 2"):
+        list(soak.training("sync", 20, tmp_path))

@@ -1,11 +1,15 @@
-"""Play many cheap episodes and use up many sandboxes: memory, descriptors, threads, processes and files stay flat.
+"""Play, use up sandboxes, train and serve for long: memory, descriptors, threads, processes and files stay flat.
 
-    python benchmarks/soak/soak.py --output benchmarks/soak/results
-    python benchmarks/soak/soak.py --episodes 2000 --cycles 40 --backends process --output OUT
+    python benchmarks/soak/soak.py --parts episodes sandboxes --output benchmarks/soak/results
+    python benchmarks/soak/soak.py --parts training serving --output benchmarks/soak/commands
+    python benchmarks/soak/soak.py --episodes 2000 --cycles 40 --steps 300 --sessions 160 --output OUT
 
 The state of the process and its children is recorded at 20 points of each part. The last quarter of the points must
 not lie above the second one: no more descriptors, threads, processes and files, and at most 2 % and 4 MiB more memory.
 The first quarter is ignored, since caches fill there. A part that grows ends the script with exit code 1.
+
+Training runs and servers are commands that are watched from outside. For them, the page also shows the processor time
+and the growth of the run's folder per step or session. These are not judged.
 """
 
 from __future__ import annotations
@@ -13,17 +17,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime
-import gc
 import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
+
+from commands import KINDS, serving, training
+from watch import HELD, NUM_POINTS, SPENT, Point, halves, is_flat, point
 
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.registry import make
@@ -34,46 +42,10 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.sandboxes.ladder import open_sandbox
 from agentgym.sandboxes.pool import SandboxPool
 
-NUM_POINTS = 20
 GROUP_SIZE = 4
+PARTS = ("episodes", "sandboxes", "training", "serving")
 RENEWED_EVERY = 50
 """Cycles after which the pool is closed and a new one is opened."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Resources that this process and its children hold at one moment."""
-
-    done: int
-    memory_mib: float
-    descriptors: int
-    threads: int
-    processes: int
-    files: int
-    """Files in the folder for temporary files."""
-
-
-def point(done: int, folder: Path) -> Point:
-    """Record the resources that are held now."""
-    gc.collect()
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
-    return Point(
-        done=done,
-        memory_mib=int(status["VmRSS"].split()[0]) / 1024,
-        descriptors=len(os.listdir("/proc/self/fd")),
-        threads=int(status["Threads"]),
-        processes=len(_children(os.getpid())),
-        files=sum(len(names) for _, *both in os.walk(folder) for names in both),
-    )
-
-
-def _children(process: int) -> list[int]:
-    """Return a process's descendants."""
-    found = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="utf-8").split()):
-            found += [child, *_children(child)]
-    return found
 
 
 def episodes(total: int, folder: Path) -> Iterator[Point]:
@@ -112,19 +84,20 @@ def sandboxes(backend: str, total: int, folder: Path) -> Iterator[Point]:
         yield point(done, folder)
 
 
-def growth(points: list[Point]) -> dict[str, float]:
-    """Return the mean of the last quarter less that of the second one."""
-    quarter = len(points) // 4
-    early, late = points[quarter : 2 * quarter], points[-quarter:]
-    names = ("memory_mib", "descriptors", "threads", "processes", "files")
-    return {name: fmean(getattr(p, name) for p in late) - fmean(getattr(p, name) for p in early) for name in names}
-
-
-def is_flat(points: list[Point]) -> bool:
-    """True if nothing grew by more than the allowance."""
-    grown = growth(points)
-    allowed = 4 + 0.02 * points[len(points) // 4].memory_mib
-    return grown.pop("memory_mib") <= allowed and all(value <= 0 for value in grown.values())
+def jobs_of(args: argparse.Namespace, folder: Path) -> dict[str, Callable[[], Iterator[Point]]]:
+    """Return the parts that the command line asks for, by name."""
+    found: dict[str, Callable[[], Iterator[Point]]] = {}
+    if "episodes" in args.parts:
+        found[f"episodes of GuessNumber-v0 in groups of {GROUP_SIZE}"] = lambda: episodes(args.episodes, folder)
+    if "sandboxes" in args.parts:
+        for backend in args.backends:
+            found[f"cycles of a `{backend}` sandbox"] = partial(sandboxes, backend, args.cycles, folder)
+    if "training" in args.parts:
+        for kind in args.kinds:
+            found[f"steps of `train tiny`, {kind}"] = partial(training, kind, args.steps, folder)
+    if "serving" in args.parts:
+        found["sessions of a served Household-v0"] = partial(serving, args.sessions, folder / "temporary-serving")
+    return found
 
 
 def as_markdown(results: dict[str, Any]) -> str:
@@ -134,20 +107,19 @@ def as_markdown(results: dict[str, Any]) -> str:
         "",
         f"{results['date']}, {results['machine']}, commit {results['commit']}. Command: `{results['command']}`",
         "",
-        "Means of the second and of the last quarter of 20 points. A process is left behind in each sandbox.",
+        "Means of the second and of the last quarter of 20 points. A process is left behind in each sandbox. Columns",
+        "ms and KiB are the processor time and the growth of the run's folder, per step or session.",
         "",
-        "| part | done | memory, MiB | descriptors | threads | processes | temporary files | flat |",
-        "|---|---|---|---|---|---|---|---|",
+        "| part | done | memory, MiB | descriptors | threads | processes | temporary files | ms | KiB | flat |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for part in results["parts"]:
         points = [Point(**values) for values in part["points"]]
-        quarter = len(points) // 4
-        cells = []
-        for name in ("memory_mib", "descriptors", "threads", "processes", "files"):
-            pair = [
-                fmean(getattr(p, name) for p in some) for some in (points[quarter : 2 * quarter], points[-quarter:])
-            ]
-            cells.append(" to ".join(f"{value:.0f}" for value in pair))
+        pairs = {name: halves(points, name) for name in (*HELD, *SPENT)}
+        cells = [
+            "–" if name in SPENT and not any(pair) else " to ".join(f"{value:.{name in SPENT:d}f}" for value in pair)
+            for name, pair in pairs.items()
+        ]
         verdict = "yes" if part["is_flat"] else "**no**"
         lines.append(f"| {part['part']} | {points[-1].done:,} | {' | '.join(cells)} | {verdict} |")
     return "\n".join([*lines, ""])
@@ -158,20 +130,17 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100_000)
     parser.add_argument("--cycles", type=int, default=5_000, help="cycles of each kind of sandbox")
     parser.add_argument("--backends", nargs="*", default=["process", "namespaces"])
+    parser.add_argument("--steps", type=int, default=2_000, help="training steps of each kind of run")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--sessions", type=int, default=4_000, help="sessions of the served environment")
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
     parser.add_argument("--output", type=Path, required=True, help="path without suffix; .json and .md are written")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o711)
         tempfile.tempdir = folder  # so that only this run's files are counted
-        jobs: dict[str, Callable[[], Iterator[Point]]] = {
-            f"episodes of GuessNumber-v0 in groups of {GROUP_SIZE}": lambda: episodes(args.episodes, Path(folder))
-        }
-        for backend in args.backends:
-            jobs[f"cycles of a `{backend}` sandbox"] = lambda backend=backend: sandboxes(
-                backend, args.cycles, Path(folder)
-            )
         parts = []
-        for part, job in jobs.items():
+        for part, job in jobs_of(args, Path(folder)).items():
             points = []
             for taken in job():
                 points.append(taken)
@@ -186,12 +155,11 @@ def main() -> None:
         "unknown processor",
     )
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    options = f"--episodes {args.episodes} --cycles {args.cycles} --backends {' '.join(args.backends)}"
     results = {
         "date": datetime.date.today().isoformat(),
         "machine": f"{platform.machine()}, {cpu}, {os.cpu_count()} cores",
         "commit": commit.stdout.strip(),
-        "command": f"python benchmarks/soak/soak.py {options}",
+        "command": f"python benchmarks/soak/soak.py {shlex.join(sys.argv[1:])}",
         "parts": parts,
     }
     args.output.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -19,7 +19,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
-from uvicorn.supervisors import Multiprocess
 
 from agentgym.canonical import require_writable
 from agentgym.errors import InfrastructureError, ToolError, UsageError
@@ -226,15 +225,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 def serve(listening: socket.socket, workers: int) -> None:
     """Serve the retriever set by :func:`settings_to_environment` until a signal arrives."""
-    config = uvicorn.Config(
-        f"{__name__}:{app_from_environment.__name__}",
-        factory=True,
-        workers=workers,
-        log_level="warning",
-        access_log=False,
-        **LIMITS,
-    )
+    app = f"{__name__}:{app_from_environment.__name__}"
+    config: dict[str, Any] = {"factory": True, "log_level": "warning", "access_log": False, **LIMITS}
     if workers == 1:
-        uvicorn.Server(config).run(sockets=[listening])
-    else:
-        Multiprocess(config, sockets=[listening]).run()
+        uvicorn.Server(uvicorn.Config(app, **config)).run(sockets=[listening])
+    else:  # by uvicorn.run, whose arguments stay from release to release: those of its Multiprocess did not
+        uvicorn.run(app, workers=workers, fd=listening.fileno(), **config)

@@ -41,7 +41,7 @@ def progress_bars(console: Console, *, transient: bool = False) -> Progress:
     Args:
         transient: remove the bars when they are done.
     """
-    return Progress(
+    return _Bars(
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=16),
         MofNCompleteColumn(),
@@ -51,6 +51,13 @@ def progress_bars(console: Console, *, transient: bool = False) -> Progress:
         transient=transient,
         disable=not console.is_terminal,
     )
+
+
+class _Bars(Progress):
+    def stop(self) -> None:
+        """Do nothing if the bars are disabled: rich prints an empty line there before version 14.3."""
+        if not self.disable:
+            super().stop()
 
 
 class SuccessCount:

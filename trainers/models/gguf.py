@@ -50,9 +50,12 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
         raise CorruptDataError(f"{file.name} cannot be read: {why_unreadable(file, error)}") from error
     if note := _mend_tokenizer(tokenizer, str(facts.get("tokenizer.ggml.pre", "default"))):
         say(f"note: {note}")
+    if isinstance(end := facts.get("tokenizer.ggml.eos_token_id"), int):
+        setattr(tokenizer, "eos_token", tokenizer.convert_ids_to_tokens(end))  # noqa: B010  (another one before 5.18)
     tokenizer.model_max_length = int(model.config.max_position_embeddings)
-    del model.config.quantization_config  # the weights are widened; with it they would be widened again
-    del model.hf_quantizer
+    for holder, name in ((model.config, "quantization_config"), (model, "hf_quantizer")):
+        if hasattr(holder, name):  # the weights are widened; with these, which 5.0 does not set, they would be again
+            delattr(holder, name)
     model.is_quantized = False
     say("writing the model")
     with redirect_stderr(io.StringIO()):

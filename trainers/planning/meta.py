@@ -32,6 +32,7 @@ def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of peft's words with transformers
             model = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
+            model.tie_weights()  # which transformers 5.0 leaves out on this device
             return add_lora(model, lora, seed=0)
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"the model cannot be built: {error}") from error

@@ -151,18 +151,19 @@ def load_tree(folder: Path, outline: object, targets: Mapping[str, Tensor], rank
             )
         wanted[path] = torch.empty_like(tensor, device="cpu") if target is None else target.detach()
     if wanted:
+        reader = _Reader(folder)
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*assuming the intent is to load in a single process")
                 load(
                     wanted,
-                    storage_reader=_Reader(folder),
+                    storage_reader=reader,
                     process_group=ranks.waiting,
                     no_dist=ranks.count == 1,
                 )
         except CheckpointException as error:
             _raise_interrupt(error)
-            raise CorruptDataError(f"{folder}: {_reason(error)}") from error
+            raise CorruptDataError(f"{folder}: {reader.refusal or _reason(error)}") from error
     return _map_tensors(outline, lambda path, _: wanted[path])
 
 
@@ -212,11 +213,21 @@ def _reason(error: CheckpointException) -> str:
 
 
 class _Reader(FileSystemReader):
-    """An unpickler for the folder's metadata that cannot run code from the file, as plain unpickling could."""
+    """An unpickler for the folder's metadata that cannot run code from the file, as plain unpickling could.
+
+    Attributes:
+        refusal: why the metadata were not read, which some releases of torch (2.9) hide behind an assertion.
+    """
+
+    refusal: str = ""
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
-        with open(Path(self.path) / ".metadata", "rb") as file:
-            metadata: Metadata = _MetadataUnpickler(file).load()
+        try:
+            with open(Path(self.path) / ".metadata", "rb") as file:
+                metadata: Metadata = _MetadataUnpickler(file).load()
+        except Exception as error:
+            self.refusal = f"{type(error).__name__}: {error}"
+            raise
         return metadata
 
 

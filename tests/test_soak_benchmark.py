@@ -34,15 +34,16 @@ def test_what_grows_is_seen(soak: Any, name: str, step: float, expected: bool) -
     assert soak.is_flat(grown) == expected
 
 
+def soaked(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the script with a path for its results, to which it adds `.json` and `.md`."""
+    command = [sys.executable, str(FOLDER / "soak.py"), *arguments, "--output", str(output)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.slow
 def test_it_runs(tmp_path: Path) -> None:
-    small = ["--parts", "episodes", "sandboxes", "--episodes", "400", "--cycles", "20", "--backends", "process"]
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "soak.py"), *small, "--output", str(tmp_path / "soak")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    small = ("--parts", "episodes", "sandboxes", "--episodes", "400", "--cycles", "20", "--backends", "process")
+    done = soaked(tmp_path / "soak", *small)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "soak.md").read_text(encoding="utf-8")
     assert "| cycles of a `process` sandbox | 20 |" in page and "| 400 |" in page
@@ -50,13 +51,8 @@ def test_it_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_commands_are_watched_from_outside(tmp_path: Path) -> None:
-    small = ["--parts", "training", "serving", "--steps", "300", "--kinds", "lora", "--sessions", "160"]
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "soak.py"), *small, "--output", str(tmp_path / "soak")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    small = ("--parts", "training", "serving", "--steps", "300", "--kinds", "lora", "--sessions", "160")
+    done = soaked(tmp_path / "soak", *small)
     assert "Traceback" not in done.stderr, done.stderr  # so few steps may leave caches that still grow
     parts = json.loads((tmp_path / "soak.json").read_text(encoding="utf-8"))["parts"]
     assert [len(part["points"]) for part in parts] == [20, 20]

@@ -17,6 +17,7 @@ from agentgym.errors import AgentGymError
 from agentgym.report.now import now_of, version_of
 from agentgym.report.page import render_report
 from agentgym.report.run_folder import open_run_folder
+from agentgym.web_guard import Access, WebGuard
 
 POLL_S = 1.0
 _LOOKS = 5
@@ -82,8 +83,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(run_dir: Path, megabytes: float, port: int, say: Any) -> None:
-    """Serve the page until Ctrl-C.
+def serve(run_dir: Path, megabytes: float, port: int, token: str, say: Callable[[str], None]) -> None:
+    """Serve the page until Ctrl-C. The address that is said holds the token, which the browser keeps in a cookie.
 
     Raises:
         UsageError: the port is in use.
@@ -94,7 +95,9 @@ def serve(run_dir: Path, megabytes: float, port: int, say: Any) -> None:
     app = make_app(run_dir, megabytes, ended.is_set)
     listening = bound_socket("127.0.0.1", port)
     listening.listen(64)  # before the address is said, so that a browser waits instead of being rejected
-    say(f"http://127.0.0.1:{listening.getsockname()[1]}")
-    server = _Server(uvicorn.Config(app, log_level="warning"))
+    bound_port = listening.getsockname()[1]
+    access = Access(token=token, open_paths=(), cookie=f"agentgym-{bound_port}")
+    say(f"http://127.0.0.1:{bound_port}" + (f"/?token={token}" if token else ""))
+    server = _Server(uvicorn.Config(WebGuard(app, access), log_level="warning"))
     server.ended = ended
     server.run(sockets=[listening])

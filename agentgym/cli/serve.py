@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import ipaddress
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentgym.cli.output import JsonFlag, Output
+from agentgym.cli.server_options import AllowHost, NoToken, TokenFile, access_of, token_text
 from agentgym.errors import UsageError, require_extra, unknown_name
 from agentgym.registry import find, make
+from agentgym.server_tokens import keeping_token
+from agentgym.web_guard import Access, is_loopback
 
 
 def serve(  # noqa: PLR0913, PLR0917  # one per option
     envs: Annotated[list[str], typer.Argument(metavar="ENV...", help="Ids, module:Id or file.py:Id.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8765,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the token that clients must send. [default: AGENTGYM_SERVER_TOKEN]"),
-    ] = None,
+    token_file: TokenFile = None,
+    no_token: NoToken = False,
+    allow_host: AllowHost = None,
     max_sessions: Annotated[int, typer.Option(min=1, help="Most sessions at the same time.")] = 4096,
     idle_timeout_s: Annotated[
         float, typer.Option(help="Seconds without a heartbeat after which a session is closed.")
@@ -48,57 +47,34 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     from agentgym.tools.retrieval.server import bound_socket
 
     if protocol != "agentgym":
-        _serve_openenv(envs, protocol, host, port, max_sessions, as_json)
+        _serve_openenv(envs, protocol, Access(host=host, names=tuple(allow_host or ())), port, max_sessions, as_json)
         return
-    token = _token(token_file)
-    _check_host(host, token)
+    access = access_of(host, token_file=token_file, no_token=no_token, allow_host=allow_host)
     limits = Limits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
     num_processes = default_num_processes() if processes is None else processes
-    sessions = Sessions(envs, limits, Workers(envs, limits, num_processes) if num_processes else None)
+    workers = Workers(envs, limits, num_processes) if num_processes else None
+    sessions = Sessions(envs, limits, workers, trusts_clients=bool(access.token))
     listening = bound_socket(host, port)
-    listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
-    out = Output(as_json)
-    url = f"ws://{host}:{listening.getsockname()[1]}"
-    out.announce({"url": url, "envs": sessions.env_ids}, f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]")
-    try:
-        run(listening, sessions, token, drain_s, out.status.print)
-    except KeyboardInterrupt:
-        out.status.print("stopped")
-
-
-def _token(token_file: Path | None) -> str:
-    from agentgym.remote.wire import TOKEN_VARIABLE
-
-    if token_file is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
-    try:
-        token = token_file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UsageError(f"--token-file: {error}") from error
-    if not token:
-        raise UsageError(f"--token-file: {token_file} is empty")
-    return token
-
-
-def _check_host(host: str, token: str) -> None:
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback and not token:
-        raise UsageError(
-            f"--host {host} lets other machines run environments here; add --token-file FILE, or use 127.0.0.1"
-        )
+    out, bound_port = Output(as_json), listening.getsockname()[1]
+    url = f"ws://{host}:{bound_port}"
+    with keeping_token(bound_port, access.token):
+        listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
+        text = f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]\n{token_text(access, token_file)}"
+        out.announce({"url": url, "envs": sessions.env_ids, "token": access.token}, text)
+        try:
+            run(listening, sessions, access, drain_s, out.status.print)
+        except KeyboardInterrupt:
+            out.status.print("stopped")
 
 
 def _serve_openenv(  # one parameter per option
-    envs: list[str], protocol: str, host: str, port: int, max_sessions: int, as_json: bool
+    envs: list[str], protocol: str, access: Access, port: int, max_sessions: int, as_json: bool
 ) -> None:
     """Serve one environment with OpenEnv's protocol, on loopback only, since the protocol has no tokens."""
     if protocol != "openenv":
         raise unknown_name("protocol", protocol, ("agentgym", "openenv"))
     require_extra("serve --protocol openenv", "openenv", "openenv")
-    if len(envs) != 1 or host not in ("127.0.0.1", "localhost"):
+    if len(envs) != 1 or not is_loopback(access.host):
         raise UsageError(
             "OpenEnv's protocol has no tokens and serves a single environment; name one, and use --host 127.0.0.1"
         )
@@ -108,12 +84,12 @@ def _serve_openenv(  # one parameter per option
 
     entry = find(envs[0])
     app = make_app(lambda: make(entry.id), max_sessions)
-    listening = bound_socket(host, port)
+    listening = bound_socket(access.host, port)
     listening.listen(4096)
-    url = f"http://{host}:{listening.getsockname()[1]}"
+    url = f"http://{access.host}:{listening.getsockname()[1]}"
     out = Output(as_json)
     out.announce({"url": url, "envs": [entry.id]}, f"serving {entry.id} by OpenEnv's protocol at [bold]{url}[/]")
     try:
-        run(listening, app)
+        run(listening, app, access)
     except KeyboardInterrupt:
         out.status.print("stopped")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, Output
+from agentgym.cli.server_options import AllowHost, NoToken, TokenFile, access_of, token_text
 from agentgym.errors import InfrastructureError, UsageError
+from agentgym.server_tokens import keeping_token
 
 if TYPE_CHECKING:
     from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess
@@ -21,9 +23,10 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
         list[str] | None, typer.Argument(metavar="[-- VLLM_FLAGS]...", help="Further flags for vLLM, after --.")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    host: Annotated[str, typer.Option(help="Keep it on a network of your own: nothing asks for a password.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    token_file: TokenFile = None,
+    no_token: NoToken = False,
+    allow_host: AllowHost = None,
     python: Annotated[
         str, typer.Option(help="A Python or virtual environment with vLLM. [default: .venv-vllm, else this one]")
     ] = "",
@@ -53,6 +56,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     need_train_extra("serving a model")
     from agentgym.trainers.models.sources import local_model
 
+    access = access_of(host, token_file=token_file, no_token=no_token, allow_host=allow_host)
     out = Output(as_json)
     with out.status.status(f"opening {model}"):
         folder = local_model(model)
@@ -68,6 +72,8 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
         weight_transfer=weight_transfer,
         can_sleep=sleep,
         num_threads=num_threads,
+        token=access.token,
+        names=access.names,
         extra=tuple(extra or ()),
     )
     _check_port(host, port)
@@ -79,8 +85,9 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
             process.wait_until_ready(
                 start_timeout_s, lambda elapsed_s: status.update(f"vLLM loads {model}, {elapsed_s:.0f} s")
             )
-        _announce(out, process, install.version, model)
-        code = process.wait()
+        with keeping_token(port, access.token):
+            _announce(out, process, install.version, model, token_text(access, token_file))
+            code = process.wait()
     except KeyboardInterrupt:
         out.status.print("stopping the server")
         return
@@ -105,12 +112,13 @@ def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) 
         raise UsageError("--sleep frees memory of a GPU; this vLLM is for CPUs")
 
 
-def _announce(out: Output, process: VllmProcess, version: str, source: str) -> None:
+def _announce(out: Output, process: VllmProcess, version: str, source: str, about_token: str) -> None:
     value: dict[str, object] = {
         "url": process.url,
         "model": process.options.model,
         "served_name": process.name,
         "pid": process.pid,
+        "token": process.options.token,
         "vllm_version": version,
         "log": str(process.log_path),
     }
@@ -120,6 +128,7 @@ def _announce(out: Output, process: VllmProcess, version: str, source: str) -> N
         f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'\n"
         f"evaluate with: agentgym eval ENV --policy 'vllm:{process.url}?model={source}'\n"
         f"or by OpenAI's API: agentgym eval ENV --policy 'openai:{process.url}/v1?tools=text'\n"
+        f"{about_token}\n"
         "Ctrl-C or SIGTERM stops it",
     )
 

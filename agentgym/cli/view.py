@@ -9,7 +9,9 @@ import typer
 from rich.text import Text
 
 from agentgym.cli.output import JsonFlag, Output, output, page_path
+from agentgym.cli.server_options import NoToken
 from agentgym.errors import UsageError, require_extra
+from agentgym.server_tokens import made_token
 
 
 def view(  # noqa: PLR0913  (a command's options)
@@ -37,6 +39,7 @@ def view(  # noqa: PLR0913  (a command's options)
         typer.Option("--live", help="Serve the page to a browser on this machine and update its curves, until Ctrl-C."),
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --live; 0 chooses a free one.")] = 8002,
+    no_token: NoToken = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -47,7 +50,7 @@ def view(  # noqa: PLR0913  (a command's options)
     if live:
         if out_path is not None or beside is not None or episodes:
             raise UsageError("--live serves the page of one run; leave out --out, --beside and --episodes")
-        _serve(run, megabytes or MEGABYTES, port, open_it, Output(as_json))
+        _serve(run, megabytes or MEGABYTES, port, "" if no_token else made_token(), open_it, Output(as_json))
         return
     with output(as_json) as out:
         path = write_report(run, None if out_path is None else page_path(out_path), megabytes or MEGABYTES, beside)
@@ -61,8 +64,7 @@ def view(  # noqa: PLR0913  (a command's options)
             webbrowser.open(path.resolve().as_uri())
 
 
-def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -> None:
-
+def _serve(run: Path, megabytes: float, port: int, token: str, open_it: bool, out: Output) -> None:
     require_extra("agentgym view --live", "serve", "fastapi", "uvicorn")
     from agentgym.cli.live import serve
 
@@ -73,7 +75,7 @@ def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -
 
             webbrowser.open(url)
 
-    serve(run, megabytes, port, say)
+    serve(run, megabytes, port, token, say)
 
 
 # -------------------------------------------- printed episodes of a run: the same tasks in each of its evaluations

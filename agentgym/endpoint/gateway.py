@@ -26,6 +26,7 @@ from agentgym.endpoint.session import EpisodeSession
 from agentgym.endpoint.wire import anthropic, openai_chat, openai_responses
 from agentgym.errors import AgentGymError, UsageError
 from agentgym.sandboxes.run_folder import shared_folder
+from agentgym.web_guard import Access, WebGuard
 
 MODEL: Final = "policy"
 """Name of the model; agents may also send any other name."""
@@ -38,6 +39,8 @@ WIRES: Final[Mapping[str, ModuleType]] = {
     "responses": openai_responses,
     "messages": anthropic,
 }
+_CONTAINER_NAMES: Final = ("host.docker.internal", "host.containers.internal")
+"""Names under which containers reach this machine."""
 _PATIENCE_S = 5.0
 
 
@@ -87,7 +90,8 @@ class Gateway:
                 await asyncio.sleep(0.005)
 
     def _serve(self, listening: socket.socket) -> None:
-        config = uvicorn.Config(make_app(self._sessions), log_level="error", lifespan="off", loop="none")
+        app = WebGuard(make_app(self._sessions), Access(host=self._host, names=_CONTAINER_NAMES))
+        config = uvicorn.Config(app, log_level="error", lifespan="off", loop="none")
         server = _Server(config)
         self._servers.append((server, asyncio.create_task(server.serve(sockets=[listening]))))
 

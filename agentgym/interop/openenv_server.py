@@ -23,6 +23,7 @@ from openenv.core.env_server.types import State
 from agentgym.env.env import Env, TypedStep
 from agentgym.errors import ToolError, UsageError
 from agentgym.types import ToolCall
+from agentgym.web_guard import Access, WebGuard
 
 
 class Said(OpenEnvObservation):  # type: ignore[misc]
@@ -71,7 +72,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
             observation, reward, terminated, truncated, info = self._env.step(call)
         except ToolError as error:
             return self._ended_by(call, error)
-        return _stepped(call, (observation, reward, terminated, truncated, info))  # type: ignore[arg-type]
+        return _stepped(call, (observation, reward, terminated, truncated, info))
 
     async def step_async(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
         """List the tools or call one, as :meth:`step` does."""
@@ -137,7 +138,8 @@ def make_app(make_env: Callable[[], Env], max_sessions: int) -> FastAPI:
     return app
 
 
-def serve(listening: socket.socket, app: FastAPI) -> None:
+def serve(listening: socket.socket, app: FastAPI, access: Access) -> None:
     """Serve on a bound socket until Ctrl-C or SIGTERM."""
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+    guarded = WebGuard(app, access)
+    config = uvicorn.Config(guarded, log_level="warning", timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[listening])

@@ -26,6 +26,7 @@ from agentgym.env.worker_thread import LoopThread, loop_thread
 from agentgym.errors import EnvError
 from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, ForbiddenError
+from agentgym.server_tokens import TOKEN_VARIABLE, token_for
 
 HEARTBEAT_S: Final = 5.0
 PATIENCE_S: Final = 20.0
@@ -42,7 +43,7 @@ class Channel:
 
     Args:
         url: ``ws://`` or ``wss://`` with host and port.
-        token: the control token; empty if the server needs none.
+        token: the control token; empty to find it by :func:`~agentgym.server_tokens.token_for`.
     """
 
     def __init__(self, url: str, token: str, thread: LoopThread) -> None:
@@ -137,7 +138,8 @@ class Channel:
         """Keep a connection open as long as there are sessions or requests."""
         self._heard_at, reason = time.monotonic(), ""
         while self._waiting or self._sessions:
-            headers = {"Authorization": f"Bearer {self._token}"} if self._token else None
+            token = self._token or token_for(self.url)  # at each attempt, since a server may come back with a new one
+            headers = {"Authorization": f"Bearer {token}"} if token else None
             try:
                 async with connect(
                     f"{self.url}/ws", additional_headers=headers, max_size=wire.MAX_FRAME_BYTES, compression=None
@@ -146,7 +148,7 @@ class Channel:
                     await self._converse(connection)
             except InvalidStatus as error:
                 if error.response.status_code in _FORBIDDEN:
-                    self._fail(ForbiddenError(f"{self.url} refused the token; set AGENTGYM_SERVER_TOKEN"))
+                    self._fail(ForbiddenError(_forbidden(self.url, token)))
                     return
             except (OSError, WebSocketException, TimeoutError) as error:
                 reason = _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
@@ -210,6 +212,14 @@ class Channel:
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(error)
+
+
+def _forbidden(url: str, token: str) -> str:
+    which = "the token" if token else "a client without a token"
+    return (
+        f"{url} refused {which}: set {TOKEN_VARIABLE} or token_file to what `agentgym serve` printed. A server also "
+        "refuses names that it does not know; start it with --allow-host NAME"
+    )
 
 
 def _frames(requests: Iterable[bytes]) -> Iterator[str]:

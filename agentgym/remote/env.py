@@ -19,7 +19,8 @@ from agentgym.env.tasks import LazyTasks
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.channel import Channel, channel_to
-from agentgym.remote.wire import TOKEN_VARIABLE, EnvFacts, Step, TaskPage, View
+from agentgym.remote.wire import EnvFacts, Step, TaskPage, View
+from agentgym.server_tokens import token_in
 from agentgym.types import Message, Observation, Task, ToolSpec
 
 PAGE: Final = 256
@@ -39,7 +40,7 @@ class RemoteEnv(Env):
         env: id of the environment on the server.
         url: ``ws://HOST:PORT``, or several separated by commas. Instances are distributed over the servers, and a
             server that does not answer is skipped.
-        token_file: file with the control token; by default ``AGENTGYM_SERVER_TOKEN`` holds the token.
+        token_file: file with the control token; by default :func:`~agentgym.server_tokens.token_for` finds it.
         kwargs: arguments of the environment, passed to the server.
 
     Raises:
@@ -336,11 +337,5 @@ def _channels(url: str, token_file: str) -> list[Channel]:
         raise UsageError(f"url={wrong[0]!r} is not an address of an environment server; expected ws://HOST:PORT")
     if not urls:
         raise UsageError("url is empty; expected ws://HOST:PORT")
-    if token_file:
-        try:
-            token = Path(token_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise UsageError(f"token_file: {error}") from error
-    else:
-        token = os.environ.get(TOKEN_VARIABLE, "")
-    return [channel_to(one, token) for one in urls]
+    given = token_in(Path(token_file), "token_file") if token_file else ""
+    return [channel_to(one, given) for one in urls]

@@ -19,8 +19,6 @@ from agentgym.errors import AgentGymError, EnvError, InfrastructureError, ToolEr
 from agentgym.types import Message, Observation, RewardPart, Task, ToolSpec
 
 VERSION: Final = 2
-TOKEN_VARIABLE: Final = "AGENTGYM_SERVER_TOKEN"
-"""Environment variable with the control token of a server."""
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 T = TypeVar("T")
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -15,6 +16,7 @@ from agentgym.remote import wire
 from agentgym.server.app import make_app
 from agentgym.server.sessions import Sessions
 from agentgym.tools.retrieval.header_limit import PunctualHTTP
+from agentgym.web_guard import Access, WebGuard
 
 
 class DrainingServer(uvicorn.Server):
@@ -46,10 +48,15 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(listening: socket.socket, sessions: Sessions, token: str, drain_s: float, say: Callable[[str], None]) -> None:
-    """Serve on a bound socket until SIGTERM or Ctrl-C."""
+def serve(
+    listening: socket.socket, sessions: Sessions, access: Access, drain_s: float, say: Callable[[str], None]
+) -> None:
+    """Serve on a bound socket until SIGTERM or Ctrl-C.
+
+    The app checks the token itself, since agents have tokens of their own.
+    """
     config = uvicorn.Config(
-        make_app(sessions, token),
+        WebGuard(make_app(sessions, access.token), replace(access, token="")),
         http=PunctualHTTP,
         ws="websockets-sansio",
         ws_max_size=wire.MAX_FRAME_BYTES,

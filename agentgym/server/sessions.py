@@ -20,6 +20,7 @@ from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, NoStateError, TaskPage
 from agentgym.server.limits import Limits
 from agentgym.server.session import OPERATIONS, LocalSession, Session
+from agentgym.server.untrusted import UntrustedClients
 from agentgym.types import Task
 
 if TYPE_CHECKING:
@@ -91,12 +92,20 @@ class Sessions:
         limits: limits on sessions and requests.
         workers: processes for blocking environments; None for threads of this process.
         serves_server: True in a worker process, whose client is the server, which stores states of snapshots itself.
+        trusts_clients: False if clients have no token, so that they may not choose paths and sandboxes.
     """
 
     def __init__(
-        self, names: Sequence[str], limits: Limits, workers: Workers | None = None, *, serves_server: bool = False
+        self,
+        names: Sequence[str],
+        limits: Limits,
+        workers: Workers | None = None,
+        *,
+        serves_server: bool = False,
+        trusts_clients: bool = True,
     ) -> None:
         self.limits = limits
+        self._untrusted = None if trusts_clients else UntrustedClients()
         self._workers = workers
         self._serves_server = serves_server
         self._states = States(limits.max_state_bytes)
@@ -125,6 +134,8 @@ class Sessions:
         """
         op = request.get("op")
         self.counts["requests"] += 1
+        if self._untrusted is not None:
+            self._untrusted.check(request)
         if op == "heartbeat":
             return self.renew(request.get("sessions"))
         if op == "open":
@@ -138,7 +149,10 @@ class Sessions:
         if op == "describe":
             return await self.describe(request.get("env"), request.get("kwargs"))
         if op == "tasks":
-            return await self.task_page(request)
+            page = await self.task_page(request)
+            if self._untrusted is not None:
+                self._untrusted.remember(page.tasks)
+            return page
         known = _OF_SESSIONS | OPERATIONS if self._serves_server else (_OF_SESSIONS | OPERATIONS) - _INNER
         if not isinstance(op, str) or op not in known:
             raise UsageError(f"no operation {str(op)[:60]!r}; there are {', '.join(sorted(known | _WITHOUT_SESSION))}")

@@ -62,7 +62,7 @@ def wait_until_empty(server: EnvServer) -> float:
 
 def abandon(server: EnvServer, num_sessions: int) -> None:
     """Open sessions over plain HTTP, reset each, and abandon them."""
-    with httpx.Client(base_url=server.http, timeout=120) as client:
+    with httpx.Client(base_url=server.http, headers=server.headers, timeout=120) as client:
         for seed in range(num_sessions):
             session = client.post("/sessions", json={"env": HOUSE}).json()["session"]
             client.post(f"/sessions/{session}/reset", json={"seed": seed})

@@ -6,8 +6,10 @@ AppWorld's Python runs this file by :mod:`agentgym.processes.forks`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,24 @@ def load() -> None:
         utils.import_models_module(name)
 
 
-def serve(listening: socket.socket) -> None:
-    """Run AppWorld's server; `appworld serve environment` listens on all addresses of the machine."""
+def serve(listening: socket.socket, guard: str) -> None:
+    """Run AppWorld's server, which executes code, behind the guard.
+
+    `appworld serve environment` would listen on all addresses of the machine, and answer pages of any site.
+
+    Args:
+        listening: a bound socket of the loopback interface.
+        guard: path of the module with the guard, since AppWorld's Python may not have agentgym.
+    """
     uvicorn: Any = importlib.import_module("uvicorn")
     app = importlib.import_module("appworld.serve.environment").app
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+    spec = importlib.util.spec_from_file_location("agentgym_web_guard", guard)
+    assert spec is not None and spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules["agentgym_web_guard"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    guarded = module.WebGuard(app, module.Access())
+    uvicorn.Server(uvicorn.Config(guarded, log_level="warning")).run(sockets=[listening])
 
 
 def judge(name: str, experiment: str, path: str) -> None:

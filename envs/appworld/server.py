@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import httpx
 
+from agentgym import web_guard
 from agentgym.envs.appworld import program
 from agentgym.envs.appworld.data import AppWorldData
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
@@ -131,7 +132,7 @@ class OwnServer:
         """Prepare an episode of a task."""
         self.end()
         self._lay_out(name)
-        self._job = self._start("serve", self._folder, listens=True)
+        self._job = self._start("serve", self._folder, (web_guard.__file__,), listens=True)
         self._url = f"http://127.0.0.1:{self._job.port}"
 
     def call(self, operation: str, timeout_s: float, **values: object) -> Any:

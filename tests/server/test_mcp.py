@@ -384,9 +384,11 @@ def with_token(token: str) -> httpx2.AsyncClient:
 def test_an_agent_token_is_an_mcp_server_of_its_session() -> None:
     with env_server("agentgym/GuessNumber-v0") as server:
         about = {"env": "agentgym/GuessNumber-v0", "kwargs": {"largest": 4, "hints": False}}
-        opened = [httpx.post(f"{server.http}/sessions", json=about).json() for _ in range(2)]
+        opened = [httpx.post(f"{server.http}/sessions", json=about, headers=server.headers).json() for _ in range(2)]
         for seed, one in enumerate(opened):
-            httpx.post(f"{server.http}/sessions/{one['session']}/reset", json={"seed": seed}).raise_for_status()
+            httpx.post(
+                f"{server.http}/sessions/{one['session']}/reset", json={"seed": seed}, headers=server.headers
+            ).raise_for_status()
         mcp_url = f"{server.http}/agent/mcp"
         token, other = (one["agent_token"] for one in opened)
 
@@ -400,7 +402,9 @@ def test_an_agent_token_is_an_mcp_server_of_its_session() -> None:
         said = asyncio.run(play())
         assert any("Right." in text for text in said), said
         assert not any("reward" in text for text in said)
-        first, second = (httpx.get(f"{server.http}/sessions/{one['session']}/grade").json() for one in opened)
+        first, second = (
+            httpx.get(f"{server.http}/sessions/{one['session']}/grade", headers=server.headers).json() for one in opened
+        )
         assert first["success"] is True and first["reward"] == 1.0
         assert second["num_turns"] == 0, "the other session is another episode"
         assert httpx.post(mcp_url, json={}, headers={"Authorization": "Bearer wrong"}).status_code == 401

@@ -149,7 +149,7 @@ def test_the_agents_token_opens_the_tools_and_nothing_else(client: httpx.Client,
 
 
 def test_bodies_are_limited(client: httpx.Client) -> None:
-    assert client.post("/sessions", content=b"x" * (17 * 1024 * 1024)).status_code == 413
+    assert client.post("/sessions", json="x" * (17 * 1024 * 1024)).status_code == 413
     assert client.post("/sessions", json={"env": MAZE, "weather": 1}).status_code == 422
     assert client.post("/sessions", json={"env": "agentgym/Code-v0"}).status_code == 400
     assert client.post("/sessions", json={"env": MAZE, "kwargs": {"siz": 1}}).status_code == 400
@@ -165,7 +165,7 @@ def test_bodies_are_limited(client: httpx.Client) -> None:
 )
 def test_bodies_that_are_no_json_object_are_named(client: httpx.Client, body: str, kind: str, said: str) -> None:
     answer = client.post("/sessions", content=body, headers={"Content-Type": kind})
-    assert answer.status_code == 422 and said in answer.json()["detail"][0]["msg"]
+    assert answer.status_code in (415, 422) and said in answer.text
 
 
 @pytest.mark.parametrize("op", ["resett", "dump", None, ["open"]])
@@ -260,26 +260,28 @@ def test_the_schema_holds_for_any_request(server: EnvServer, client: httpx.Clien
 
 def test_a_server_told_to_end_lets_episodes_finish(capfd: pytest.CaptureFixture[str]) -> None:
     with env_server(MAZE, "--drain-s", "30") as server:
-        session = httpx.post(f"{server.http}/sessions", json={"env": MAZE}).json()["session"]
+        client = httpx.Client(base_url=server.http, headers=server.headers)
+        session = client.post("/sessions", json={"env": MAZE}).json()["session"]
         server.process.terminate()
         until = time.monotonic() + 10
-        while httpx.get(f"{server.http}/health").json()["status"] != "draining" and time.monotonic() < until:
+        while client.get("/health").json()["status"] != "draining" and time.monotonic() < until:
             time.sleep(0.05)
-        assert httpx.post(f"{server.http}/sessions", json={"env": MAZE}).status_code == 503
-        assert httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0}).status_code == 200
-        assert httpx.delete(f"{server.http}/sessions/{session}").status_code == 200
+        assert client.post("/sessions", json={"env": MAZE}).status_code == 503
+        assert client.post(f"/sessions/{session}/reset", json={"seed": 0}).status_code == 200
+        assert client.delete(f"/sessions/{session}").status_code == 200
         assert server.process.wait(timeout=20) == 0
     assert "ends when its sessions (1) are closed, or in 30 s; Ctrl-C ends it now" in capfd.readouterr().err
 
 
-def test_other_addresses_need_a_token() -> None:
+def test_bad_arguments_are_one_line() -> None:
     from typer.testing import CliRunner
 
     from agentgym.cli.main import app
 
     for arguments, told in (
-        ((MAZE, "--host", "0.0.0.0"), "--token-file"),
+        ((MAZE, "--host", "0.0.0.0", "--no-token"), "leave out --no-token"),
         ((MAZE, "--token-file", "nowhere"), "nowhere"),
+        ((MAZE, "--token-file", "nowhere", "--no-token"), "exclude each other"),
         (("agentgym/Mase-v0",), "did you mean"),
         ((MAZE, "--idle-timeout-s", "0"), "idle_timeout_s must be above 0"),
     ):

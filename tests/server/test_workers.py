@@ -76,7 +76,7 @@ def server(own: str) -> Iterator[EnvServer]:
 
 @pytest.fixture
 def http(server: EnvServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.http, timeout=60.0) as client:
+    with httpx.Client(base_url=server.http, headers=server.headers, timeout=60.0) as client:
         yield client
 
 

@@ -13,6 +13,7 @@ import httpx
 from agentgym.canonical import encodable, read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
 from agentgym.http_limits import limited_async_client, limited_client
+from agentgym.server_tokens import TOKEN_VARIABLE, add_token
 from agentgym.tools.retrieval import wire
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 
@@ -61,6 +62,7 @@ class RemoteRetriever(AsyncRetriever):
         self._settings: dict[str, Any] = {
             "base_url": self.url,
             "timeout": self._options.timeout_s,
+            "auth": add_token,
             "limits": httpx.Limits(
                 max_connections=self._options.max_connections,
                 max_keepalive_connections=self._options.max_connections,
@@ -135,6 +137,11 @@ class RemoteRetriever(AsyncRetriever):
         return float(self._options.backoff_s * 2 ** (num_tried - 1))
 
     def _read(self, path: str, response: httpx.Response, read: Callable[[object], Answer]) -> Answer:
+        if response.status_code in (401, 403):
+            raise EnvError(
+                f"{self.url} refuses this client: set {TOKEN_VARIABLE} to the token that `agentgym serve-search` "
+                f"printed ({response.text[:200]!r})"
+            )
         try:
             body = read_json(response.content)
             if response.status_code != wire.POLICY_STATUS:

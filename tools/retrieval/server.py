@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from agentgym.tools.retrieval.header_limit import PunctualHTTP
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 from agentgym.tools.retrieval.inline import InlineIfFast
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retriever
+from agentgym.web_guard import ACCESS_VARIABLE, Access, WebGuard
 
 SETTINGS = "AGENTGYM_SEARCH_SERVER"
 """Environment variable that tells worker processes what to serve: JSON of corpus, backend and model."""
@@ -181,17 +183,17 @@ async def _retrieved(served: _Served, query: str, k: int, with_scores: bool) -> 
     return [{"document": found, "score": hit.score} for found, hit in zip(documents, hits, strict=True)]
 
 
-def settings_to_environment(corpus: Path, backend: str, model: str) -> None:
-    """Set the environment variable from which :func:`app_from_environment` of child processes reads its settings."""
+def settings_to_environment(corpus: Path, backend: str, model: str, access: Access) -> None:
+    """Set the environment variables from which :func:`app_from_environment` of child processes reads its settings."""
     os.environ[SETTINGS] = json.dumps({"corpus": str(corpus), "backend": backend, "model": model})
+    os.environ[ACCESS_VARIABLE] = json.dumps(asdict(access))
 
 
-def app_from_environment() -> FastAPI:
-    """Return the web app in a process that uvicorn has started."""
+def app_from_environment() -> WebGuard:
+    """Return the guarded web app in a process that uvicorn has started."""
     settings = json.loads(os.environ[SETTINGS])
-    return search_app(
-        retriever_for(Path(settings["corpus"]), settings["backend"], settings["model"]), settings["corpus"]
-    )
+    retriever = retriever_for(Path(settings["corpus"]), settings["backend"], settings["model"])
+    return WebGuard(search_app(retriever, settings["corpus"]))
 
 
 def retriever_for(corpus: Path, backend: str, model: str) -> Retriever:

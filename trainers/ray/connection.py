@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import ray
 
 from agentgym.errors import ConfigError
-from agentgym.remote.wire import TOKEN_VARIABLE
+from agentgym.server_tokens import TOKEN_VARIABLE
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.config import AUTH_MODE, ClusterConfig
 from agentgym.trainers.ray.env_server import token

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import ray
 
 from agentgym.errors import EnvError
-from agentgym.remote.wire import TOKEN_VARIABLE
+from agentgym.server_tokens import TOKEN_VARIABLE
 from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
 
 _FIRST_PORT, _NUM_PORTS, _TRIES = 20_000, 10_000, 50

@@ -22,7 +22,9 @@ class EnvServer:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the server did not start"
-        self.url: str = json.loads(line)["url"]
+        said = json.loads(line)
+        self.url: str = said["url"]
+        self.headers = {"Authorization": f"Bearer {said['token']}"} if said["token"] else {}
         self.http = self.url.replace("ws://", "http://")
 
     def kill(self) -> None:

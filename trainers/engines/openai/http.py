@@ -24,6 +24,7 @@ from agentgym.render.thinking import split_thinking
 from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
+from agentgym.server_tokens import kept_token
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
 from agentgym.trainers.engines.openai.refusals import (
@@ -94,7 +95,7 @@ class OpenAIClient:
         self._model = endpoint.model
         self._naming = asyncio.Lock()
         self._are_tools_checked = self._is_wait_told = False
-        key = os.environ.get(KEY_VARIABLE)
+        key = kept_token(endpoint.url) or os.environ.get(KEY_VARIABLE)
         is_local = urlsplit(endpoint.url).hostname in _LOCAL
         self._http = limited_async_client(
             headers={"Authorization": f"Bearer {key}"} if key else {},

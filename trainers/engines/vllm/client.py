@@ -11,6 +11,7 @@ import httpx
 from agentgym.canonical import read_json
 from agentgym.errors import EngineError, UsageError
 from agentgym.http_limits import limited_async_client
+from agentgym.server_tokens import add_token
 from agentgym.trainers.engines.vllm.load import ServerLoad, read_load
 from agentgym.trainers.engines.vllm.versions import OLDEST, check_version
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
@@ -57,7 +58,12 @@ def make_http() -> httpx.AsyncClient:
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return limited_async_client(
-        max_bytes=_MAX_ANSWER_BYTES, limits=limits, timeout=None, trust_env=False, headers={"Connection": "close"}
+        max_bytes=_MAX_ANSWER_BYTES,
+        limits=limits,
+        timeout=None,
+        trust_env=False,
+        headers={"Connection": "close"},
+        auth=add_token,
     )
 
 

@@ -6,6 +6,7 @@ made:
 * a random model name at each start, so that a restarted server rejects requests meant for the one before;
 * ``--logprobs-mode processed_logprobs``: return the log-probabilities of the sampling distribution;
 * ``--generation-config vllm``: ignore sampling defaults in the model's folder;
+* our guard against pages of other sites, since those routes can run code;
 * ``VLLM_SERVER_DEV_MODE=1`` and our worker extension: routes that load weights and report them;
 * on CPUs: float32, no compilation, a key-value cache of fixed size, and threads that are not bound to cores, because
   other processes use the cores too.
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import httpx
@@ -30,6 +31,7 @@ import httpx
 from agentgym.errors import InfrastructureError, UsageError
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX
 from agentgym.trainers.engines.vllm.versions import check_version
+from agentgym.web_guard import ACCESS_VARIABLE, Access
 
 VENV = ".venv-vllm"
 """Default folder of the server's Python environment, relative to the working directory."""
@@ -67,6 +69,10 @@ class ServeOptions:
     """Number of threads on CPUs; 0 means one less than the number of cores."""
     cache_gib: float = 1.0
     """Memory for keys and values on CPUs, in GiB."""
+    token: str = field(default="", repr=False)
+    """The token that requests need; empty for none."""
+    names: tuple[str, ...] = ()
+    """Further names of the server in the URLs of its clients."""
     extra: tuple[str, ...] = ()
     """Further flags for vLLM."""
 
@@ -125,7 +131,10 @@ def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[lis
     words += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     words += ["--worker-extension-cls", "agentgym_vllm.AgentGymWeights"]
     words += ["--dtype", "float32" if options.dtype == "auto" and install.is_cpu else options.dtype]
+    words += ["--middleware", "agentgym_web_guard.WebGuard"]
+    access = Access(host=options.host, names=options.names, token=options.token, open_paths=("/health", "/metrics"))
     environment = {
+        ACCESS_VARIABLE: json.dumps(asdict(access)),
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_PLUGIN), os.environ.get("PYTHONPATH", "")])),
@@ -250,7 +259,8 @@ class VllmProcess:
         url = f"http://{host}:{self.options.port}/v1/models"
         try:
             # without verify=False each call loads certificates, which takes 20 ms and is for https alone
-            cards = httpx.get(url, timeout=2.0, trust_env=False, verify=False).json()
+            headers = {"Authorization": f"Bearer {self.options.token}"} if self.options.token else {}
+            cards = httpx.get(url, headers=headers, timeout=2.0, trust_env=False, verify=False).json()
             return any(card["id"] == self.name for card in cards["data"])
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return False

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
 
+_HOST = "guests.localhost"
+"""The name in app.toml. Other names come from pages of other sites, in the browser of the person who runs this."""
 _GUESTS = ("Farid", "Gita", "Hugo", "Ines", "Jonas", "Kira", "Leo", "Mina", "Nils", "Olga", "Paul", "Rosa")
 _TOWNS = ("Oslo", "Pune", "Quito", "Riga")
 _PAGE = """<!doctype html><html lang="en"><title>{title}</title>
@@ -38,7 +40,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the list of entries, the thank-you page or the health check."""
-        if self.path == "/health":
+        if self.headers.get("host") != _HOST:
+            self._send("Unknown host", "", 421)
+        elif self.path == "/health":
             self._send("OK", "")
         elif self.path == "/thanks":
             self._send("Thank you", '<p>Your entry is in the book.</p><p><a href="/">Back</a></p>')
@@ -51,6 +55,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Store the posted entry and redirect to a page."""
+        if self.headers.get("host") != _HOST:
+            self._send("Unknown host", "", 421)
+            return
         posted = parse_qs(self.rfile.read(int(self.headers.get("content-length", 0))).decode(), keep_blank_values=True)
         given = {name: values[-1] for name, values in posted.items()}
         with closing(sqlite3.connect(self.database)) as book, book:

@@ -1,0 +1,1 @@
+../../../../agentgym/web_guard.py

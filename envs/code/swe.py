@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import shlex
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,8 +14,9 @@ from typing import Any, Final, Literal, get_args
 from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task, task_folders
+from agentgym.envs.code.harbor_config import host_values
 from agentgym.envs.code.harbor_grading import LIMITS as HARBOR_LIMITS
-from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
+from agentgym.envs.code.harbor_grading import agent_variables, environment_of, grade_harbor, kind_of, lay_out
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
@@ -23,7 +25,7 @@ from agentgym.envs.code.shared_pool import SharedPool, shared_pool
 from agentgym.envs.code.themes import THEMES
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
 from agentgym.errors import UsageError, require_known
-from agentgym.sandbox import Snapshot
+from agentgym.sandbox import Sandbox, Snapshot
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.shell import BashTool
 from agentgym.tools.submit import SubmitTool
@@ -87,11 +89,12 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
             task_folders(harbor_path)
         self._harbor: HarborTask | None = None
         self._harbor_reward = 0.0
+        self._harbor_rewards: Mapping[str, float] = {}
         self._given = Snapshot(b"")  # the initial workspace
         super().__init__(**others)
         self._own_longest_step_s = self.longest_step_s
         if harbor_path is not None:
-            self.longest_step_s += HARBOR_LIMITS.wall_s  # the time limit of a verifier
+            self.longest_step_s += 2 * HARBOR_LIMITS.wall_s  # a verifier may also grade the unchanged workspace
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -108,17 +111,21 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     def start(self, task: Task) -> str:
         text = super().start(task)
         if self._harbor is not None:
-            self.longest_step_s = self._own_longest_step_s + self.pool.kind.limits.wall_s
+            self.longest_step_s = self._own_longest_step_s + 2 * self.pool.kind.limits.wall_s
             lay_out(self._harbor, self.sandbox)
             self._look()
         self._given = self._workspace
         return text
 
+    def variables(self, sandbox: Sandbox) -> Mapping[str, str]:
+        return {} if self._harbor is None else agent_variables(self._harbor, sandbox)
+
     def grade(self, work: Files) -> Grade:
         if self._harbor is None:
             return super().grade(work)
-        grade, self._harbor_reward = grade_harbor(self.pool, self._harbor, self._given, self._workspace)
-        return grade
+        found = grade_harbor(self.pool, self._harbor, self._given, self._workspace)
+        self._harbor_reward, self._harbor_rewards = found.reward, found.rewards
+        return found.grade
 
     def outcome_of(self, grade: Grade) -> float:
         if self._harbor is None:
@@ -137,12 +144,18 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     def oracle(self) -> Message:
         if self._harbor is None:
             return super().oracle()
-        if set(self._harbor.solution) != {"solve.sh"}:
+        scripts = {path: entry for path, entry in self._harbor.solution.items() if not entry.is_folder}
+        if set(scripts) != {"solve.sh"}:
             raise UsageError(f"Harbor task {self._harbor.name!r} has no solution that is one script")
         call = ToolCall("submit")
         if content_key(self._workspace) == content_key(self._given):
-            script = self._harbor.solution["solve.sh"].decode(errors="replace")
-            call = ToolCall("bash", {"command": self._harbor.placed(script, {self._harbor.workdir: "."})})
+            places = {self._harbor.workdir: "."}
+            script = self._harbor.placed(scripts["solve.sh"].data.decode(errors="replace"), places)
+            values = host_values(self._harbor.solution_env, f"Harbor task {self._harbor.name!r}, [solution.env]")
+            exports = [
+                f"export {name}={shlex.quote(self._harbor.placed(value, places))}\n" for name, value in values.items()
+            ]
+            call = ToolCall("bash", {"command": "".join([*exports, script])})
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def test_call(self) -> ToolCall:
@@ -151,7 +164,9 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def own_info(self) -> Mapping[str, object]:
-        return {"patch": self.patch()} if self.episode.is_over else {}
+        if not self.episode.is_over:
+            return {}
+        return {"patch": self.patch()} | ({"harbor_rewards": dict(self._harbor_rewards)} if self._harbor else {})
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return generated tasks (1,000,000 for training, 1,000 each for the others), or Harbor's in their split."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -104,6 +104,18 @@ def packed_bytes(files: Mapping[str, bytes]) -> Snapshot:
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(data), 0o644
             tar.addfile(entry, io.BytesIO(data))
+    return Snapshot(buffer.getvalue())
+
+
+def appended(snapshot: Snapshot, add: Callable[[tarfile.TarFile], None]) -> Snapshot:
+    """Return a snapshot with more entries, which replace those of the same names when it is restored.
+
+    Args:
+        add: appends the entries to a tar archive.
+    """
+    buffer = io.BytesIO(snapshot.tar)
+    with tarfile.open(fileobj=buffer, mode="a" if snapshot.tar else "w", format=tarfile.PAX_FORMAT) as tar:
+        add(tar)
     return Snapshot(buffer.getvalue())
 
 

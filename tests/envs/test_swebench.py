@@ -11,7 +11,8 @@ import pytest
 from testkit.swebench_rows import row, write_repository
 
 from agentgym.envs.code.harbor import HarborTask, load_harbor_task
-from agentgym.envs.code.harbor_grading import environment_of, shadow_rule
+from agentgym.envs.code.harbor_grading import environment_of
+from agentgym.envs.code.harbor_shadows import shadow_rule
 from agentgym.envs.code.inside.swebench_judge import PARSERS, main, unresolved
 from agentgym.envs.code.swebench import RUNNERS, Instance, read_instances, write_harbor_task
 from agentgym.errors import CorruptDataError, UsageError
@@ -41,7 +42,7 @@ def test_a_row_becomes_a_task_directory(repository: Path, tmp_path: Path) -> Non
     assert (task.workdir, task.memory_mb, task.tests_timeout_s, task.left_out) == ("/testbed", 4096, 1800.0, (".git",))
     assert "water freezes at 32" in environment_of(task) and "/testbed" not in environment_of(task)
     assert set(task.tests) == {"test.sh", "test.patch", "expected.json", "judge.py"}
-    script = task.tests["test.sh"].decode()
+    script = task.tests["test.sh"].data.decode()
     assert "pytest -rA tests/test_convert.py > /logs/verifier/tests.log" in script
     placed = task.placed(script, {"/testbed": "/w/app", "/tests": "/w/tests", "/logs": "/w/logs"})
     assert "cd /w/app" in placed and 'cp "/./testbed/$file"' in placed, "the image's own folder keeps its name"

@@ -24,7 +24,7 @@ class ReadFileTool(InSandbox):
         """
         if first_line < 1 or num_lines < 1:
             raise ToolError("first_line and num_lines are at least 1", "invalid_arguments")
-        lines = read_text(self, path).splitlines()
+        lines = lines_of(read_text(self, path))
         if first_line > max(1, len(lines)):
             raise ToolError(f"{path} has {len(lines)} lines", "out_of_range")
         last_line = min(len(lines), first_line - 1 + min(num_lines, MAX_LINES))
@@ -66,6 +66,10 @@ class EditFileTool(InSandbox):
         if old == new:
             raise ToolError("old and new are the same", "no_change")
         text = read_text(self, path)
+        if "\r\n" in text and old not in text:  # read_file shows lines without their endings
+            old, new = with_endings(old), with_endings(new)
+        elif "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+            new = with_endings(new)
         num_found = text.count(old)
         if num_found == 0:
             raise ToolError(f"{path} does not hold the old text; read_file shows what it holds", "no_match")
@@ -74,6 +78,22 @@ class EditFileTool(InSandbox):
         self.sandbox.write(path, text.replace(old, new))
         line = text[: text.index(old)].count("\n") + 1
         return f"Edited {path} at line {line}."
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text without ``\\n`` or ``\\r\\n``, with the numbers that Python and grep give them.
+
+    Example:
+        >>> lines_of("a\\r\\nb\\x0cc\\u2028d\\n")
+        ['a', 'b\\x0cc\\u2028d']
+    """
+    lines = text.split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def with_endings(text: str) -> str:
+    """Return a text with ``\\r\\n`` at the end of its lines."""
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
 def read_text(tools: InSandbox, path: str) -> str:

@@ -69,3 +69,14 @@ def add_tree(tar: tarfile.TarFile, tree: Tree, folder: str = "") -> None:
         made.type = tarfile.DIRTYPE if entry.is_folder else tarfile.SYMTYPE if entry.link else tarfile.REGTYPE
         made.size = len(entry.data)
         tar.addfile(made, io.BytesIO(entry.data))
+
+
+def content_of(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes | None:
+    """Return the content of a file, which may be a hard link to an earlier one; None for anything else."""
+    if not (entry.isreg() or entry.islnk()):
+        return None
+    try:
+        data = tar.extractfile(entry)
+    except KeyError:  # a hard link whose file is not in the archive
+        return None
+    return None if data is None else data.read()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import io
-import os
 import shlex
-import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, get_args
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
@@ -18,6 +14,7 @@ from agentgym.envs.code.harbor_config import host_values
 from agentgym.envs.code.harbor_grading import LIMITS as HARBOR_LIMITS
 from agentgym.envs.code.harbor_grading import agent_variables, environment_of, grade_harbor, kind_of, lay_out
 from agentgym.envs.code.mutations import BUG_KINDS
+from agentgym.envs.code.patches import entries_of, patch_of
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.repositories import IssueDetail, RepositoryDifficulty, generate_repository
@@ -38,7 +35,7 @@ _TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # makes the out
 class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadFileTool):
     """Resolve an issue in a small repository. Hidden tests grade the work, and the result is a patch.
 
-    ``info["patch"]`` of the last step is the unified diff between the initial and the final workspace.
+    ``info["patch"]`` of the last step is the patch between the initial and the final workspace.
 
     Args:
         source: ``generated`` (from a seed, needs no data) or ``harbor`` (task directories in Harbor's format).
@@ -138,8 +135,8 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         return content_key(self._workspace) != content_key(self._given)
 
     def patch(self) -> str:
-        """Return the workspace's changes since the start, at the end of the last turn."""
-        return patch_of(files_of(self._given), files_of(self._workspace))
+        """Return the workspace's changes since the start as a patch for ``git apply``."""
+        return patch_of(entries_of(self._given), entries_of(self._workspace))
 
     def oracle(self) -> Message:
         if self._harbor is None:
@@ -213,67 +210,3 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
                     raise UsageError(f"Harbor task {found.name!r} differs from the one that task {task.id} was made of")
                 return found
         raise UsageError(f"{self.env_id}: no Harbor task {task.data.get('name')!r} in {str(self.harbor_path)!r}")
-
-
-# ------------------------------------------- changes of a workspace as a patch for ``git apply`` and ``patch -p1``
-
-_LEFT_OUT: Final = ("__pycache__", ".pytest_cache")
-
-
-def files_of(snapshot: Snapshot) -> dict[str, bytes]:
-    """Return the files of a workspace by path, without links and caches."""
-    found = {}
-    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
-        for entry in tar:
-            path = PurePosixPath(entry.name)
-            if not entry.isreg() or any(part in _LEFT_OUT for part in path.parts):  # tarfile follows links and may fail
-                continue
-            data = tar.extractfile(entry)
-            if data is not None:
-                found[os.fsencode(path).decode(errors="backslashreplace")] = data.read()
-    return found
-
-
-def patch_of(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
-    """Return the unified diff between two sets of files. Files that are not UTF-8 are only named.
-
-    Example:
-        >>> print(patch_of({"a.py": b"x = 1\\n"}, {"a.py": b"x = 2\\n"}), end="")
-        diff --git a/a.py b/a.py
-        --- a/a.py
-        +++ b/a.py
-        @@ -1 +1 @@
-        -x = 1
-        +x = 2
-    """
-    return "".join(
-        text
-        for path in sorted({*before, *after})
-        if before.get(path) != after.get(path)
-        for text in _file_patch(path, before.get(path), after.get(path))
-    )
-
-
-def _file_patch(path: str, before: bytes | None, after: bytes | None) -> Iterator[str]:
-    yield f"diff --git a/{path} b/{path}\n"
-    if before is None:
-        yield "new file mode 100644\n"
-    if after is None:
-        yield "deleted file mode 100644\n"
-    try:
-        old, new = _lines(before), _lines(after)
-    except UnicodeDecodeError:
-        yield f"Binary files {_side('a', path, before)} and {_side('b', path, after)} differ\n"
-        return
-    for line in difflib.unified_diff(old, new, _side("a", path, before), _side("b", path, after)):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-
-
-def _lines(content: bytes | None) -> list[str]:
-    text = (content or b"").decode()
-    lines = text.split("\n")  # not splitlines(), which splits at more characters than patch does
-    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-
-
-def _side(letter: str, path: str, content: bytes | None) -> str:
-    return "/dev/null" if content is None else f"{letter}/{path}"

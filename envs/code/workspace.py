@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from agentgym.canonical import digest
+from agentgym.envs.code.file_tree import content_of
 from agentgym.errors import ConfigError
 from agentgym.sandbox import Snapshot
 
@@ -124,11 +126,9 @@ def unpacked(snapshot: Snapshot) -> dict[str, str]:
     found = {}
     with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
         for entry in tar:
-            if entry.isreg() and entry.size <= MAX_GRADED_BYTES and (data := tar.extractfile(entry)) is not None:
-                try:
-                    found[entry.name] = data.read().decode()
-                except UnicodeDecodeError:
-                    continue
+            if entry.size <= MAX_GRADED_BYTES and (data := content_of(tar, entry)) is not None:
+                with suppress(UnicodeDecodeError):
+                    found[entry.name] = data.decode()
     return found
 
 

@@ -169,6 +169,7 @@ def test_a_task_changes_with_its_tests(write: Write) -> None:
             "/app",
             {},
         ),
+        ("FROM ${VAR:-a:1}\nENV A=${b:-'two words'}\n", "/app", {"A": "two words"}),
         ("from a:1\r\nenv A=1\r\nworkdir /w\r\n", "/w", {"A": "1"}),
     ],
 )

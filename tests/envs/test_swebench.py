@@ -172,6 +172,7 @@ def test_names_with_blanks_are_read_whole() -> None:
     assert unresolved(whole, found) == []
     cut = {"fail_to_pass": ["test_calc.py::test_eval[1"], "pass_to_pass": ["test_calc.py::test_plain"]}
     assert unresolved(cut, statuses_of("pytest", log.replace("FAILED", "PASSED"))) == []
+    assert unresolved({"fail_to_pass": [" test_calc.py::test_plain "], "pass_to_pass": []}, found) == []
     assert unresolved({"fail_to_pass": ["test_calc.py::test_eval[1 - 1-0]"], "pass_to_pass": []}, found)
 
 

@@ -175,7 +175,7 @@ def unresolved(expected: Mapping[str, Any], statuses: Mapping[str, str]) -> Sequ
 
 def _status(name: str, statuses: Mapping[str, str]) -> str | None:
     if name in statuses or name.count("[") <= name.count("]"):
-        return statuses.get(name)
+        return statuses.get(name, statuses.get(name.strip()))
     ends = [status for other, status in statuses.items() if other.startswith(name)]
     passes = {status in ("PASSED", "XFAIL") for status in ends}
     return ends[0] if len(passes) == 1 else None

@@ -92,8 +92,8 @@ def _file_patch(path: str, old: Entry | None, new: Entry | None) -> Iterator[str
         return
     if not before and not after:
         yield f"index {_blob(old)}..{_blob(new)}\n"
-    sides = ["/dev/null" if old is None else _side(a), "/dev/null" if new is None else _side(b)]
-    for line in difflib.unified_diff(old_lines, new_lines, *sides):
+    old_side, new_side = "/dev/null" if old is None else _side(a), "/dev/null" if new is None else _side(b)
+    for line in difflib.unified_diff(old_lines, new_lines, old_side, new_side):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

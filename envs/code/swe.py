@@ -152,7 +152,8 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
             exports = [
                 f"export {name}={shlex.quote(self._harbor.placed(value, places))}\n" for name, value in values.items()
             ]
-            call = ToolCall("bash", {"command": "".join([*exports, script])})
+            solve = ToolCall("bash", {"command": "".join([*exports, script])})
+            call = call if self._has_called(solve) else solve
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def test_call(self) -> ToolCall:
@@ -190,6 +191,12 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         super().load_state(inner)
 
     # --------------------------------------------------------------------------------------------------- private
+
+    def _has_called(self, wanted: ToolCall) -> bool:
+        """Return True if the last action was a call, such as a solution's script that changes no file."""
+        last = self.episode.actions[-1].calls if self.episode.actions else ()
+        made = [(call.name, call.arguments) for call in last if isinstance(call, ToolCall)]
+        return (wanted.name, wanted.arguments) in made
 
     def _pick_task(self, seed: int | None, options: Any) -> Task:
         if self.source == "harbor":

@@ -117,3 +117,14 @@ def why_not(image: str) -> str:
     except AgentGymError as error:
         return str(error)
     return ""
+
+
+def image_variables(image: str) -> dict[str, str]:
+    """Return the environment variables that an image sets.
+
+    Raises:
+        SandboxError: the engine does not answer, or there is no such image.
+    """
+    with docker_errors(f"read the variables of {image}", image):
+        config = engine().images.get(image).attrs["Config"] or {}
+    return dict(line.split("=", 1) for line in config.get("Env") or () if "=" in line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Unpack
 
@@ -222,6 +222,8 @@ class PooledSandbox:
 
     def __init__(self, pool: SandboxPool, sandbox: Sandbox) -> None:
         self._pool, self._sandbox = pool, sandbox
+        self.env: Mapping[str, str] = {}
+        """Environment variables of every program, which those of a call replace."""
         self._lock = threading.Lock()
         self._num_calls = 0  # number of running calls
         self._is_given_back = False
@@ -244,12 +246,12 @@ class PooledSandbox:
     def exec(self, command: str | Sequence[str], **options: Unpack[RunOptions]) -> ExecResult:
         """Run a program; see :meth:`agentgym.sandbox.Sandbox.exec`."""
         with self._mine() as sandbox:
-            return sandbox.exec(command, **options)
+            return sandbox.exec(command, **self._with_env(options))
 
     def run_python(self, code: str, **options: Unpack[RunOptions]) -> ExecResult:
         """Run Python code; see :meth:`agentgym.sandbox.Sandbox.run_python`."""
         with self._mine() as sandbox:
-            return sandbox.run_python(code, **options)
+            return sandbox.run_python(code, **self._with_env(options))
 
     def read(self, path: str) -> bytes:
         """Return a file's content; see :meth:`agentgym.sandbox.Sandbox.read`."""
@@ -302,6 +304,9 @@ class PooledSandbox:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _with_env(self, options: RunOptions) -> RunOptions:
+        return {**options, "env": {**self.env, **(options.get("env") or {})}}
 
     @contextmanager
     def _mine(self) -> Iterator[Sandbox]:

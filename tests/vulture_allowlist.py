@@ -1,6 +1,23 @@
 """What looks unused to vulture and is not, each with who uses it. Names that are really used do not belong here."""
 
 # --- called by a library
+_.reducer_override  # pickle.Pickler
+_.allow_internet  # pydantic's models of Harbor's task.toml
+_.allowed_hosts
+_.artifacts
+_.authors
+_.build_timeout_sec
+_.cpus
+_.environment_mode
+_.gpu_types
+_.healthcheck
+_.mcp_servers
+_.multi_step_reward_strategy
+_.network_mode
+_.schema_version
+_.skills_dir
+_.storage_mb
+_.tpu
 _.contains  # gymnasium.Space: `x in space`
 _.on_broken_pipe  # rich.console.Console
 _.list_commands  # typer's group: order of the commands in --help

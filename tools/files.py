@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from agentgym.errors import ToolError
 from agentgym.tool import tool
 from agentgym.tools.in_sandbox import InSandbox
@@ -24,7 +26,7 @@ class ReadFileTool(InSandbox):
         """
         if first_line < 1 or num_lines < 1:
             raise ToolError("first_line and num_lines are at least 1", "invalid_arguments")
-        lines = read_text(self, path).splitlines()
+        lines = lines_of(read_text(self, path))
         if first_line > max(1, len(lines)):
             raise ToolError(f"{path} has {len(lines)} lines", "out_of_range")
         last_line = min(len(lines), first_line - 1 + min(num_lines, MAX_LINES))
@@ -66,14 +68,34 @@ class EditFileTool(InSandbox):
         if old == new:
             raise ToolError("old and new are the same", "no_change")
         text = read_text(self, path)
-        num_found = text.count(old)
-        if num_found == 0:
+        found = list(re.finditer(r"\r?\n".join(map(re.escape, old.replace("\r\n", "\n").split("\n"))), text))
+        if not found:
             raise ToolError(f"{path} does not hold the old text; read_file shows what it holds", "no_match")
-        if num_found > 1:
-            raise ToolError(f"{path} holds the old text {num_found} times; give more of what is around it", "ambiguous")
-        self.sandbox.write(path, text.replace(old, new))
-        line = text[: text.index(old)].count("\n") + 1
-        return f"Edited {path} at line {line}."
+        if len(found) > 1:
+            words = f"{path} holds the old text {len(found)} times; give more of what is around it"
+            raise ToolError(words, "ambiguous")
+        start, end = found[0].span()
+        if "\r\n" not in old:  # read_file shows lines without their endings, so the new ones get the file's own
+            new = _with_endings_of(found[0][0] if "\n" in found[0][0] else text, new)
+        self.sandbox.write(path, text[:start] + new + text[end:])
+        return f"Edited {path} at line {text.count(chr(10), 0, start) + 1}."
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text without ``\\n`` or ``\\r\\n``, with the numbers that Python and grep give them.
+
+    Example:
+        >>> lines_of("a\\r\\nb\\x0cc\\u2028d\\n")
+        ['a', 'b\\x0cc\\u2028d']
+    """
+    lines = text.split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def _with_endings_of(text: str, new: str) -> str:
+    if 2 * text.count("\r\n") <= text.count("\n"):
+        return new
+    return new.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
 def read_text(tools: InSandbox, path: str) -> str:

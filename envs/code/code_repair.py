@@ -14,7 +14,7 @@ from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.workspace import Assignment
-from agentgym.errors import UsageError, require_known
+from agentgym.errors import EnvError, UsageError, require_known
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.submit import SubmitTool
 from agentgym.tools.testing import RunTestsTool
@@ -115,9 +115,12 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         key = digest([problem.solution, problem.hidden_tests])
         if key in _gradable:
             return
-        grade = self.grade({**problem.files, **problem.solution})
-        if not grade.is_success:
+        try:
+            grade = self.grade({**problem.files, **problem.solution})
             came = str(grade).removeprefix("Submitted. ")
+        except (EnvError, UsageError) as error:  # the tests import a package that is not there, or cannot be run here
+            grade, came = None, str(error)
+        if grade is None or not grade.is_success:
             raise UsageError(
                 f"exercise {slug!r}: its tests do not pass on its own example ({came.rstrip('.')}). They are run as "
                 "classes of unittest and as functions without arguments; parametrised tests and fixtures are pytest's, "

@@ -194,7 +194,7 @@ def load_problems(path: str = "") -> tuple[Problem, ...]:
         raise UsageError(f"no file {str(file)!r}; data=PATH names a {_FILE}")
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        rows = [json.loads(line) for line in raw.decode().splitlines() if line.strip()]
+        rows = [json.loads(line) for line in raw.decode().split("\n") if line.strip()]
         return tuple(Problem(**{key: str(row[key]) for key in _KEYS}) for row in rows)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise CorruptDataError(f"{file} is not HumanEval's format: {type(error).__name__}: {error}") from error

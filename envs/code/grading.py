@@ -24,13 +24,14 @@ host's files, which may include tests.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from agentgym.envs.code.inside import wire
 from agentgym.envs.code.shared_pool import SharedPool
+from agentgym.envs.code.suite_limits import require_runnable
 from agentgym.envs.code.workspace import Files, Grade, packed
 from agentgym.errors import EnvError, ToolError
 from agentgym.tools.python import program_of
@@ -122,12 +123,15 @@ def grade_check(pool: SharedPool, work: Files, function: str, source: str) -> Gr
     return _grade(report, 1, sum(row.get("passed") is True for row in report))
 
 
-def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grade:
+def grade_suite(
+    pool: SharedPool, work: Files, tests: Mapping[str, str], given_modules: Iterable[str] | None = None
+) -> Grade:
     """Grade modules with trusted test modules.
 
     Tests import proxies of the work. Values are copied, objects are passed by reference, functions that the tests pass
     are called back, and errors keep their class. Not supported are classes derived from the work's, its ``__dict__``,
-    and changes that it makes to a list it was given.
+    and changes that it makes to a list it was given. Tests that capture printed text, await coroutines or patch a
+    module inside of the work are refused.
 
     Args:
         pool: where the sandbox to grade in comes from.
@@ -135,13 +139,20 @@ def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grad
             library is invisible to the tests, which get the library's.
         tests: source by module name (``test_clock`` or ``tests.test_clock``): ``unittest`` classes and plain functions
             ``test_...`` with ``assert``.
+        given_modules: top-level modules that the work began with. If given, a test that fails to import any other
+            module is broken, and not a failure of the work.
 
     Raises:
         SandboxError: the sandbox failed, not the work.
-        EnvError: the tests themselves are not valid Python.
+        EnvError: the tests themselves are not valid Python, or import a module that is neither there nor the work's.
+        UsageError: the tests cannot be run, see above.
     """
-    names = sorted(modules_of(work))
-    report = _judged(pool, work, {"kind": "suite", "tests": dict(tests), "names": names})
+    names = modules_of(work)
+    require_runnable(tests, names)
+    request = {"kind": "suite", "tests": dict(tests), "names": sorted(names)}
+    if given_modules is not None:
+        request["own"] = sorted(names | set(given_modules))
+    report = _judged(pool, work, request)
     num_skipped = len({row["test"] for row in report if row.get("skipped")})
     failed = {row["test"] for row in report if row.get("passed") is False}
     passed = {row["test"] for row in report if row.get("passed") is True} - failed
@@ -180,6 +191,8 @@ def _judged(pool: SharedPool, work: Files, request: Mapping[str, object]) -> lis
             break
     if not report:  # it failed before grading began, so the work is not the cause
         raise EnvError(f"grading did not begin (exit code {result.exit_code}): {result.stderr.strip()[-500:]}")
+    if broken := [str(row["broken"]) for row in report if "broken" in row]:
+        raise EnvError(f"the tests are broken: {broken[0]}")
     return report
 
 

@@ -3,36 +3,42 @@
 ::
 
     my-task/
-        task.toml                 time-outs, resources, docker_image
+        task.toml                 see the table in harbor_config.py
         instruction.md            what the agent is told
-        environment/Dockerfile    FROM, WORKDIR, ENV and COPY are understood; what needs a build is refused
-        tests/test.sh             writes /logs/verifier/reward.txt, a number, or reward.json
+        environment/Dockerfile    see the table in dockerfile.py
+        tests/test.sh             writes /logs/verifier/reward.json or reward.txt
         solution/solve.sh         the oracle
 
 A sandbox has one writable folder, so Harbor's fixed paths become folders in it: the image's WORKDIR is ``app``,
 ``/tests`` is ``tests``, ``/solution`` is ``solution``, ``/logs`` is ``logs``. The paths are replaced in scripts and
-tests before these run. There is no network, so a test that installs packages fails.
+tests before these run. There is no network, so a test that installs packages fails, and :func:`load_harbor_task` warns.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from agentgym.canonical import digest
 from agentgym.env.tasks import LazyTasks
+from agentgym.envs.code.dockerfile import Dockerfile, NeedsBuildError, read_dockerfile, with_image
+from agentgym.envs.code.file_tree import Entry, Tree, read_tree
+from agentgym.envs.code.harbor_config import HarborConfig, host_values, read_config
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.types import Task
 
 DEFAULT_WORKDIR: Final = "/app"
 
-_DONE_BY_US: Final = frozenset({"FROM", "WORKDIR", "ENV", "COPY", "ADD", "LABEL", "ARG", "CMD", "ENTRYPOINT", "USER"})
-"""Instructions of a Dockerfile that need no build. COPY and ENV are executed here; the last five have no effect."""
+_INSTALLS: Final = re.compile(
+    r"^(?!\s*#).*(?:\b(?:curl|wget)\b.*https?://|\buvx\b|\b(?:pip3?|uv|apt|apt-get|apk|dnf|yum|npm|conda|cargo|gem)\s+"
+    r"(?:-\S+\s+)*(?:pip\s+)?(?:install|update|add|sync)\b|\bgit\s+clone\s+\S*https?://)",
+    re.MULTILINE,
+)
+"""Lines of a script that load something from a network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +53,19 @@ class HarborTask:
     image: str | None
     """Required image; None if the sandbox's default image is enough."""
     workdir: str = DEFAULT_WORKDIR
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Tree = field(default_factory=dict)
     """Files that the Dockerfile copies into ``workdir``."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables from the Dockerfile."""
-    tests: Mapping[str, bytes] = field(default_factory=dict)
+    """Variables of the Dockerfile, see :class:`~agentgym.envs.code.dockerfile.Dockerfile`."""
+    shared_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of ``[environment.env]``, for the agent and the tests; values may be templates."""
+    tests: Tree = field(default_factory=dict)
     tests_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of ``[verifier.env]``; values may be templates."""
     tests_timeout_s: float = 600.0
-    solution: Mapping[str, bytes] = field(default_factory=dict)
+    solution: Tree = field(default_factory=dict)
+    solution_env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of ``[solution.env]``; values may be templates."""
     memory_mb: int | None = None
     left_out: tuple[str, ...] = ()
     """Names in the image's ``workdir`` that are not copied to the workspace, such as a large ``.git``."""
@@ -62,8 +73,28 @@ class HarborTask:
     @property
     def content_hash(self) -> str:
         """Return a digest of the whole task."""
-        contents = [{path: data.hex() for path, data in files.items()} for files in (self.files, self.tests)]
-        return digest([self.instruction, self.image, self.workdir, dict(self.env), *contents])
+        contents = [
+            {path: [entry.data.hex(), entry.mode & 0o111, entry.link] for path, entry in tree.items()}
+            for tree in (self.files, self.tests)
+        ]
+        variables = [dict(env) for env in (self.env, self.shared_env, self.tests_env)]
+        return digest([self.instruction, self.image, self.workdir, *variables, *contents])
+
+    def agent_env(self, of_image: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of the agent's and the tests' programs, with Harbor's paths.
+
+        Args:
+            of_image: variables of the image, which those of the Dockerfile may name.
+
+        Raises:
+            UsageError: a template's variable is not set on this machine.
+        """
+        env = {name: with_image(text, of_image) for name, text in self.env.items()}
+        return env | host_values(self.shared_env, f"Harbor task {self.name!r}, [environment.env]")
+
+    def verifier_env(self, of_image: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of the tests; see :meth:`agent_env`."""
+        return self.agent_env(of_image) | host_values(self.tests_env, f"Harbor task {self.name!r}, [verifier.env]")
 
     def placed(self, text: str, places: Mapping[str, str]) -> str:
         """Replace Harbor's paths (``/tests``, the WORKDIR ...) in a text by the real ones.
@@ -81,33 +112,37 @@ class HarborTask:
 
 
 def load_harbor_task(folder: str | Path) -> HarborTask:
-    """Read one task directory.
+    """Read one task directory. Warn about scripts that load packages, which fails in a sandbox without a network.
 
     Raises:
         UsageError: there is no such task, or it needs features that sandboxes lack; the message says what to do.
-        CorruptDataError: task.toml cannot be read.
+        CorruptDataError: task.toml or the Dockerfile cannot be read.
     """
     root = Path(folder)
     if not (root / "task.toml").is_file():
         raise UsageError(f"no Harbor task at {str(root)!r}: it has no task.toml")
-    config = _read_config(root / "task.toml")
-    environment, verifier = _table(config, "environment"), _table(config, "verifier")
-    _refuse_unsupported(root, config, environment)
-    dockerfile = _read_dockerfile(root, environment.get("docker_image"))
-    return HarborTask(
-        name=str(_table(config, "task").get("name") or root.name),
-        instruction=_required(root, "instruction.md").decode(errors="replace"),
-        image=environment.get("docker_image") or dockerfile.image,
-        workdir=str(environment.get("workdir") or dockerfile.workdir),
-        files=dockerfile.files,
+    config = read_config(root / "task.toml")
+    _refuse_unsupported(root)
+    dockerfile = _dockerfile(root, config)
+    workdir = config.environment.workdir or dockerfile.workdir or DEFAULT_WORKDIR
+    task = HarborTask(
+        name=config.task.name or root.name,
+        instruction=_instruction(root / "instruction.md"),
+        image=config.environment.docker_image or dockerfile.image,
+        workdir=workdir,
+        files=_below(root, workdir, dockerfile.files),
         env=dockerfile.env,
-        tests=_files_in(root / "tests", "test.sh"),
-        tests_env={str(name): str(value) for name, value in _table(verifier, "env").items()},
-        tests_timeout_s=float(verifier.get("timeout_sec", 600.0)),
-        solution=_files_in(root / "solution"),
-        memory_mb=_memory_mb(environment),
-        left_out=_left_out(_table(config, "metadata")),
+        shared_env=config.environment.env,
+        tests=_scripts_in(root / "tests", "test.sh"),
+        tests_env=config.verifier.env,
+        tests_timeout_s=config.verifier.timeout_sec,
+        solution=_scripts_in(root / "solution"),
+        solution_env=config.solution.env,
+        memory_mb=config.memory_mb,
+        left_out=config.metadata.agentgym_left_out,
     )
+    _warn_of_installs(root, task)
+    return task
 
 
 class HarborTasks(LazyTasks):
@@ -142,141 +177,73 @@ def task_folders(path: str | Path) -> tuple[Path, ...]:
     return found
 
 
-# ----------------------------------------------------------------------------------------------------- task.toml
+# ------------------------------------------------------------------------------------------ parts of the directory
 
 
-def _read_config(file: Path) -> dict[str, object]:
+def _refuse_unsupported(root: Path) -> None:
+    for name in ("environment/docker-compose.yaml", "environment/docker-compose.yml", "trajectory.json", "steps"):
+        if (root / name).exists():
+            raise UsageError(f"Harbor task {root.name!r} needs {name}, which sandboxes here do not have")
+    for file in sorted(root.glob("**/.harborignore")):
+        raise UsageError(f"{file}: its rules are not read; remove the files that it names, and then it")
+
+
+def _instruction(file: Path) -> str:
+    if not file.is_file():
+        raise UsageError(f"Harbor task {file.parent.name!r} has no {file.name}")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise CorruptDataError(f"{file} cannot be read: {error}") from error
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptDataError(f"{file} is not UTF-8: {error}") from error
 
 
-def _table(config: Mapping[str, object], name: str) -> Mapping[str, Any]:
-    found = config.get(name, {})
-    if not isinstance(found, dict):
-        raise CorruptDataError(f"task.toml: {name} is not a table but {found!r}")
-    return found
-
-
-def _refuse_unsupported(root: Path, config: Mapping[str, object], environment: Mapping[str, object]) -> None:
-    reasons = {
-        "steps in task.toml": bool(config.get("steps")),
-        "environment/docker-compose.yaml": (root / "environment" / "docker-compose.yaml").exists(),
-        "MCP servers": bool(environment.get("mcp_servers")),
-        "GPUs": bool(environment.get("gpus")),
-    }
-    if wanted := [what for what, is_wanted in reasons.items() if is_wanted]:
-        raise UsageError(f"Harbor task {root.name!r} needs {', '.join(wanted)}, which sandboxes here do not have")
-
-
-def _left_out(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    names = metadata.get("agentgym_left_out", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) and "/" not in name for name in names):
-        raise CorruptDataError(f"task.toml: agentgym_left_out is a list of names, got {names!r}")
-    return tuple(names)
-
-
-def _memory_mb(environment: Mapping[str, Any]) -> int | None:
-    if "memory_mb" in environment:
-        return int(environment["memory_mb"])
-    if "memory" not in environment:  # the form before schema 1.1: "512M", "4G"
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([MG])i?B?", str(environment["memory"]).strip(), re.IGNORECASE)
-    if found is None:
-        raise CorruptDataError(f"task.toml: memory is a number with M or G, got {environment['memory']!r}")
-    return int(float(found[1]) * (1024 if found[2].upper() == "G" else 1))
-
-
-# ---------------------------------------------------------------------------------------------------- Dockerfile
-
-
-@dataclass(kw_only=True)
-class _Dockerfile:
-    image: str | None = None
-    workdir: str = DEFAULT_WORKDIR
-    files: dict[str, bytes] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
-
-
-def _read_dockerfile(root: Path, ready_image: str | None) -> _Dockerfile:
-    """Read the Dockerfile; if its image exists, only the folder and the variables."""
+def _dockerfile(root: Path, config: HarborConfig) -> Dockerfile:
     path = root / "environment" / "Dockerfile"
-    found = _Dockerfile()
-    if not path.is_file():
-        if ready_image is None:
-            raise UsageError(f"Harbor task {root.name!r} has neither environment/Dockerfile nor a docker_image")
-        return found
-    text = re.sub(r"\\\n", " ", path.read_text(encoding="utf-8"))
-    for line in (line.strip() for line in text.splitlines()):
-        word, _, rest = line.partition(" ")
-        instruction = word.upper()
-        if not line or line.startswith("#"):
-            continue
-        if instruction == "FROM":
-            found.image = rest.split()[0]
-        elif instruction == "WORKDIR":
-            found.workdir = str(PurePosixPath(found.workdir) / rest.strip())
-        elif instruction == "ENV":
-            found.env |= _variables(rest)
-        elif ready_image is None and instruction in ("COPY", "ADD"):
-            found.files |= _copied(root, rest, found.workdir)
-        elif ready_image is None and instruction not in _DONE_BY_US:
-            raise _build_needed(root, f"{instruction} in its Dockerfile")
-    return found
+    ready_image = config.environment.docker_image
+    if path.is_file():
+        try:
+            return read_dockerfile(path, is_built=ready_image is not None)
+        except NeedsBuildError as error:
+            raise _build_needed(root, str(error)) from None
+    if ready_image is None:
+        raise UsageError(f"Harbor task {root.name!r} has neither environment/Dockerfile nor a docker_image")
+    return Dockerfile()
 
 
 def _build_needed(root: Path, why: str) -> UsageError:
     name = re.sub(r"[^a-z0-9_.-]+", "-", root.name.lower())
     return UsageError(
-        f"Harbor task {root.name!r} needs an image of its own ({why}). Build it where a registry is reachable: "
-        f"docker build -t harbor/{name} {root / 'environment'}; then name it in {root / 'task.toml'}: "
+        f"Harbor task {root.name!r} needs an image of its own (Dockerfile, {why}). Build it where a registry is "
+        f"reachable: docker build -t harbor/{name} {root / 'environment'}; then name it in {root / 'task.toml'}: "
         f'[environment] docker_image = "harbor/{name}"'
     )
 
 
-def _variables(text: str) -> dict[str, str]:
-    words = shlex.split(text)
-    if words and "=" not in words[0]:  # the old form: ENV name value with spaces
-        return {words[0]: " ".join(words[1:])}
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def _copied(root: Path, text: str, workdir: str) -> dict[str, bytes]:
-    """Return the files that a COPY adds to the workdir. Copies to other places would need a build."""
-    context = (root / "environment").resolve()
-    *sources, target = shlex.split(text)
-    if not sources or any(word.startswith("--") or "*" in word or "://" in word for word in sources):
-        raise _build_needed(root, f"COPY {text}")
-    place = PurePosixPath(workdir) / target
-    if not place.is_relative_to(workdir):
-        raise _build_needed(root, f"COPY to {target}")
-    inside = place.relative_to(workdir)
-    is_folder = target.endswith(("/", ".")) or len(sources) > 1
-    found: dict[str, bytes] = {}
-    for source in sources:
-        path = (context / source.lstrip("/")).resolve()
-        if not path.is_relative_to(context) or not path.exists():
-            raise CorruptDataError(f"{root / 'environment' / 'Dockerfile'}: COPY {source}: there is no such file")
-        if path.is_dir():
-            found |= {str(inside / name): data for name, data in _files_in(path).items() if name != "Dockerfile"}
-        else:
-            found[str(inside / path.name if is_folder else inside)] = path.read_bytes()
+def _below(root: Path, workdir: str, files: Tree) -> dict[str, Entry]:
+    """Return copied files relative to the workdir. Copies to other places would need a build."""
+    found = {}
+    for path, entry in files.items():
+        if not PurePosixPath(path).is_relative_to(workdir):
+            raise _build_needed(root, f"COPY to {path}, outside of {workdir}")
+        found[str(PurePosixPath(path).relative_to(workdir))] = entry
     return found
 
 
-def _files_in(folder: Path, needed: str = "") -> dict[str, bytes]:
-    found = {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.is_symlink()
-    }
+def _scripts_in(folder: Path, needed: str = "") -> dict[str, Entry]:
+    found = read_tree(folder)
     if needed and needed not in found:
         raise UsageError(f"Harbor task {folder.parent.name!r} has no {folder.name}/{needed}")
     return found
 
 
-def _required(root: Path, name: str) -> bytes:
-    if not (root / name).is_file():
-        raise UsageError(f"Harbor task {root.name!r} has no {name}")
-    return (root / name).read_bytes()
+def _warn_of_installs(root: Path, task: HarborTask) -> None:
+    for path, entry in task.tests.items():
+        text = entry.data.decode(errors="replace") if path.endswith(".sh") else ""
+        if found := _INSTALLS.search(text):
+            number = text.count("\n", 0, found.start()) + 1
+            warnings.warn(
+                f"{root / 'tests' / path}, line {number} loads from a network, which sandboxes do not have: "
+                f"{found[0].strip()[:80]!r}. Install it in the image, and remove the line",
+                stacklevel=3,
+            )
+            return

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest, packaged
-from agentgym.envs.code.grading import grade_suite
+from agentgym.envs.code.grading import grade_suite, modules_of
 from agentgym.envs.code.problems import RepairProblem, edits
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
@@ -65,7 +65,7 @@ class RepairEnv(SandboxEnv):
 
     def grade(self, work: Files) -> Grade:
         tests = {path.removesuffix(".py"): source for path, source in self.problem.hidden_tests.items()}
-        return grade_suite(self.pool, work, tests)
+        return grade_suite(self.pool, work, tests, modules_of(self.problem.files))
 
     def outcome_of(self, grade: Grade) -> float:
         if self.outcome == "all" or grade.is_success or not grade.is_collected:

@@ -22,7 +22,7 @@ from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shar
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import ClosedError, ConfigError, SandboxFileError, SandboxSpentError, ToolError
-from agentgym.sandbox import Limits, Mount, Snapshot
+from agentgym.sandbox import Limits, Mount, Sandbox, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
 from agentgym.settings import Range, check_number
@@ -139,6 +139,10 @@ class SandboxEnv(InSandbox, ToolEnv):
     def is_edited(self, work: Files) -> bool:
         """Return True if the work differs from the initial files."""
         return dict(work) != dict(self.assignment.files)
+
+    def variables(self, sandbox: Sandbox) -> Mapping[str, str]:
+        """Return environment variables of all programs in the agent's sandbox; by default none."""
+        return {}
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -265,6 +269,7 @@ class SandboxEnv(InSandbox, ToolEnv):
             lease.close()
             raise ClosedError(f"{self.env_id} was closed while it waited for a sandbox")
         lease.restore(content)
+        lease.env = self.variables(lease)
 
     def _end_turn(self) -> None:
         """Record the workspace after the turn, and give the sandbox back after the last turn."""

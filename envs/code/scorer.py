@@ -28,7 +28,9 @@ async def passes_tests(answer: str, task: Task, options: CodeOptions) -> float:
         raise UsageError(f"scorer code: task {task.id} has no tests under data[{options.tests!r}]")
     kind = SandboxKind(backend=options.sandbox, require=frozenset(), image=DEFAULT_IMAGE, limits=LIMITS, max_open=2)
     work = {f"{options.module}.py": code_in(answer)}
-    grade = await asyncio.to_thread(lambda: grade_suite(shared_pool(kind), work, {"test_answer": tests}))
+    grade = await asyncio.to_thread(
+        lambda: grade_suite(shared_pool(kind), work, {"test_answer": tests}, (options.module,))
+    )
     if not options.share or not grade.is_collected:
         return float(grade.is_success)
     return grade.num_passed / max(1, grade.num_tests)

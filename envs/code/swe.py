@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-import io
-import os
-import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, get_args
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task, task_folders
+from agentgym.envs.code.harbor_config import host_values
 from agentgym.envs.code.harbor_grading import LIMITS as HARBOR_LIMITS
-from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
+from agentgym.envs.code.harbor_grading import agent_variables, environment_of, grade_harbor, kind_of, lay_out
 from agentgym.envs.code.mutations import BUG_KINDS
+from agentgym.envs.code.patches import entries_of, patch_of
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.repositories import IssueDetail, RepositoryDifficulty, generate_repository
@@ -23,7 +22,7 @@ from agentgym.envs.code.shared_pool import SharedPool, shared_pool
 from agentgym.envs.code.themes import THEMES
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
 from agentgym.errors import UsageError, require_known
-from agentgym.sandbox import Snapshot
+from agentgym.sandbox import Sandbox, Snapshot
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.shell import BashTool
 from agentgym.tools.submit import SubmitTool
@@ -36,7 +35,7 @@ _TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # makes the out
 class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadFileTool):
     """Resolve an issue in a small repository. Hidden tests grade the work, and the result is a patch.
 
-    ``info["patch"]`` of the last step is the unified diff between the initial and the final workspace.
+    ``info["patch"]`` of the last step is the patch between the initial and the final workspace.
 
     Args:
         source: ``generated`` (from a seed, needs no data) or ``harbor`` (task directories in Harbor's format).
@@ -87,11 +86,12 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
             task_folders(harbor_path)
         self._harbor: HarborTask | None = None
         self._harbor_reward = 0.0
+        self._harbor_rewards: Mapping[str, float] = {}
         self._given = Snapshot(b"")  # the initial workspace
         super().__init__(**others)
         self._own_longest_step_s = self.longest_step_s
         if harbor_path is not None:
-            self.longest_step_s += HARBOR_LIMITS.wall_s  # the time limit of a verifier
+            self.longest_step_s += 2 * HARBOR_LIMITS.wall_s  # a verifier may also grade the unchanged workspace
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -108,17 +108,21 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     def start(self, task: Task) -> str:
         text = super().start(task)
         if self._harbor is not None:
-            self.longest_step_s = self._own_longest_step_s + self.pool.kind.limits.wall_s
+            self.longest_step_s = self._own_longest_step_s + 2 * self.pool.kind.limits.wall_s
             lay_out(self._harbor, self.sandbox)
             self._look()
         self._given = self._workspace
         return text
 
+    def variables(self, sandbox: Sandbox) -> Mapping[str, str]:
+        return {} if self._harbor is None else agent_variables(self._harbor, sandbox)
+
     def grade(self, work: Files) -> Grade:
         if self._harbor is None:
             return super().grade(work)
-        grade, self._harbor_reward = grade_harbor(self.pool, self._harbor, self._given, self._workspace)
-        return grade
+        found = grade_harbor(self.pool, self._harbor, self._given, self._workspace)
+        self._harbor_reward, self._harbor_rewards = found.reward, found.rewards
+        return found.grade
 
     def outcome_of(self, grade: Grade) -> float:
         if self._harbor is None:
@@ -131,18 +135,25 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         return content_key(self._workspace) != content_key(self._given)
 
     def patch(self) -> str:
-        """Return the workspace's changes since the start, at the end of the last turn."""
-        return patch_of(files_of(self._given), files_of(self._workspace))
+        """Return the workspace's changes since the start as a patch for ``git apply``."""
+        return patch_of(entries_of(self._given), entries_of(self._workspace))
 
     def oracle(self) -> Message:
         if self._harbor is None:
             return super().oracle()
-        if set(self._harbor.solution) != {"solve.sh"}:
+        scripts = {path: entry for path, entry in self._harbor.solution.items() if not entry.is_folder}
+        if set(scripts) != {"solve.sh"}:
             raise UsageError(f"Harbor task {self._harbor.name!r} has no solution that is one script")
         call = ToolCall("submit")
         if content_key(self._workspace) == content_key(self._given):
-            script = self._harbor.solution["solve.sh"].decode(errors="replace")
-            call = ToolCall("bash", {"command": self._harbor.placed(script, {self._harbor.workdir: "."})})
+            places = {self._harbor.workdir: "."}
+            script = self._harbor.placed(scripts["solve.sh"].data.decode(errors="replace"), places)
+            values = host_values(self._harbor.solution_env, f"Harbor task {self._harbor.name!r}, [solution.env]")
+            exports = [
+                f"export {name}={shlex.quote(self._harbor.placed(value, places))}\n" for name, value in values.items()
+            ]
+            solve = ToolCall("bash", {"command": "".join([*exports, script])})
+            call = call if self._has_called(solve) else solve
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def test_call(self) -> ToolCall:
@@ -151,7 +162,9 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 
     def own_info(self) -> Mapping[str, object]:
-        return {"patch": self.patch()} if self.episode.is_over else {}
+        if not self.episode.is_over:
+            return {}
+        return {"patch": self.patch()} | ({"harbor_rewards": dict(self._harbor_rewards)} if self._harbor else {})
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return generated tasks (1,000,000 for training, 1,000 each for the others), or Harbor's in their split."""
@@ -179,6 +192,12 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
 
     # --------------------------------------------------------------------------------------------------- private
 
+    def _has_called(self, wanted: ToolCall) -> bool:
+        """Return True if the last action was a call, such as a solution's script that changes no file."""
+        last = self.episode.actions[-1].calls if self.episode.actions else ()
+        made = [(call.name, call.arguments) for call in last if isinstance(call, ToolCall)]
+        return (wanted.name, wanted.arguments) in made
+
     def _pick_task(self, seed: int | None, options: Any) -> Task:
         if self.source == "harbor":
             options = {"split": self.harbor_split, **options}
@@ -198,67 +217,3 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
                     raise UsageError(f"Harbor task {found.name!r} differs from the one that task {task.id} was made of")
                 return found
         raise UsageError(f"{self.env_id}: no Harbor task {task.data.get('name')!r} in {str(self.harbor_path)!r}")
-
-
-# ------------------------------------------- changes of a workspace as a patch for ``git apply`` and ``patch -p1``
-
-_LEFT_OUT: Final = ("__pycache__", ".pytest_cache")
-
-
-def files_of(snapshot: Snapshot) -> dict[str, bytes]:
-    """Return the files of a workspace by path, without links and caches."""
-    found = {}
-    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
-        for entry in tar:
-            path = PurePosixPath(entry.name)
-            if not entry.isreg() or any(part in _LEFT_OUT for part in path.parts):  # tarfile follows links and may fail
-                continue
-            data = tar.extractfile(entry)
-            if data is not None:
-                found[os.fsencode(path).decode(errors="backslashreplace")] = data.read()
-    return found
-
-
-def patch_of(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
-    """Return the unified diff between two sets of files. Files that are not UTF-8 are only named.
-
-    Example:
-        >>> print(patch_of({"a.py": b"x = 1\\n"}, {"a.py": b"x = 2\\n"}), end="")
-        diff --git a/a.py b/a.py
-        --- a/a.py
-        +++ b/a.py
-        @@ -1 +1 @@
-        -x = 1
-        +x = 2
-    """
-    return "".join(
-        text
-        for path in sorted({*before, *after})
-        if before.get(path) != after.get(path)
-        for text in _file_patch(path, before.get(path), after.get(path))
-    )
-
-
-def _file_patch(path: str, before: bytes | None, after: bytes | None) -> Iterator[str]:
-    yield f"diff --git a/{path} b/{path}\n"
-    if before is None:
-        yield "new file mode 100644\n"
-    if after is None:
-        yield "deleted file mode 100644\n"
-    try:
-        old, new = _lines(before), _lines(after)
-    except UnicodeDecodeError:
-        yield f"Binary files {_side('a', path, before)} and {_side('b', path, after)} differ\n"
-        return
-    for line in difflib.unified_diff(old, new, _side("a", path, before), _side("b", path, after)):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-
-
-def _lines(content: bytes | None) -> list[str]:
-    text = (content or b"").decode()
-    lines = text.split("\n")  # not splitlines(), which splits at more characters than patch does
-    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-
-
-def _side(letter: str, path: str, content: bytes | None) -> str:
-    return "/dev/null" if content is None else f"{letter}/{path}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from agentgym.canonical import digest
+from agentgym.envs.code.file_tree import content_of
 from agentgym.errors import ConfigError
 from agentgym.sandbox import Snapshot
 
@@ -107,16 +109,26 @@ def packed_bytes(files: Mapping[str, bytes]) -> Snapshot:
     return Snapshot(buffer.getvalue())
 
 
+def appended(snapshot: Snapshot, add: Callable[[tarfile.TarFile], None]) -> Snapshot:
+    """Return a snapshot with more entries, which replace those of the same names when it is restored.
+
+    Args:
+        add: appends the entries to a tar archive.
+    """
+    buffer = io.BytesIO(snapshot.tar)
+    with tarfile.open(fileobj=buffer, mode="a" if snapshot.tar else "w", format=tarfile.PAX_FORMAT) as tar:
+        add(tar)
+    return Snapshot(buffer.getvalue())
+
+
 def unpacked(snapshot: Snapshot) -> dict[str, str]:
     """Return the text files of a snapshot, without links, binary files and files that are too large."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
         for entry in tar:
-            if entry.isreg() and entry.size <= MAX_GRADED_BYTES and (data := tar.extractfile(entry)) is not None:
-                try:
-                    found[entry.name] = data.read().decode()
-                except UnicodeDecodeError:
-                    continue
+            if entry.size <= MAX_GRADED_BYTES and (data := content_of(tar, entry)) is not None:
+                with suppress(UnicodeDecodeError):
+                    found[entry.name] = data.decode()
     return found
 
 

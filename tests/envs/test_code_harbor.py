@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym.envs.code.dockerfile import with_image
 from agentgym.envs.code.harbor import HarborTasks, load_harbor_task
 from agentgym.errors import CorruptDataError, UsageError
 
@@ -62,7 +63,8 @@ def test_a_task_directory(write: Write) -> None:
         "/srv/site",
         256,
     )
-    assert task.files == {"start.html": b"<p>", "more/a.csv": b"1", "more/deep/b.csv": b"2"}
+    contents = {path: entry.data for path, entry in task.files.items() if entry.is_file}
+    assert contents == {"start.html": b"<p>", "more/a.csv": b"1", "more/deep/b.csv": b"2"}
     assert task.env == {"MODE": "fast", "DEPTH": "3", "GREETING": "hello to all"}
     assert (task.tests_timeout_s, task.tests_env) == (12.0, {"LEVEL": "2"})
     assert set(task.tests) == {"test.sh"}
@@ -72,7 +74,7 @@ def test_a_task_directory(write: Write) -> None:
 def test_the_whole_context_can_be_copied(write: Write) -> None:
     dockerfile = "FROM agentgym-sandbox:1\nWORKDIR /app\nCOPY . .\n"
     task = load_harbor_task(write(**{"environment/Dockerfile": dockerfile, "environment/src/a.py": "x"}))
-    assert task.files == {"src/a.py": b"x"}
+    assert {"src/a.py", "Dockerfile"} == {path for path, entry in task.files.items() if entry.is_file}, "as Docker"
 
 
 def test_older_spellings(write: Write) -> None:
@@ -106,7 +108,7 @@ def test_what_needs_a_build_is_refused_with_the_command_that_builds_it(write: Wr
         ({"instruction.md": ""}, "has no instruction.md"),
         ({"tests/test.sh": "", "tests/other.py": "x"}, "has no tests/test.sh"),
         ({"environment/Dockerfile": ""}, "neither environment/Dockerfile nor a docker_image"),
-        ({"task.toml": "[[steps]]\nname = 'one'\n"}, "needs steps in task.toml"),
+        ({"task.toml": "[[steps]]\nname = 'one'\n"}, "task.toml, line 1: steps: the task needs steps"),
         ({"environment/docker-compose.yaml": "services:"}, "needs environment/docker-compose.yaml"),
         ({"task.toml": "[environment]\ngpus = 1\n"}, "needs GPUs"),
     ],
@@ -147,3 +149,135 @@ def test_a_task_changes_with_its_tests(write: Write) -> None:
     before = load_harbor_task(write()).content_hash
     assert load_harbor_task(write()).content_hash == before
     assert load_harbor_task(write(**{"tests/test.sh": "exit 1\n"})).content_hash != before
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "workdir", "env"),
+    [
+        ("FROM a:1\nWORKDIR /a\nWORKDIR b/../c\n", "/a/c", {}),
+        (
+            "FROM a:1\nENV A=1 \\\n # a remark\n\n  B='$A' C=\"x $D\" D=$A\nENV E=$A\n",
+            "/app",
+            {"A": "1", "B": "$A", "C": "x ", "D": "", "E": "1"},
+        ),
+        ("FROM a:1\nENV A=1\nENV B=${A:+set} C=${A:-no} D=\\$A\n", "/app", {"A": "1", "B": "set", "C": "1", "D": "$A"}),
+        ("FROM a:1\nARG V=3\nENV W=$V\n", "/app", {"W": "3"}),
+        ("FROM x:1 AS base\nENV A=1\nWORKDIR /b\nFROM y:1\nFROM base\nENV B=2\n", "/b", {"A": "1", "B": "2"}),
+        ("FROM x:1\nENV A=1\nWORKDIR /b\nFROM a:1\n", "/app", {}),
+        (
+            '# syntax=docker/dockerfile:1\nFROM --platform=linux/amd64 a:1\nCMD ["x"]\nEXPOSE 1\nENTRYPOINT []\n',
+            "/app",
+            {},
+        ),
+        ("FROM ${VAR:-a:1}\nENV A=${b:-'two words'}\n", "/app", {"A": "two words"}),
+        ("from a:1\r\nenv A=1\r\nworkdir /w\r\n", "/w", {"A": "1"}),
+    ],
+)
+def test_dockerfiles_are_read_as_docker_does(write: Write, dockerfile: str, workdir: str, env: dict[str, str]) -> None:
+    task = load_harbor_task(write(**{"environment/Dockerfile": dockerfile}))
+    assert str(task.workdir) == workdir
+    assert {name: with_image(value, {}) for name, value in task.env.items()} == env
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "words"),
+    [
+        ("FROM a:1\nFETCH x\n", "line 2: FETCH: is no instruction"),
+        ("FROM a:1\n\nENV A\n", "line 3: ENV: expected NAME=VALUE"),
+        ("WORKDIR /a\nFROM a:1\n", "line 1: WORKDIR: comes before FROM"),
+        ("# nothing\n", "has no FROM"),
+        ("FROM a:1\nENV A=${B%x}\n", "line 2: ENV: .*of Docker's forms"),
+        ('FROM a:1\nCOPY ["a" .\n', "line 2: COPY: expected files and a target"),
+        ("FROM ${BASE}\n", "line 1: FROM: .*has no value"),
+        ("FROM a:1 b\n", "line 1: FROM: expected an image"),
+        ("# escape=`\nFROM a:1\n", "only the escape character"),
+        ("FROM a:1\nWORKDIR $HOME\nCOPY . .\n", "line 2: WORKDIR: .*variable of the image"),
+    ],
+)
+def test_wrong_dockerfiles_are_named_by_line(write: Write, dockerfile: str, words: str) -> None:
+    with pytest.raises(CorruptDataError, match=words):
+        load_harbor_task(write(**{"environment/Dockerfile": dockerfile}))
+
+
+@pytest.mark.parametrize(
+    "line", ["COPY <<EOF a.txt", 'ENTRYPOINT ["/start.sh"]', "ADD a.tar.gz .", "HEALTHCHECK CMD true", "ONBUILD RUN x"]
+)
+def test_instructions_that_need_a_build_are_refused(write: Write, line: str) -> None:
+    with pytest.raises(UsageError, match=f"line 2: {line.partition(' ')[0]}.*docker build -t"):
+        load_harbor_task(write(**{"environment/Dockerfile": f"FROM a:1\n{line}\n", "environment/a.tar.gz": "x"}))
+
+
+def test_dockerignore_rules(write: Write) -> None:
+    rules = "# what stays out\n**/*.log\n/build\nsecret*\n!secret.md\ndocs/[a-c]*\n"
+    names = ("a.log", "deep/b.log", "build/x", "deep/build/y", "secret.txt", "secret.md", "docs/b.txt", "docs/z.txt")
+    files = {f"environment/{name}": "x" for name in names}
+    dockerfile = "FROM a:1\nWORKDIR /app\nCOPY . /app/\n"
+    task = load_harbor_task(
+        write(**files, **{"environment/.dockerignore": rules, "environment/Dockerfile": dockerfile})
+    )
+    kept = {path for path, entry in task.files.items() if entry.is_file}
+    assert kept == {"deep/build/y", "secret.md", "docs/z.txt", "Dockerfile", ".dockerignore"}
+
+
+def test_copies_by_pattern_and_before_a_deeper_workdir(write: Write) -> None:
+    files = {"environment/a.txt": "a", "environment/b.txt": "b", "environment/c.md": "c"}
+    task = load_harbor_task(write(**files, **{"environment/Dockerfile": "FROM a:1\nWORKDIR /app\nCOPY *.txt ./in/\n"}))
+    assert set(task.files) == {"in/a.txt", "in/b.txt"}
+    dockerfile = "FROM a:1\nWORKDIR /app\nCOPY a.txt .\nWORKDIR sub\n"
+    with pytest.raises(UsageError, match=r"COPY to /app/a\.txt, outside of /app/sub"):
+        load_harbor_task(write(**files, **{"environment/Dockerfile": dockerfile}))
+
+
+@pytest.mark.parametrize(
+    ("toml", "error", "words"),
+    [
+        ("[environment]\nimage = 'x'\n", CorruptDataError, "line 2: environment.image: is no field"),
+        ("[verifier]\ntimeout_sec = 'soon'\n", CorruptDataError, "line 2: verifier.timeout_sec"),
+        ("[verifier]\ntimeout_sec = 0\n", CorruptDataError, "line 2: verifier.timeout_sec"),
+        ("[environment.env]\nA = 1\n", CorruptDataError, "line 2: environment.env.A"),
+        ("[rewards]\nx = 1\n", CorruptDataError, "line 1: rewards: is no field"),
+        ("[environment.healthcheck]\ncommand = 'x'\n", UsageError, "needs a healthcheck"),
+        ("[environment]\nnetwork_mode = 'allowlist'\n", UsageError, "line 2: .*allowed hosts"),
+        ("[environment]\nos = 'Windows'\n", UsageError, "another system than Linux"),
+        ("[verifier]\nenvironment_mode = 'separate'\n", UsageError, "another environment for the verifier"),
+        ("[agent]\nuser = 'root'\n", UsageError, "users by name"),
+        ("[[verifier.collect]]\ncommand = 'x'\n", UsageError, "collect artifacts"),
+    ],
+)
+def test_fields_that_are_not_read_are_refused_by_line(
+    write: Write, toml: str, error: type[UsageError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        load_harbor_task(write(**{"task.toml": toml}))
+
+
+def test_fields_without_effect_are_taken(write: Write) -> None:
+    toml = """
+        version = "1.0"
+        source = "org/set"
+        artifacts = ["/logs/artifacts/x", { source = "/app/y" }]
+        [metadata]
+        author_name = "A"
+        difficulty = 3
+        [agent]
+        timeout_sec = 900.0
+        [environment]
+        build_timeout_sec = 600.0
+        cpus = 1
+        storage = "10G"
+        memory_mb = 128
+        gpus = 0
+        allow_internet = true
+    """
+    assert load_harbor_task(write(**{"task.toml": toml})).memory_mb == 128
+
+
+def test_other_files_that_are_not_read_are_refused(write: Write) -> None:
+    for name in ("tests/.harborignore", "trajectory.json"):
+        folder = write(name.replace("/", "-"), **{name: "x"})
+        with pytest.raises(UsageError, match=name.split("/")[-1].replace(".", r"\.")):
+            load_harbor_task(folder)
+    folder = write("latin1")
+    (folder / "instruction.md").write_bytes(b"caf\xe9")
+    with pytest.raises(CorruptDataError, match="is not UTF-8"):
+        load_harbor_task(folder)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from testkit.unittest_runs import passed_tests
 
+from agentgym.envs.code.patches import patch_of
 from agentgym.envs.code.problems import edits
 from agentgym.envs.code.repositories import RepositoryDifficulty, generate_repository
-from agentgym.envs.code.swe import patch_of
 from agentgym.envs.code.themes import THEMES
 from agentgym.envs.splits import SPLIT_SHARES
 from agentgym.errors import UnknownNameError, UsageError
@@ -110,4 +110,4 @@ def test_git_makes_of_the_start_what_the_patch_was_made_of(
 
 
 def test_a_binary_file_is_named() -> None:
-    assert "Binary files a/x and b/x differ" in patch_of({"x": b"\xff"}, {"x": b"\xfe"})
+    assert "GIT binary patch\nliteral 1\n" in patch_of({"x": b"\xff"}, {"x": b"\xfe"})

@@ -214,15 +214,6 @@ def test_an_exit_without_the_runner_s_report_is_a_failure(make_harbor: MakeHarbo
     assert "ended without a report of their runner" in observation[0].text
 
 
-def test_a_verifier_that_writes_nothing_gives_nothing(make_harbor: MakeHarbor) -> None:
-    env = make_harbor({"tests/test.sh": "exit 3\n"})
-    env.reset(seed=0)
-    env.step(env.oracle())
-    observation, _, _, _, info = env.step(call("submit"))
-    assert "the tests wrote no reward" in observation[0].text
-    assert outcome(info) == 0.0
-
-
 def test_a_verifier_that_does_not_end_gives_nothing(make_harbor: MakeHarbor) -> None:
     env = make_harbor({"tests/test.sh": "sleep 600\n", "task.toml": "[verifier]\ntimeout_sec = 0.5\n"})
     env.reset(seed=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import pytest
 from testkit.swebench_rows import row, write_repository
 
 from agentgym.envs.code.harbor import HarborTask, load_harbor_task
-from agentgym.envs.code.harbor_grading import environment_of, shadow_rule
-from agentgym.envs.code.inside.swebench_judge import PARSERS, main, unresolved
+from agentgym.envs.code.harbor_grading import environment_of
+from agentgym.envs.code.harbor_shadows import shadow_rule
+from agentgym.envs.code.inside import swebench_judge
+from agentgym.envs.code.inside.swebench_judge import PARSERS, main, statuses_of, unresolved
 from agentgym.envs.code.swebench import RUNNERS, Instance, read_instances, write_harbor_task
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.suites import load_suite, open_suite
@@ -41,7 +45,7 @@ def test_a_row_becomes_a_task_directory(repository: Path, tmp_path: Path) -> Non
     assert (task.workdir, task.memory_mb, task.tests_timeout_s, task.left_out) == ("/testbed", 4096, 1800.0, (".git",))
     assert "water freezes at 32" in environment_of(task) and "/testbed" not in environment_of(task)
     assert set(task.tests) == {"test.sh", "test.patch", "expected.json", "judge.py"}
-    script = task.tests["test.sh"].decode()
+    script = task.tests["test.sh"].data.decode()
     assert "pytest -rA tests/test_convert.py > /logs/verifier/tests.log" in script
     placed = task.placed(script, {"/testbed": "/w/app", "/tests": "/w/tests", "/logs": "/w/logs"})
     assert "cd /w/app" in placed and 'cp "/./testbed/$file"' in placed, "the image's own folder keeps its name"
@@ -153,6 +157,34 @@ def test_every_named_test_decides() -> None:
     assert unresolved(expected, {**right, "b": "FAILED"}) == ["b"]
     assert unresolved(expected, {**right, "c[1 y]": "FAILED"}) == ["c[1"], "those that begin with it end differently"
     assert unresolved(expected, {}) == ["a", "c[1", "b"]
+
+
+def test_names_with_blanks_are_read_whole() -> None:
+    log = (
+        "PASSED test_calc.py::test_eval[1 + 1-2]\nFAILED test_calc.py::test_eval[1 - 1-0] - assert 2 == 0 - no\n"
+        "\x1b[32mPASSED\x1b[0m test_calc.py::test_eval[a  b]\nPASSED test_calc.py::test_plain\n"
+    )
+    found = statuses_of("pytest", log)
+    assert found["test_calc.py::test_eval[1 + 1-2]"] == "PASSED"
+    assert found["test_calc.py::test_eval[1 - 1-0]"] == "FAILED"
+    assert found["test_calc.py::test_eval[a  b]"] == "PASSED"
+    whole = {"fail_to_pass": ["test_calc.py::test_eval[1 + 1-2]", "test_calc.py::test_eval[a  b]"], "pass_to_pass": []}
+    assert unresolved(whole, found) == []
+    cut = {"fail_to_pass": ["test_calc.py::test_eval[1"], "pass_to_pass": ["test_calc.py::test_plain"]}
+    assert unresolved(cut, statuses_of("pytest", log.replace("FAILED", "PASSED"))) == []
+    assert unresolved({"fail_to_pass": [" test_calc.py::test_plain "], "pass_to_pass": []}, found) == []
+    assert unresolved({"fail_to_pass": ["test_calc.py::test_eval[1 - 1-0]"], "pass_to_pass": []}, found)
+
+
+def test_a_log_without_a_status_gives_no_reward(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("log", "expected.json", "reward.txt")]
+    paths[1].write_text(json.dumps({"parser": "django", "fail_to_pass": ["a"], "pass_to_pass": []}))
+    for log, code in (("Traceback: No module named django\n", 1), ("a (m.T) ... FAIL\n", 0)):
+        paths[0].write_text(log)
+        ran = subprocess.run(
+            [sys.executable, swebench_judge.__file__, *map(str, paths)], check=False, capture_output=True
+        )
+        assert (ran.returncode, paths[2].exists()) == (code, code == 0)
 
 
 def test_the_judge_writes_the_reward(tmp_path: Path) -> None:

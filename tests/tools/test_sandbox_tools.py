@@ -177,3 +177,33 @@ def test_lines_that_are_not_there(tools: Tools, first_line: int, error_type: str
     with pytest.raises(ToolError) as raised:
         tools.read_file("f", first_line)
     assert raised.value.error_type == error_type
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "expected"),
+    [
+        (
+            "def f():\r\n    return 1\r\n",
+            "def f():\n    return 1",
+            "def f():\n    x = 2\n    return x",
+            "def f():\r\n    x = 2\r\n    return x\r\n",
+        ),
+        ("a\r\nb\r\n", "b", "b\nc", "a\r\nb\r\nc\r\n"),
+        ("a\nb\n", "b", "b\nc", "a\nb\nc\n"),
+        ("a\r\nb\nc\n", "a\nb", "x\ny", "x\r\ny\nc\n"),
+        ("a\r\nb\r\n", "a\r\nb", "a\nb", "a\nb\r\n"),
+    ],
+)
+def test_an_edit_keeps_the_endings_of_lines(tools: Tools, text: str, old: str, new: str, expected: str) -> None:
+    tools.sandbox.write("w.py", text.encode())
+    shown = tools.read_file("w.py")
+    assert "\r" not in shown
+    tools.edit_file("w.py", old, new)
+    assert tools.sandbox.read("w.py") == expected.encode()
+
+
+def test_numbers_of_lines_are_those_of_python(tools: Tools) -> None:
+    tools.write_file("odd.py", "import os\n\x0c\ndef a():\n    x = 'a\u2028b\x85c'\n    raise KeyError\n")
+    assert tools.read_file("odd.py").split("\n")[-1] == "5\t    raise KeyError"
+    assert tools.edit_file("odd.py", "KeyError", "ValueError") == "Edited odd.py at line 5."
+    assert tools.bash("grep -n raise odd.py") == "5:    raise ValueError"

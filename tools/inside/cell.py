@@ -1,35 +1,34 @@
 """One cell of an interpreter session inside a sandbox.
 
-No process outlives a call in a sandbox, so a file in the workspace stores the session: the source of definitions and
-imports, and a pickle of all other values. The file is part of snapshots, a killed cell does not change it, and only the
-sandbox reads it. Values that can be neither pickled nor defined again (an open file, a generator) are dropped, and the
-output says so.
+No process outlives a call in a sandbox, so a file in the workspace stores the session (:mod:`.session`): the source of
+definitions and imports, pickles of all other values, and settings of the interpreter. The file is part of snapshots, a
+killed cell does not change it, and only the sandbox reads it. What cannot be kept (an open file, a generator, a changed
+attribute of a module) is named in the output.
 """
 
 from __future__ import annotations
 
 import ast
-import io
 import linecache
 import os
-import pickle
 import sys
 import traceback
 import types
-from contextlib import suppress
 
-MAX_BYTES = 8 << 20
-_OWN = ("__name__", "__builtins__", "__doc__", "__loader__", "__spec__", "__package__", "__annotations__")
-_SINGLE = (type(None), bool, int, float, str, bytes)
+from agentgym.tools.inside.session import OWN, Settings, load, save
+
+_COMPOUND = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
-def run_cell(code: str, session: str) -> int:
+def run_cell(code: str, session_file: str) -> int:
     """Run a cell and return its exit code. Print the value of a last expression. Without a session, store nothing."""
+    path = os.path.abspath(session_file) if session_file else ""  # the cell may change the working directory
     main = sys.modules["__main__"].__dict__
-    for name in [name for name in main if name not in _OWN]:  # remove what this program itself defined there
+    for name in [name for name in main if name not in OWN]:  # remove what this program itself defined there
         del main[name]
-    linecache.cache["<cell>"] = (len(code), None, code.splitlines(True), "<cell>")
-    definitions = _load(session, main) if session else {}
+    linecache.cache["<cell>"] = (len(code), None, [f"{line}\n" for line in code.split("\n")], "<cell>")
+    at_start = Settings.now()
+    definitions, is_seeded = load(path, main) if path else ({}, False)
     try:
         tree = ast.parse(code, "<cell>")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -37,9 +36,10 @@ def run_cell(code: str, session: str) -> int:
         return 1
     exit_code = _run(tree, main)
     sys.stdout.flush()
-    if session:
+    if path:
         _note_definitions(tree, code, main, definitions)
-        _save(session, main, definitions)
+        patched = _patched_modules(tree, main)
+        save(path, main, definitions, at_start, patched, is_seeded=is_seeded or "seed(" in code)
     return exit_code
 
 
@@ -69,8 +69,8 @@ def _run(tree: ast.Module, main: dict[str, object]) -> int:
 
 def _note_definitions(tree: ast.Module, code: str, main: dict[str, object], definitions: dict[str, str]) -> None:
     """Store in ``definitions`` the latest source that binds each name, if it can be run again."""
-    for node in tree.body:
-        for name, source in _bound_by(node, ast.get_source_segment(code, node) or ""):
+    for node in _statements(tree.body):
+        for name, source in _bound_by(node, ast.get_source_segment(code, node) or "", main):
             definitions.pop(name, None)  # move it to the end, since it may use later definitions
             if source:
                 definitions[name] = source
@@ -79,21 +79,57 @@ def _note_definitions(tree: ast.Module, code: str, main: dict[str, object], defi
             del definitions[name]
 
 
-def _bound_by(node: ast.stmt, source: str) -> list[tuple[str, str]]:
+def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return statements and those inside ``if``, ``try``, ``with``, loops and ``match``, in their order."""
+    found = []
+    for node in body:
+        found.append(node)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for field in _COMPOUND:
+                for part in getattr(node, field, ()):
+                    is_clause = isinstance(part, (ast.ExceptHandler, ast.match_case))
+                    found += _statements(part.body if is_clause else [part])
+    return found
+
+
+def _bound_by(node: ast.stmt, source: str, main: dict[str, object]) -> list[tuple[str, str]]:
     """Return the names that a statement binds, each with the source that binds it; empty if only the value can be
     stored.
     """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        decorators = [f"@{ast.unparse(one)}" for one in node.decorator_list]
-        return [(node.name, "\n".join([*decorators, source]))]
+        if not _is_made_by(main.get(node.name), node):
+            return []
+        is_nested = node.col_offset > 0
+        decorators = [] if is_nested else [f"@{ast.unparse(one)}" for one in node.decorator_list]
+        return [(node.name, "\n".join([*decorators, ast.unparse(node) if is_nested else source]))]
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-        return [(source if name == "*" else name, source) for name in names]
+        if node.col_offset > 0:  # another branch may have bound the name; the module or value is stored
+            return [(name, "") for name in names if name in main]
+        return [(source if name == "*" else name, source) for name in names if name == "*" or name in main]
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        kept = source if isinstance(node.value, ast.Lambda) else ""
-        return [(target.id, kept) for target in targets if isinstance(target, ast.Name)]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if node.col_offset > 0:  # what another branch has defined stays so
+            names = [name for name in names if not isinstance(main.get(name), (types.FunctionType, type))]
+        return [
+            (name, source if isinstance(node.value, ast.Lambda) or _is_own_class(main, name) else "") for name in names
+        ]
     return []
+
+
+def _is_own_class(main: dict[str, object], name: str) -> bool:
+    """Return True for a class that an assignment made, as in ``P = namedtuple("P", "x y")``."""
+    value = main.get(name)
+    return isinstance(value, type) and value.__module__ == "__main__" and value.__qualname__ == name
+
+
+def _is_made_by(value: object, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Return False if another statement of the cell made a function, such as the other branch of an ``if``."""
+    code = getattr(value, "__code__", None)
+    if not isinstance(code, types.CodeType) or code.co_filename != "<cell>" or code.co_name != node.name:
+        return True
+    return code.co_firstlineno == min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 
 def _is_foreign(main: dict[str, object], name: str) -> bool:
@@ -101,74 +137,11 @@ def _is_foreign(main: dict[str, object], name: str) -> bool:
     return name in main and not isinstance(main[name], (list, dict, set, bytearray))
 
 
-def _load(session: str, main: dict[str, object]) -> dict[str, str]:
-    if not os.path.exists(session):
-        return {}
-    definitions: dict[str, str] = {}
-    silenced = sys.stdout, sys.stderr
-    try:
-        with open(session, "rb") as file:
-            definitions, values = pickle.load(file)
-        sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
-        waiting = _define(definitions, main)
-        with suppress(Exception):
-            main.update(pickle.loads(values))
-        _define({name: definitions[name] for name in waiting}, main)
-    except Exception as error:
-        sys.stdout, sys.stderr = silenced
-        print(f"[the variables of earlier calls are lost: {type(error).__name__}: {error}]", file=sys.stderr)
-    finally:
-        sys.stdout, sys.stderr = silenced
-    return definitions
-
-
-def _define(definitions: dict[str, str], main: dict[str, object]) -> list[str]:
-    """Run definitions. Return those that failed, which may need values first."""
-    failed = []
-    for name, source in definitions.items():
-        try:
-            exec(compile(source, "<cell>", "exec"), main)
-        except Exception:
-            failed.append(name)
-    return failed
-
-
-def _save(session: str, main: dict[str, object], definitions: dict[str, str]) -> None:
-    values: dict[str, object] = {}  # pickled together, so that shared objects stay shared
-    lost: list[str] = []
-    for name, value in main.items():
-        if name in _OWN or name in definitions:
-            continue
-        if isinstance(value, types.ModuleType):
-            definitions[name] = f"import {value.__name__} as {name}"
-        elif isinstance(value, _SINGLE) or _can_be_pickled(value):
-            values[name] = value
-        elif not name.startswith("_"):
-            lost.append(name)
-    try:
-        _write(session, (definitions, pickle.dumps(values)) if definitions or values else None)
-    except Exception as error:
-        print(f"[variables were not kept: {type(error).__name__}: {error}]", file=sys.stderr)
-    if lost:
-        print(f"[not kept for the next call: {', '.join(sorted(lost))}]", file=sys.stderr)
-
-
-def _write(session: str, known: object) -> None:
-    if known is None:
-        if os.path.exists(session):
-            os.remove(session)
-        return
-    data = pickle.dumps(known)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES}")
-    with open(session + ".new", "wb") as file:
-        file.write(data)
-    os.replace(session + ".new", session)
-
-
-def _can_be_pickled(value: object) -> bool:
-    try:
-        pickle.loads(pickle.dumps(value))
-    except Exception:
-        return False
-    return True
+def _patched_modules(tree: ast.Module, main: dict[str, object]) -> list[str]:
+    """Return the attributes of modules that a cell has set, such as ``math.tau``."""
+    found = set()
+    for node in ast.walk(tree):
+        is_target = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+        if is_target and isinstance(node.value, ast.Name) and isinstance(main.get(node.value.id), types.ModuleType):  # type: ignore[attr-defined]
+            found.add(ast.unparse(node))
+    return sorted(found)

@@ -26,10 +26,23 @@ def run_suite(work: Work, request: dict[str, Any], tell: Any) -> None:
         for name in tests:
             suite.addTests(_tests_of(importlib.import_module(name)))
     except BaseException as error:
+        if _is_of_tests(error, request):
+            tell(broken=str(error))
         tell(collected=False, note=words_of(error))
         return
     tell(collected=True, num_tests=suite.countTestCases())
-    suite.run(_Result(tell))
+    suite.run(_Result(tell, request))
+
+
+def _is_of_tests(error: BaseException, request: dict[str, Any]) -> bool:
+    """Return True if tests import a module that is not there and that the work never had."""
+    if "own" not in request or not isinstance(error, ImportError) or error.name is None:
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    is_of_work = trace is None or trace.tb_frame.f_code.co_filename.endswith("proxies")
+    return not is_of_work and error.name.partition(".")[0] not in request["own"]
 
 
 def _tests_of(module: types.ModuleType) -> unittest.TestSuite:
@@ -43,9 +56,9 @@ def _tests_of(module: types.ModuleType) -> unittest.TestSuite:
 class _Result(unittest.TestResult):
     """A test result that reports each test when it ends. Skipped tests do not count."""
 
-    def __init__(self, tell: Any) -> None:
+    def __init__(self, tell: Any, request: dict[str, Any]) -> None:
         super().__init__()
-        self._tell = tell
+        self._tell, self._request = tell, request
         self._number = -1
 
     def startTest(self, test: unittest.TestCase) -> None:
@@ -56,6 +69,8 @@ class _Result(unittest.TestResult):
         self._tell(test=self._number, passed=True)
 
     def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        if _is_of_tests(err[1], self._request):
+            self._tell(broken=str(err[1]))
         self._tell(test=self._number, passed=False, error=words_of(err[1]))
 
     addError = addFailure

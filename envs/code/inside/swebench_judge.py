@@ -143,6 +143,29 @@ PARSERS = {
 }
 
 
+def read_whole_names(log: str) -> dict[str, str]:
+    """Return statuses by whole test name, blanks included, from lines of ``pytest -rA``.
+
+    A failure's reason follows its name after `` - ``, which a name may hold, too, so every beginning counts as a name.
+    """
+    found: dict[str, str] = {}
+    for raw in log.split("\n"):
+        status, _, rest = _COLOUR.sub("", raw).translate(_CONTROL).rstrip().partition(" ")
+        if status in STATUSES and rest:
+            parts = rest.split(" - ")
+            for number in range(len(parts), 0, -1):
+                found[" - ".join(parts[:number])] = status
+    return found
+
+
+def statuses_of(parser: str, log: str) -> dict[str, str]:
+    """Return statuses by test: by whole name, and by the name that SWE-bench's parser reads."""
+    read = PARSERS[parser](log)
+    if parser in ("django", "sympy"):
+        return read
+    return {**read, **read_whole_names(log)}
+
+
 def unresolved(expected: Mapping[str, Any], statuses: Mapping[str, str]) -> Sequence[str]:
     """Return the tests without the required status."""
     wrong = [name for name in expected["fail_to_pass"] if _status(name, statuses) not in ("PASSED", "XFAIL")]
@@ -152,7 +175,7 @@ def unresolved(expected: Mapping[str, Any], statuses: Mapping[str, str]) -> Sequ
 
 def _status(name: str, statuses: Mapping[str, str]) -> str | None:
     if name in statuses or name.count("[") <= name.count("]"):
-        return statuses.get(name)
+        return statuses.get(name, statuses.get(name.strip()))
     ends = [status for other, status in statuses.items() if other.startswith(name)]
     passes = {status in ("PASSED", "XFAIL") for status in ends}
     return ends[0] if len(passes) == 1 else None
@@ -172,7 +195,7 @@ def main(log_path: str, expected_path: str, reward_path: str) -> None:
         log = file.read()
     with open(expected_path, encoding="utf-8") as file:
         expected = json.load(file)
-    wrong = unresolved(expected, PARSERS[expected["parser"]](log))
+    wrong = unresolved(expected, statuses_of(expected["parser"], log))
     for name in wrong[:20]:
         print("not as it must be:", name)
     with open(reward_path, "w", encoding="utf-8") as file:
@@ -180,4 +203,8 @@ def main(log_path: str, expected_path: str, reward_path: str) -> None:
 
 
 if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8", errors="replace") as tests_log:
+        said = tests_log.read()
+        if not any(read(said) for read in PARSERS.values()):
+            sys.exit("no test has reported a status")  # no reward: the work or the tests' installation is broken
     main(*sys.argv[1:])

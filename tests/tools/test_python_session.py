@@ -1,0 +1,128 @@
+"""Sessions of the tool ``python``: no variable, definition or setting is lost without a note."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentgym.sandboxes import namespaces
+from agentgym.sandboxes.ladder import open_sandbox
+from agentgym.tools.python import PythonTool
+
+RUNGS = [
+    "process",
+    pytest.param(
+        "namespaces", marks=pytest.mark.skipif(bool(namespaces.why_not()), reason="namespaces do not work here")
+    ),
+    pytest.param("docker", marks=pytest.mark.docker),
+]
+
+
+@pytest.fixture(scope="module", params=RUNGS)
+def tools(request: pytest.FixtureRequest) -> Iterator[PythonTool]:
+    made = PythonTool()
+    with open_sandbox(request.param) as made.sandbox:
+        yield made
+
+
+KEPT = {
+    "a named tuple": (
+        ["total = 41", "from collections import namedtuple\nP = namedtuple('P', 'x y')\np = P(1, 2)"],
+        "total + p.y",
+        "43",
+    ),
+    "a class under if": (
+        ["total = 41\nif True:\n    class A:\n        n = 1\na = A()", "b = A()"],
+        "total + a.n + b.n",
+        "43",
+    ),
+    "a function under try": (
+        ["try:\n    import json\n    def f(): return json.loads('42')\nexcept ImportError:\n    f = None"],
+        "f()",
+        "42",
+    ),
+    "the branch that ran": (["if 1 > 2:\n    def f(): return 1\nelse:\n    def f(): return 2"], "f()", "2"),
+    "the other branch": (["if 1 < 2:\n    def f(): return 1\nelse:\n    def f(): return 2"], "f()", "1"),
+    "a function in a loop": (["for k in range(3):\n    def g(): return k"], "g()", "2"),
+    "made classes": (["from enum import Enum", "C = Enum('C', 'a b')\nd = [C.b]"], "d[0].value", "2"),
+    "another folder": (
+        ["import os\ntotal = 41; os.mkdir('sub')", "os.chdir('sub'); total = 100; extra = 5"],
+        "total + extra",
+        "105",
+    ),
+    "decimal's precision": (
+        ["from decimal import Decimal, getcontext\ngetcontext().prec = 50"],
+        "len(str(Decimal(1) / 3))",
+        "52",
+    ),
+    "the recursion limit": (["import sys\nsys.setrecursionlimit(5000)"], "sys.getrecursionlimit()", "5000"),
+    "digits of integers": (["import sys\nsys.set_int_max_str_digits(0)"], "len(str(10 ** 5000))", "5001"),
+    "attributes of classes": (
+        ["class Bank:\n    rate = 1\n    log = []", "Bank.rate = 7; Bank.log.append(3)"],
+        "Bank.rate, Bank.log",
+        "(7, [3])",
+    ),
+    "a replaced method": (["class A:\n    def f(self): return 1", "def g(self): return 2\nA.f = g"], "A().f()", "2"),
+    "attributes of functions": (["def count(): pass\ncount.n = 0", "count.n += 5"], "count.n", "5"),
+    "default arguments": (["def add(x, seen=[]):\n    seen.append(x)\n    return seen", "add(1)"], "add(2)", "[1, 2]"),
+    "shared objects": (["a = []\nb = [a]", "a.append(1)"], "b", "[[1]]"),
+    "a seeded generator": (
+        ["import random\nrandom.seed(3)\nx = random.Random(3)", "x.random() == random.random()"],
+        "x.random() == random.random()",
+        "True",
+    ),
+    "variables of the environment": (["import os\nos.environ['MODE'] = 'x'"], "os.environ['MODE']", "'x'"),
+    "a default that is a variable": (["n = [4]\ndef f(x=n[0]): return x", "n = [5]\nh = [f]"], "h[0]()", "4"),
+    "an error after a change": (["t = 1", "t = 2\n1 / 0"], "t", "2"),
+    "private names": (["_t = 1"], "_t", "1"),
+    "an abstract class": (["from abc import ABC\nclass A(ABC):\n    n = 1\nA.n = 3"], "A.n", "3"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_it_is_kept(tools: PythonTool, name: str) -> None:
+    cells, last, expected = KEPT[name]
+    tools.sandbox.reset()
+    said = [tools.python(cell) for cell in cells]
+    assert "not kept" not in "".join(said)
+    assert tools.python(last) == expected
+    assert tools.python(last).splitlines()[0] == ("[1, 2, 2]" if name == "default arguments" else expected)
+
+
+LOST = {
+    "an open file": ("f = open('/dev/null'); _g = open('/dev/null')", "[not kept for the next call: _g, f]"),
+    "a generator": ("g = (k for k in 'abc')", "[not kept for the next call: g]"),
+    "a patched module": ("import math\nmath.tau = 3", "[not kept for the next call: math.tau]"),
+    "an object of a class in a function": (
+        "def make():\n    class A: pass\n    return A()\na = make()",
+        "[not kept for the next call: a]",
+    ),
+    "a value that is too large": ("big = 'x' * (9 << 20)\nsmall = 2", "[not kept for the next call: big (too large)]"),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_loss_is_named_and_takes_nothing_with_it(tools: PythonTool, name: str) -> None:
+    code, note = LOST[name]
+    tools.sandbox.reset()
+    tools.python("total = 41")
+    assert note in tools.python(code)
+    assert tools.python("total") == "41"
+
+
+def test_a_value_that_cannot_be_read_any_more_is_named(tools: PythonTool) -> None:
+    tools.sandbox.reset()
+    tools.sandbox.write("shapes.py", "class Square:\n    side = 2\n")
+    tools.python("import sys; sys.path.insert(0, '.')\nimport shapes\ns = shapes.Square()\ntotal = 41")
+    tools.sandbox.exec("rm shapes.py")
+    said = tools.python("total")
+    assert said.startswith("41\n[stderr]\n[lost since the last call: s (ModuleNotFoundError")
+    assert "lost since the last call: shapes" in said
+    assert tools.python("total") == "41"
+
+
+def test_lines_of_a_traceback_are_pythons(tools: PythonTool) -> None:
+    tools.sandbox.reset()
+    said = tools.python("x = 'a\u2028b'\n\x0c\nraise KeyError(x)")
+    assert 'File "<cell>", line 3' in said and "raise KeyError(x)" in said

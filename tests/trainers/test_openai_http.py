@@ -22,7 +22,8 @@ from agentgym.render.families import FORMATS
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
-from agentgym.trainers.engines.openai.http import OpenAIClient, TextTools, endpoint_agents
+from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
+from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, read_answer
 from agentgym.types import (
     FinishReason,

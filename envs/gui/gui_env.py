@@ -225,15 +225,20 @@ class GuiEnv(BrowserActions, ToolEnv):
         self.wait_ms = 0.0
         messages = list(await self._act(action))
         text, images = await self._look()
+        self._require_sites()  # a lost site may look like a wrong page
         outcome = await self.score()
-        if self.session.network.failure is not None:
-            raise self.session.network.failure
+        self._require_sites()
         if outcome is not None:
             self.finish(outcome)
             return tuple(messages)
         last = messages[-1]
         messages[-1] = Message(last.role, _content(f"{last.text}\n\n{text}", images), result=last.result)
         return tuple(messages)
+
+    def _require_sites(self) -> None:
+        """Raise the failure of a site, if one has failed."""
+        if self.session.network.failure is not None:
+            raise self.session.network.failure
 
     async def _act(self, action: Message) -> Observation:
         """Return the calls' results, in order."""

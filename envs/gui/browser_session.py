@@ -14,9 +14,9 @@ from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import Tab, TabDeadError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Download, Page
+    from playwright.async_api import BrowserContext, Dialog, Download, FileChooser, Page
 
-_LONGEST_TEXT = 300
+_LONGEST_TEXT = 2000
 _WINDOW_S = 2.0
 
 
@@ -206,6 +206,7 @@ class BrowserSession:
     async def _adopt(self, page: Page) -> None:
         page.on("dialog", lambda dialog: self._start(self._on_dialog(page, dialog)))
         page.on("download", self._on_download)
+        page.on("filechooser", self._on_chooser)
         page.on("close", self._forget)
         page.on("crash", self._on_crash)
         try:
@@ -235,7 +236,9 @@ class BrowserSession:
     async def _on_dialog(self, page: Page, dialog: Dialog) -> None:
         """Answer a dialog at once, since it blocks the page, and note its text for the agent."""
         self._num_dialogs += 1
-        said = " ".join(dialog.message.split())[:_LONGEST_TEXT]
+        said = " ".join(dialog.message.split())
+        if len(said) > _LONGEST_TEXT:
+            said = f"{said[:_LONGEST_TEXT]} [cut: {len(said) - _LONGEST_TEXT} more characters]"
         kind, default = dialog.type, dialog.default_value
         if self._num_dialogs == self._limits.num_dialogs:
             self.note(f"The page opened {self._num_dialogs} dialogs in one turn; its script was stopped.")
@@ -256,6 +259,12 @@ class BrowserSession:
 
     def _on_download(self, download: Download) -> None:
         self.note(f"The page offered a file to download, {download.suggested_filename!r}; it was not saved.")
+
+    def _on_chooser(self, chooser: FileChooser) -> None:
+        self.note(
+            "The page opened a file chooser, which stays empty; the tool upload, where it is offered, gives a task's "
+            "files to the field."
+        )
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)

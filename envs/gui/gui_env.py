@@ -92,6 +92,10 @@ class GuiEnv(BrowserActions, ToolEnv):
         """Return the address of the first page; by default the first site's root."""
         return f"http://{self.session.network.hosts[0]}/"
 
+    def files(self, task: Task) -> Mapping[str, bytes]:
+        """Return the files that an agent may give to pages, by name; none by default (actions ``files``)."""
+        return {}
+
     def kept_page(self, task: Task) -> str | None:
         """Return a name for the first page if :meth:`set_up` can begin an episode on it, whatever its state.
 
@@ -174,7 +178,7 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     async def _start(self, task: Task) -> Observation:
         await self._let_go()
-        self.answer, self.wait_ms, self.marks = None, 0.0, []
+        self.answer, self.wait_ms, self.marks, self.task_files = None, 0.0, [], dict(self.files(task))
         pool = await shared_pool(self._pool_config)
         self._kept_page = page = self.kept_page(task)
         kept = None if page is None else await pool.take_kept(self.kind, page)

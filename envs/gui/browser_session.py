@@ -260,7 +260,7 @@ class BrowserSession:
     def _on_download(self, download: Download) -> None:
         self.note(f"The page offered a file to download, {download.suggested_filename!r}; it was not saved.")
 
-    def _on_chooser(self, chooser: FileChooser) -> None:
+    def _on_chooser(self, _: FileChooser) -> None:
         self.note(
             "The page opened a file chooser, which stays empty; the tool upload, where it is offered, gives a task's "
             "files to the field."

@@ -14,7 +14,7 @@ from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import Tab, TabDeadError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Download, FileChooser, Page
+    from playwright.async_api import BrowserContext, Dialog, Download, Page
 
 _LONGEST_TEXT = 2000
 _WINDOW_S = 2.0
@@ -206,7 +206,6 @@ class BrowserSession:
     async def _adopt(self, page: Page) -> None:
         page.on("dialog", lambda dialog: self._start(self._on_dialog(page, dialog)))
         page.on("download", self._on_download)
-        page.on("filechooser", self._on_chooser)
         page.on("close", self._forget)
         page.on("crash", self._on_crash)
         try:
@@ -259,12 +258,6 @@ class BrowserSession:
 
     def _on_download(self, download: Download) -> None:
         self.note(f"The page offered a file to download, {download.suggested_filename!r}; it was not saved.")
-
-    def _on_chooser(self, _: FileChooser) -> None:
-        self.note(
-            "The page opened a file chooser, which stays empty; the tool upload, where it is offered, gives a task's "
-            "files to the field."
-        )
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)

@@ -51,8 +51,12 @@ class Hands:
         return self.session.tab
 
     async def _click(self, id: str, count: int, did: str) -> str:
+        note = ""
         try:
-            x, y = await self._point(id)
+            at = await self._ask("point", id)
+            x, y = at["x"], at["y"]
+            if at["isFile"]:
+                note = " Its file chooser stays empty; the tool upload, where it is offered, gives it a task's files."
         except ToolError as error:
             if error.error_type != "covered" or not self.clicks_through_covers:
                 raise
@@ -60,7 +64,7 @@ class Hands:
                 await self._ask("press", id)
         else:
             await self.tab.patiently(self.tab.page.mouse.click(x, y, click_count=count))
-        return f"{did} [{id}]."
+        return f"{did} [{id}].{note}"
 
     async def _drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
         tab, mouse = self.tab, self.tab.page.mouse

@@ -174,7 +174,7 @@
     point: (id, everything) => {
       const [element, problem] = sees(id, everything);
       if (problem) return problem;
-      return isDisabled(element) ? {problem: "disabled"} : point(element, true);
+      return isDisabled(element) ? {problem: "disabled"} : {...point(element, true), isFile: element.type === "file"};
     },
     pointHere: (id, everything) => {
       const [element, problem] = sees(id, everything);

@@ -52,8 +52,12 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:
-        again = f"{summary.num_failed}; play them again: agentgym eval --resume {shell_word(folder)}"
-        table.add_row("[bold red]failed[/]", escape("\n".join([again, *_worst_error(rows)])))
+        share = f"{summary.num_failed / summary.num_episodes:.1%} of all episodes, which success leaves out"
+        again = (
+            f"{summary.num_failed}; play them again: agentgym eval --resume {shell_word(folder)}",
+            f"{share}; if they were losses, success would be {summary.success_at_worst:.1%}",
+        )
+        table.add_row("[bold red]failed[/]", escape("\n".join([*again, *_worst_error(rows)])))
     out.console.print(table)
     if summary.by_type:
         out.console.print(types_table(summary))

@@ -226,7 +226,7 @@ def print_results(
                 f"[yellow]{why}[/]",
             )
             continue
-        failed = f", [red]{found.num_failed} failed[/]" if found.num_failed else ""
+        failed = f", [red]{found.failed_text}[/]" if found.num_failed else ""
         table.add_row(
             result.suite,
             escape(result.policy),

@@ -133,13 +133,13 @@ class EpisodeFiles:
     def __init__(self, out_dir: Path, *, resume: bool, price: Price | None = None) -> None:
         self._dir, self._price = out_dir, price
         out_dir.mkdir(parents=True, exist_ok=True)
-        (out_dir / "summary.json").unlink(missing_ok=True)
         kept = {key_of(row): row for row in read_rows(out_dir)} if resume else {}
         groups = [group for group in read_groups(out_dir) if _is_evidence(group)] if resume else []
         self._groups = {key: group for group in groups if (key := _key_of_group(group)) in kept}
         self.rows: dict[Key, dict[str, Any]] = {
             key: self._priced(_unscored(kept[key], group.trajectories[0])) for key, group in self._groups.items()
         }
+        (out_dir / "summary.json").unlink(missing_ok=True)  # after reading: a corrupt record costs no result
         # Rewritten completely: a killed process may have left half a line, and failed episodes run again.
         replace_text(out_dir / PARTIAL_NAME, "".join(_as_line(group) + "\n" for group in self._groups.values()))
         rewrite_json_lines(out_dir / ROWS_NAME, self.rows.values())

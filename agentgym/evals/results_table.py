@@ -77,7 +77,7 @@ def _row(result: SuiteResult) -> str:
     if found is None:
         outcome = result.outcome.replace("_", " ")
         return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | | {_cell(result.reason)} |"
-    failed = [f"{found.num_failed} failed"] if found.num_failed else []
+    failed = [found.failed_text] if found.num_failed else []
     truncated = [f"{found.mean_truncated_completions:.2f} truncated completions per episode"]
     notes = ", ".join([*failed, *(truncated if found.mean_truncated_completions else [])])
     numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {cost_text(found.cost)} | {found.num_episodes}"

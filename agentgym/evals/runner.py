@@ -88,6 +88,19 @@ class EvalSummary:
     """``num_episodes``, ``success``, ``success_low``, ``success_high`` and ``mean_turns`` by task type, if there are
     several types."""
 
+    @property
+    def success_at_worst(self) -> float:
+        """Success if every failed episode were a loss, which :attr:`success` leaves out."""
+        return self.success * (self.num_episodes - self.num_failed) / self.num_episodes
+
+    @property
+    def failed_text(self) -> str:
+        """Number and share of failed episodes, and success if they were losses; empty if none failed."""
+        if not self.num_failed:
+            return ""
+        share = self.num_failed / self.num_episodes
+        return f"{self.num_failed} failed ({share:.1%}; success {self.success_at_worst:.1%} if they were losses)"
+
 
 async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)
     tasks: Sequence[Task],

@@ -6,6 +6,8 @@ Calls name elements by the ids of the last observation. A call that cannot be ca
 
 from __future__ import annotations
 
+import mimetypes
+from base64 import b64encode
 from typing import Annotated
 
 from pydantic import Field
@@ -16,6 +18,7 @@ from agentgym.tool import tool
 from agentgym.types import Call, ToolCall
 
 _LONGEST_TEXT = 5000
+_SHOWN = 200
 _POINT = 8  # pixels around a point that are marked
 Id = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
@@ -28,6 +31,7 @@ ACTION_SETS = {
     "pages": ("scroll", "go_back", "goto", "wait"),
     "tabs": ("new_tab", "switch_tab", "close_tab"),
     "pixels": ("click_at", "drag_at"),
+    "files": ("upload",),
     "answer": ("done",),
 }
 """Sets of tools, by the name of the set; an environment offers some of them."""
@@ -73,14 +77,17 @@ class BrowserActions(PageActions):
             id: its id, as in the square brackets.
             text: the new text; dates are YYYY-MM-DD, times HH:MM, colours #RRGGBB.
         """
-        ready = await self._ask("focusText", id, True)
+        ready = await self._ask("focusText", id, True, text)
+        value = ready["value"]
         if not ready["isTyped"]:
-            await self._ask("setValue", id, text)
-        elif text:
-            await self.tab.patiently(self.tab.page.keyboard.insert_text(text))
+            await self._ask("setValue", id, value)
+        elif value:
+            await self.tab.patiently(self.tab.page.keyboard.insert_text(value))
         elif not ready["isEmpty"]:
             await self.tab.patiently(self.tab.page.keyboard.press("Delete"))
-        return f"Filled [{id}]."
+        kept = (await self._ask("valueOf", id)).get("value", value)
+        is_kept = " ".join(kept.split()) == " ".join(value.split())
+        return f"Filled [{id}]." if is_kept else f"Filled [{id}]; it holds {kept[:_SHOWN]!r} now."
 
     @tool
     async def type(self, id: Id, text: Text) -> str:
@@ -90,7 +97,7 @@ class BrowserActions(PageActions):
             id: its id, as in the square brackets.
             text: what to type.
         """
-        await self._ask("focusText", id, False)
+        await self._ask("focusText", id, False, text)
         await self.tab.patiently(self.tab.page.keyboard.type(text))
         return f"Typed into [{id}]."
 
@@ -144,6 +151,29 @@ class BrowserActions(PageActions):
             id: its id, as in the square brackets.
         """
         return await self._check(id, False)
+
+    @tool
+    async def upload(self, id: Id, files: Annotated[list[Text], Field(min_length=1, max_length=20)]) -> str:
+        """Choose files of the task for a file field.
+
+        Args:
+            id: id of the field, or of its label.
+            files: names of the files.
+        """
+        for name in files:
+            if name not in self.task_files:
+                there = ", ".join(self.task_files) or "none"
+                raise ToolError(f"no file {name[:100]!r}; the task's files: {there}", "invalid_arguments")
+        given = [
+            {
+                "name": name,
+                "type": mimetypes.guess_type(name)[0] or "",
+                "base64": b64encode(self.task_files[name]).decode(),
+            }
+            for name in files
+        ]
+        await self._ask("giveFiles", id, given)
+        return f"Chose {', '.join(files)} for [{id}]."
 
     @tool
     async def drag(self, source: Id, target: Id) -> str:

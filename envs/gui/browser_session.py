@@ -16,7 +16,7 @@ from agentgym.envs.gui.tab import Tab, TabDeadError
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page
 
-_LONGEST_TEXT = 300
+_LONGEST_TEXT = 2000
 _WINDOW_S = 2.0
 
 
@@ -235,7 +235,9 @@ class BrowserSession:
     async def _on_dialog(self, page: Page, dialog: Dialog) -> None:
         """Answer a dialog at once, since it blocks the page, and note its text for the agent."""
         self._num_dialogs += 1
-        said = " ".join(dialog.message.split())[:_LONGEST_TEXT]
+        said = " ".join(dialog.message.split())
+        if len(said) > _LONGEST_TEXT:
+            said = f"{said[:_LONGEST_TEXT]} [cut: {len(said) - _LONGEST_TEXT} more characters]"
         kind, default = dialog.type, dialog.default_value
         if self._num_dialogs == self._limits.num_dialogs:
             self.note(f"The page opened {self._num_dialogs} dialogs in one turn; its script was stopped.")

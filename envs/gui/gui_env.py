@@ -92,6 +92,10 @@ class GuiEnv(BrowserActions, ToolEnv):
         """Return the address of the first page; by default the first site's root."""
         return f"http://{self.session.network.hosts[0]}/"
 
+    def files(self, task: Task) -> Mapping[str, bytes]:
+        """Return the files that an agent may give to pages, by name; none by default (actions ``files``)."""
+        return {}
+
     def kept_page(self, task: Task) -> str | None:
         """Return a name for the first page if :meth:`set_up` can begin an episode on it, whatever its state.
 
@@ -174,7 +178,7 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     async def _start(self, task: Task) -> Observation:
         await self._let_go()
-        self.answer, self.wait_ms, self.marks = None, 0.0, []
+        self.answer, self.wait_ms, self.marks, self.task_files = None, 0.0, [], dict(self.files(task))
         pool = await shared_pool(self._pool_config)
         self._kept_page = page = self.kept_page(task)
         kept = None if page is None else await pool.take_kept(self.kind, page)
@@ -225,15 +229,20 @@ class GuiEnv(BrowserActions, ToolEnv):
         self.wait_ms = 0.0
         messages = list(await self._act(action))
         text, images = await self._look()
+        self._require_sites()  # a lost site may look like a wrong page
         outcome = await self.score()
-        if self.session.network.failure is not None:
-            raise self.session.network.failure
+        self._require_sites()
         if outcome is not None:
             self.finish(outcome)
             return tuple(messages)
         last = messages[-1]
         messages[-1] = Message(last.role, _content(f"{last.text}\n\n{text}", images), result=last.result)
         return tuple(messages)
+
+    def _require_sites(self) -> None:
+        """Raise the failure of a site, if one has failed."""
+        if self.session.network.failure is not None:
+            raise self.session.network.failure
 
     async def _act(self, action: Message) -> Observation:
         """Return the calls' results, in order."""

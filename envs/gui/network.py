@@ -36,7 +36,7 @@ class EpisodeNetwork:
         self.refused: list[str] = []
         """Requested hosts that are not among the sites, in order and without repetition."""
         self.failure: EnvError | None = None
-        """The error that a site's own code raised."""
+        """The error that a site's own code raised, or a server's refused or broken connection."""
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -75,6 +75,8 @@ class EpisodeNetwork:
         self._open.add(writer)
         try:
             await self._converse(reader, writer)
+        except _SiteLostError as error:
+            self.failure = EnvError(f"a site of the task was lost: {error}")
         except (OSError, asyncio.IncompleteReadError, h11.ProtocolError):
             pass  # the browser closed the connection, or sent something that is not HTTP
         finally:
@@ -132,11 +134,11 @@ class EpisodeNetwork:
             writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             await writer.drain()
             return
-        there, back = await asyncio.open_connection(site.host, site.port)
+        there, back = await _connected(site)
         try:
             writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
             back.write(connection.trailing_data[0])
-            await asyncio.gather(_pump(reader, back), _pump(there, writer))
+            await asyncio.gather(_pump(_chunks(reader), back), _pump(_sent_by(site, there), writer))
         finally:
             back.close()
 
@@ -191,7 +193,7 @@ async def _send(
 
 async def _forward(site: Upstream, head: h11.Request, body: bytes, writer: asyncio.StreamWriter) -> None:
     """Forward a request to a server, and stream its answer back."""
-    reader, there = await asyncio.open_connection(site.host, site.port)
+    reader, there = await _connected(site)
     try:
         path = b"/" + head.target.partition(b"://")[2].partition(b"/")[2]
         headers = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
@@ -199,14 +201,65 @@ async def _forward(site: Upstream, head: h11.Request, body: bytes, writer: async
         length = b"content-length: %d\r\n" % len(body) if body or head.method in (b"POST", b"PUT") else b""
         there.write(b"%s %s HTTP/1.1\r\n%s%sconnection: close\r\n\r\n" % (head.method, path, b"".join(lines), length))
         there.write(body)
-        await there.drain()
-        await _pump(reader, writer)
+        with suppress(ConnectionError):  # it may answer before it has read a body; if not, reading says so
+            await there.drain()
+        await _pump(_answer_of(site, reader, head.method), writer)
     finally:
         there.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    async for chunk in _chunks(reader):
+class _SiteLostError(Exception):
+    """A server among the sites refused or broke a connection, so that the episode is void."""
+
+
+async def _connected(site: Upstream) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.open_connection(site.host, site.port)
+    except OSError as error:
+        raise _SiteLostError(f"{site.host}:{site.port} cannot be reached ({error})") from error
+
+
+async def _sent_by(site: Upstream, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in _chunks(reader):
+            yield chunk
+    except OSError as error:
+        raise _SiteLostError(f"{site.host}:{site.port} broke the connection ({error})") from error
+
+
+async def _answer_of(site: Upstream, reader: asyncio.StreamReader, method: bytes) -> AsyncIterator[bytes]:
+    """Yield a server's answer to one request in pieces.
+
+    Raises:
+        _SiteLostError: it ends before it is complete.
+    """
+    parser = h11.Connection(h11.CLIENT)
+    parser.send(h11.Request(method=method, target=b"/", headers=[(b"host", b"site"), (b"connection", b"close")]))
+    parser.send(h11.EndOfMessage())
+    num_bytes, is_followed = 0, True
+    async for chunk in _sent_by(site, reader):
+        yield chunk
+        num_bytes += len(chunk)
+        is_followed = is_followed and _follows(parser, chunk)
+    is_cut = is_followed and not _follows(parser, b"") and parser.their_state is h11.ERROR
+    if not num_bytes or is_cut:
+        raise _SiteLostError(f"{site.host}:{site.port} closed the connection after {num_bytes} bytes of an answer")
+
+
+def _follows(parser: h11.Connection, chunk: bytes) -> bool:
+    """Hand a piece to a parser; return False if it is no HTTP that the parser knows, which browsers may still read."""
+    try:
+        parser.receive_data(chunk)
+        while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
+            if parser.their_state in (h11.DONE, h11.CLOSED):
+                return True
+    except h11.ProtocolError:
+        return False
+    return True
+
+
+async def _pump(chunks: AsyncIterator[bytes], writer: asyncio.StreamWriter) -> None:
+    async for chunk in chunks:
         writer.write(chunk)
         await writer.drain()
     with suppress(OSError):

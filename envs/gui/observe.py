@@ -18,6 +18,7 @@ Part = Literal["tree", "html", "screenshot", "marks"]
 _BYTES_PER_TOKEN = 4  # of English and of markup, with the tokenizers of today
 _FLAGS = ("checked", "selected", "current", "expanded", "disabled", "readonly", "required", "invalid", "focused")
 _MOST_OPTIONS = 30
+_LEAST_PART = 200  # bytes of a line that does not fit, of which less would say nothing
 _COLOURS = ("#c00000", "#0050c0", "#007030", "#a05000", "#7000a0")
 
 
@@ -185,6 +186,10 @@ def _cut(lines: Sequence[str], max_bytes: int) -> str:
     for number, line in enumerate(lines):
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
+            whole = line.encode(errors="replace")
+            if (size := len(whole) + room) > _LEAST_PART:  # of one long text the beginning is shown
+                kept.append(f"{whole[:size].decode(errors='ignore')} [cut: {-room} more bytes of this line]")
+                continue
             kept.append(f"[cut: {len(lines) - number} more lines; scroll, or look for what you need by other means]")
             break
         kept.append(line)

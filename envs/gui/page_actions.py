@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urljoin, urlsplit
 
@@ -30,6 +31,8 @@ class Hands:
     wait_ms: float = 0.0
     """Milliseconds of the page's time that the agent has asked to wait in this turn."""
     answer: str | None = None
+    task_files: Mapping[str, bytes] = {}
+    """Files of the current task by name, which ``upload`` gives to a page."""
     marks: list[str]
 
     @property
@@ -48,8 +51,12 @@ class Hands:
         return self.session.tab
 
     async def _click(self, id: str, count: int, did: str) -> str:
+        note = ""
         try:
-            x, y = await self._point(id)
+            at = await self._ask("point", id)
+            x, y = at["x"], at["y"]
+            if at["isFile"]:
+                note = " Its file chooser stays empty; the tool upload, where it is offered, gives it a task's files."
         except ToolError as error:
             if error.error_type != "covered" or not self.clicks_through_covers:
                 raise
@@ -57,7 +64,7 @@ class Hands:
                 await self._ask("press", id)
         else:
             await self.tab.patiently(self.tab.page.mouse.click(x, y, click_count=count))
-        return f"{did} [{id}]."
+        return f"{did} [{id}].{note}"
 
     async def _drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
         tab, mouse = self.tab, self.tab.page.mouse
@@ -107,13 +114,19 @@ def _problem(id: str, answer: dict[str, Any]) -> ToolError:
             many = "any of" if answer["isMultiple"] else "one of"
             return ToolError(f"[{id}] takes {many}: {' | '.join(answer['options'])}", "invalid_arguments")
         case "no_value":
-            return ToolError(f"[{id}] does not take that: it is a field for a {answer['type']}", "invalid_arguments")
+            kind = {"range": "number"}.get(answer["type"], answer["type"])
+            return ToolError(
+                f"[{id}] does not take that, and is unchanged: it is a field for a {kind}{answer['range']}",
+                "invalid_arguments",
+            )
     said = {
         "disabled": "is disabled",
         "not_visible": "has no visible part to point at",
         "no_text": "is not a text box",
         "readonly": "is read-only",
         "no_select": "is no combobox or list with options; click it instead",
+        "no_files": "is no field for files",
+        "one_file": "takes one file",
         "no_check": "is no checkbox, radio button or switch",
     }
     return ToolError(f"[{id}] {said[answer['problem']]}", "impossible_action")

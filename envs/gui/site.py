@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentgym.errors import UsageError
+from agentgym.tools.web.charsets import declared_charset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,8 @@ class Site(Protocol):
 class Folder:
     """A site that serves a folder's files; for a folder inside it serves ``index.html``.
 
-    Files are read once and kept in memory, since they are small and every episode requests them.
+    Files are read once and kept in memory, since they are small and every episode requests them. Text that is UTF-8 is
+    sent as such, unless the document declares a charset. The browser detects all other charsets.
 
     Raises:
         UsageError: there is no such folder.
@@ -98,9 +100,18 @@ class Folder:
             is_there = False
         if not is_there:
             return Response(status=404, body=b"<h1>Not found</h1>")
-        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-        charset = "; charset=utf-8" if kind.startswith("text/") or kind.endswith(("javascript", "json")) else ""
-        return Response(body=file.read_bytes(), content_type=kind + charset)
+        kind, body = mimetypes.guess_type(file.name)[0] or "application/octet-stream", file.read_bytes()
+        is_text = kind.startswith("text/") or kind.endswith(("javascript", "json", "xml"))
+        charset = "; charset=utf-8" if is_text and not declared_charset(body) and _is_utf8(body) else ""
+        return Response(body=body, content_type=kind + charset)
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,3 +194,20 @@ def test_a_refused_temperature_ends_with_one_line(run: Command, guess: str, serv
     ran = run(*asked, "0.2")
     assert ran.code == 2 and "refuses temperature=0.2: set temperature to 1" in " ".join(ran.err.split())
     assert "refuses the parameter temperature; requests leave it out" in run(*asked, "1").err
+
+
+def test_overflows_in_unknown_words_are_losses(run: Command, guess: str, server: FakeOpenAI) -> None:
+    refusal = (400, {"error": {"message": "The scroll is full."}})
+    server.play = lambda body: refusal if len(body["messages"]) > 6 else count_up(body)
+    asked = ("highest=4", "--policy", f"openai:{server.url}?model=m", "--episodes", "8")
+    ran = run("eval", guess, *asked, "--json")
+    assert ran.err.count("note: episodes end as truncated_tokens") == 1
+    assert (ran.json["num_failed"], set(ran.json["statuses"])) == (0, {"completed", "truncated_tokens"})
+    assert ran.json["success"] == ran.json["statuses"]["completed"] / 8
+
+
+def test_the_share_of_failed_episodes_is_told(run: Command, guess: str, server: FakeOpenAI) -> None:
+    server.play = lambda body: 501 if len(body["messages"]) > 6 else count_up(body)
+    asked = ("highest=4", "--policy", f"openai:{server.url}?model=m&num_tries=1", "--episodes", "8")
+    told = " ".join(run("eval", guess, *asked).out.split())
+    assert "of all episodes, which success leaves out; if they were losses, success would be" in told

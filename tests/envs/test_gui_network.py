@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from testkit.gui_pages import NEEDS_CHROMIUM, PageEnv
+from testkit.local_servers import QuietServer
 
 from agentgym.envs.gui.network import EpisodeNetwork
-from agentgym.envs.gui.site import Folder, Request, Response, Upstream
-from agentgym.errors import UsageError
+from agentgym.envs.gui.site import Folder, Request, Response, Sites, Upstream
+from agentgym.errors import EnvError, UsageError
+from agentgym.types import Task
 
 
 class Echo:
@@ -133,3 +140,114 @@ def test_a_folder_gives_its_files_and_no_others(tmp_path: Path) -> None:
         assert get(path).status == 404
     with pytest.raises(UsageError, match="no folder"):
         Folder(tmp_path / "nothing")
+
+
+# ---------------------------------------------------------------------------------------------- servers that are lost
+
+COMPLETE = {
+    "of a length": b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+    "in chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "until it closes": b"HTTP/1.0 200 OK\r\n\r\nhello",
+    "without a body": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "of an error": b"HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n",
+}
+CUT = {
+    "nothing": b"",
+    "half a head": b"HTTP/1.1 200 OK\r\ncontent-le",
+    "half a body": b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nhello",
+    "half the chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+}
+
+
+def failure_after(answer: bytes | None) -> str:
+    """Return the network's failure after a request to a server that sends ``answer`` and closes; None: there is none."""
+    found: list[str] = []
+
+    async def work(network: EpisodeNetwork, client: httpx.AsyncClient) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer or b"")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        network.open_to({"wiki.localhost": Upstream("127.0.0.1", server.sockets[0].getsockname()[1])})
+        if answer is None:
+            server.close()
+            await server.wait_closed()
+        with suppress(httpx.HTTPError):
+            await client.get("http://wiki.localhost/")
+        found.append(str(network.failure or ""))
+        server.close()
+
+    with_network(work)
+    return found[0]
+
+
+@pytest.mark.parametrize("answer", COMPLETE.values(), ids=list(COMPLETE))
+def test_a_servers_complete_answer_is_no_failure(answer: bytes) -> None:
+    assert failure_after(answer) == ""
+
+
+@pytest.mark.parametrize("answer", CUT.values(), ids=list(CUT))
+def test_a_server_that_breaks_off_is_the_environments_failure(answer: bytes) -> None:
+    assert "a site of the task was lost: 127.0.0.1:" in failure_after(answer)
+
+
+def test_a_server_that_is_gone_is_the_environments_failure() -> None:
+    assert "cannot be reached" in failure_after(None)
+
+
+def test_a_web_socket_to_a_server_that_is_gone_is_the_environments_failure() -> None:
+    async def work(network: EpisodeNetwork, client: httpx.AsyncClient) -> None:
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        server.close()
+        await server.wait_closed()
+        network.open_to({"wiki.localhost:443": Upstream("127.0.0.1", port)})
+        with pytest.raises(httpx.HTTPError):
+            await client.get("https://wiki.localhost/")
+        assert "cannot be reached" in str(network.failure)
+
+    with_network(work)
+
+
+class ServedEnv(PageEnv):
+    """Pages of a server of its own, which a test may close."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+        class Shop(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("content-type", "text/html")
+                self.end_headers()
+                self.wfile.write(b"<h1>Shop</h1><a href=/cart>Cart</a>")
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = QuietServer(("127.0.0.1", 0), Shop)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def sites(self, task: Task) -> Sites:
+        return {self.host: Upstream("127.0.0.1", self.server.server_address[1])}
+
+    def lose(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@NEEDS_CHROMIUM[0]
+@NEEDS_CHROMIUM[1]
+def test_an_episode_whose_site_dies_is_void() -> None:
+    env = ServedEnv()
+    try:
+        env.reset(seed=0)
+        assert "Shop" in env.do("click: cart").content
+        env.lose()
+        with pytest.raises(EnvError, match="a site of the task was lost"):
+            env.step("click: cart")
+    finally:
+        env.close()

@@ -289,3 +289,17 @@ def test_an_id_twice_is_refused(tmp_path: Path) -> None:
 def test_a_corpus_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no corpus at"):
         jsonl_corpus(tmp_path / "none.jsonl")
+
+
+def test_tantivy_finds_accents_and_long_runs(tmp_path: Path) -> None:
+    run = "北京是中华人民共和国的首都也是全国的政治中心和文化中心"
+    corpus = corpus_of([Document("1", "Zoë", "She met René in Málaga."), Document("2", "Run", f"x {run} y")])
+    for backend in ("fts5", "tantivy"):
+        retriever = open_retriever(corpus, IndexOptions(backend=backend, cache=tmp_path))
+        try:
+            found = [
+                [hit.doc_id for hit in retriever.search(query, 2)] for query in ("Zoe", "rene", "Zoë", run, "a" * 90)
+            ]
+            assert found == [["1"], ["1"], ["1"], ["2"], []], backend
+        finally:
+            retriever.close()

@@ -22,7 +22,8 @@ from agentgym.render.families import FORMATS
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
-from agentgym.trainers.engines.openai.http import OpenAIClient, TextTools, endpoint_agents
+from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
+from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, read_answer
 from agentgym.types import (
     FinishReason,
@@ -365,15 +366,53 @@ FULL = {
     "bedrock": "Input is too long for requested model.",
     "openai, newer models": "Your input exceeds the context window of this model.",
     "xai": "This model's maximum prompt length is 40 but the request contains 44 tokens.",
+    "moonshot": "Invalid request: Your request exceeded model token limit: 40 (requested: 44)",
+    "lm studio": "Trying to keep the first 44 tokens when context the overflows. The context length is only 40 tokens.",
+    "sglang, second form": "Input length (44 tokens) exceeds the maximum allowed length (40 tokens).",
+    "tgi": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 40. Given: 36 + 8",
+    "llama.cpp, while it samples": "Context size has been exceeded.",
+    "words of no known server": "No room at the inn.",
 }
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
 @pytest.mark.parametrize("text", FULL.values(), ids=list(FULL))
-def test_a_full_context_ends_the_episode(server: FakeOpenAI, tmp_path: Path, text: str) -> None:
-    full = (400, {"error": {"message": text, "code": 400}})
+def test_a_full_context_ends_the_episode(server: FakeOpenAI, tmp_path: Path, text: str, status: int) -> None:
+    full = (status, {"error": {"message": text, "code": status}})
     server.play = lambda body: full if len(server.requests) == 3 else count(body)
     summary = play(server, tmp_path)
     assert (summary.statuses, summary.success) == ({str(Status.TRUNCATED_TOKENS): 1}, 0.0)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_full_context_is_known_by_its_words_in_a_servers_failure_too(
+    server: FakeOpenAI, tmp_path: Path, status: int
+) -> None:
+    test_a_full_context_ends_the_episode(server, tmp_path, FULL["llama.cpp, while it samples"], status)
+
+
+def test_texts_refused_at_the_first_result_are_a_loss_whose_words_are_kept(
+    server: FakeOpenAI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def play_short(body: dict[str, Any]) -> Any:
+        results = [row["content"] for row in body["messages"] if row["role"] == "tool"]
+        if any("in a row" in text for text in results):
+            return 403, b"<html>Blocked by the firewall.</html>"
+        return completion("Hello.") if results else count(body)
+
+    server.play = play_short
+    summary = play(server, tmp_path)
+    assert (summary.statuses, summary.success) == ({str(Status.TRUNCATED_TOKENS): 1}, 0.0)
+    assert "Blocked by the firewall" in read_rows(tmp_path)[0]["error"]
+    assert capsys.readouterr().err.count("where the endpoint refuses their texts") == 1
+
+
+def test_a_server_that_takes_no_results_of_tools_is_at_fault(server: FakeOpenAI, tmp_path: Path) -> None:
+    refusal = (400, {"error": {"message": "Roles must alternate."}})
+    server.play = lambda body: refusal if any(row["role"] == "tool" for row in body["messages"]) else count(body)
+    with pytest.raises(RunStoppedError, match="Roles must alternate"):
+        play(server, tmp_path)
 
 
 def test_first_prompts_that_are_all_too_long_stop_with_the_servers_words(server: FakeOpenAI, tmp_path: Path) -> None:

@@ -154,3 +154,37 @@ def test_filtered_and_refused_answers_are_the_models_and_filtered_prompts_are_no
     server.play = lambda body: (400, {"error": {"code": "content_filter", "message": "The prompt was filtered."}})
     with pytest.raises(EngineError, match="content_filter"):
         ask(server)
+
+
+FILTERED: dict[str, Any] = {
+    "null": {"choices": [{"message": None, "finish_reason": "PROHIBITED_CONTENT"}]},
+    "absent": {"choices": [{"index": 0, "finish_reason": "content_filter"}]},
+    "in words of no known server": {"choices": [{"message": None, "finish_reason": "taboo"}]},
+    "no text": {"choices": [{"message": {"role": "assistant"}, "finish_reason": "SAFETY"}]},
+    "all was thinking": {"choices": [{"finish_reason": "length"}]},
+    "no choice": {"choices": [], "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}},
+    "choices null": {"choices": None, "prompt_feedback": {"block_reason": "SAFETY"}},
+}
+
+
+@pytest.mark.parametrize("answer", FILTERED.values(), ids=list(FILTERED))
+def test_a_filtered_answer_without_a_message_is_a_turn_without_a_call(server: FakeOpenAI, answer: Any) -> None:
+    server.play = lambda body: answer
+    assert ask(server) == ([], [])
+    said = read_answer(answer, 1)
+    assert (said.action.text, said.action.calls) == ("", ())
+    assert said.wire["content"], "servers such as Mistral's refuse an empty message in the next request"
+
+
+@pytest.mark.parametrize("answer", [{"choices": [{"message": None}]}, {"choices": []}, {"choices": [None]}, {}, None])
+def test_an_answer_without_an_end_is_no_completion(server: FakeOpenAI, answer: Any) -> None:
+    server.play = lambda body: answer if answer is not None else b"null"
+    with pytest.raises(EngineError):
+        ask(server)
+
+
+def test_a_date_says_how_long_to_wait(server: FakeOpenAI) -> None:
+    server.headers["Retry-After"] = "Fri, 02 Jan 2099 10:00:00 GMT"
+    server.play = lambda body: 429 if len(server.requests) == 1 else completion("Hello.")
+    waits, notes = ask(server)
+    assert waits == [60.0] and len(notes) == 1

@@ -91,7 +91,8 @@ def _open_fts5(corpus: Corpus, options: IndexOptions) -> Retriever:
 
 def _open_tantivy(corpus: Corpus, options: IndexOptions) -> Retriever:
     tantivy_index.imported_tantivy()  # raise before the index is built
-    return tantivy_index.TantivyRetriever(_folder(corpus, options, "tantivy", tantivy_index.build))
+    words = {"tokenizer": tantivy_index.TOKENIZER}
+    return tantivy_index.TantivyRetriever(_folder(corpus, options, "tantivy", tantivy_index.build, words))
 
 
 def _open_dense(corpus: Corpus, options: IndexOptions) -> Retriever:

@@ -16,6 +16,8 @@ from agentgym.tools.retrieval.types import Document
 from agentgym.tools.retrieval.words import query_words, telling_words
 
 FOLDER = "tantivy"
+TOKENIZER = "folded_en_stem"
+_LONGEST_TERM = 30_000  # bytes; tantivy takes 65,530
 WRITER_BYTES = 64 << 20
 """Memory of the indexing thread in bytes; further data go to disk."""
 
@@ -29,6 +31,7 @@ def build(folder: Path, documents: Iterable[Document]) -> None:
     tantivy = imported_tantivy()
     (folder / FOLDER).mkdir()
     index = tantivy.Index(_schema(tantivy), path=str(folder / FOLDER))
+    index.register_tokenizer(TOKENIZER, _stemmer(tantivy))
     writer = index.writer(heap_size=WRITER_BYTES, num_threads=1)  # one thread makes the index deterministic
     with writing(folder) as connection:
         for number, document in write_documents(connection, documents):
@@ -45,6 +48,7 @@ class TantivyRetriever(LocalRetriever):
         super().__init__(folder)
         with boundary(EnvError, f"index at {folder} (delete the folder, and it is built anew)"):
             self._index = tantivy.Index.open(str(folder / FOLDER))
+            self._index.register_tokenizer(TOKENIZER, _stemmer(tantivy))
             self._index.config_reader(reload_policy="manual")  # the index never changes, so it need not be watched
             self._searcher = self._index.searcher()
         self._stemmer = _stemmer(tantivy)
@@ -70,9 +74,11 @@ class TantivyRetriever(LocalRetriever):
 
 
 def _stemmer(tantivy: Any) -> Any:
-    """Return the index's tokenizer, ``en_stem``, as a function of a word."""
+    """Return the index's tokenizer."""
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    for step in (tantivy.Filter.remove_long(40), tantivy.Filter.lowercase(), tantivy.Filter.stemmer("english")):
+    # folded as fts5 does; runs of a script without blanks are long
+    steps = (tantivy.Filter.lowercase(), tantivy.Filter.ascii_fold(), tantivy.Filter.stemmer("english"))
+    for step in (tantivy.Filter.remove_long(_LONGEST_TERM), *steps):
         builder = builder.filter(step)
     return builder.build()
 
@@ -80,8 +86,8 @@ def _stemmer(tantivy: Any) -> Any:
 def _schema(tantivy: Any) -> Any:
     builder = tantivy.SchemaBuilder()
     builder.add_integer_field("number", fast=True)
-    builder.add_text_field("title", tokenizer_name="en_stem")
-    builder.add_text_field("text", tokenizer_name="en_stem")
+    builder.add_text_field("title", tokenizer_name=TOKENIZER)
+    builder.add_text_field("text", tokenizer_name=TOKENIZER)
     return builder.build()
 
 

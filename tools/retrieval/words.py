@@ -11,7 +11,6 @@ MAX_QUERY_CHARS = 4000
 """Most characters of a query that are read; the rest is ignored."""
 MAX_QUERY_WORDS = 64
 """Most distinct words of a query that are looked up."""
-MAX_WORD_CHARS = 64
 MAX_COMMON_SHARE = 0.1
 """Largest share of documents that a search word may occur in. More frequent words are expensive and carry little
 information, so they are used only if there are no others."""
@@ -41,7 +40,7 @@ def query_words(query: str) -> tuple[str, ...]:
         >>> query_words("Who is it?")
         ('who', 'is', 'it')
     """
-    found = dict.fromkeys(word[:MAX_WORD_CHARS] for word in _WORD.findall(readable_query(query).lower()))
+    found = dict.fromkeys(_WORD.findall(readable_query(query).lower()))
     if not found:
         raise ToolError("there is no word to look for in the query; use letters or digits", "invalid_query")
     telling = [word for word in found if word not in STOP_WORDS]

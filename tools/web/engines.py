@@ -99,7 +99,9 @@ class BraveSearch:
         return _hits(
             self._url,
             k,
-            lambda: [(r["url"], r.get("title"), r.get("description")) for r in body.get("web", {}).get("results", [])],
+            lambda: [
+                (r["url"], r.get("title"), r.get("description")) for r in (body.get("web") or {}).get("results") or ()
+            ],
         )
 
 
@@ -175,11 +177,15 @@ def _json(url: str, response: httpx.Response) -> object:
 
 def _hits(url: str, k: int, rows: Any) -> tuple[Hit, ...]:
     try:
-        found = [(str(page), _plain(title), _plain(text)) for page, title, text in rows()[: max(k, 0)]]
+        # a result without an address, such as a box with an answer, cannot be opened
+        found = [(page, _plain(title), _plain(text)) for page, title, text in rows() if page and isinstance(page, str)]
     except (TypeError, KeyError, AttributeError) as error:
         raise EnvError(f"the search engine at {url} returned an unexpected structure: {error!r}") from error
     # Engines return only ranks, so derive a score that decreases with the rank.
-    return tuple(Hit(page, title, snippet_of(text, ()), 1 / rank) for rank, (page, title, text) in enumerate(found, 1))
+    return tuple(
+        Hit(page, title, snippet_of(text, ()), 1 / rank)
+        for rank, (page, title, text) in enumerate(found[: max(k, 0)], 1)
+    )
 
 
 def _plain(text: object) -> str:

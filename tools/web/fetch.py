@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 import ssl
 import zlib
@@ -23,6 +24,15 @@ from agentgym.errors import EnvError, ToolError
 READABLE_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _MAX_ROBOTS_BYTES = 512 * 1024
 _MAX_HOSTS = 1024
+_NO_TYPE = ("", "unknown/unknown", "application/unknown", "*/*")
+_SNIFFED_BYTES = 1445
+_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+_HTML_START = re.compile(
+    rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<(?:!doctype html|!--|\?xml|(?:html|head|script|iframe|h1|div|font|table|a|style"
+    rb"|title|b|body|br|p|main|article|section|meta|link)(?=[\s>/]))",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +186,31 @@ def _page(url: str, status: int, headers: httpx.Headers, body: bytes) -> Page:
         raise ToolError(f"there is no page at {url[:200]} (status {status})", "page_not_found")
     if status != 200:
         raise ToolError(f"{url[:200]} cannot be read (status {status})", "page_unavailable")
-    content_type, _, parameters = headers.get("content-type", "text/plain").lower().partition(";")
-    if content_type.strip() not in READABLE_TYPES:
+    content_type, _, parameters = headers.get("content-type", "").lower().partition(";")
+    content_type = content_type.strip()
+    if content_type in _NO_TYPE:
+        content_type = _sniffed_type(body)
+    if content_type not in READABLE_TYPES:
         raise ToolError(
-            f"{url[:200]} is {content_type.strip()[:80]!r}; what can be read is {', '.join(READABLE_TYPES)}",
+            f"{url[:200]} is {content_type[:80]!r}; what can be read is {', '.join(READABLE_TYPES)}",
             "unreadable_page",
         )
     charset = parameters.partition("charset=")[2].strip(" \"'") if "charset=" in parameters else ""
-    return Page(url, content_type.strip(), charset, body)
+    return Page(url, content_type, charset, body)
+
+
+def _sniffed_type(body: bytes) -> str:
+    """Return the type of a body whose server names none, as in https://mimesniff.spec.whatwg.org.
+
+    Example:
+        >>> _sniffed_type(b" <!DOCTYPE html>"), _sniffed_type(b"Plain."), _sniffed_type(b"\\x89PNG\\0")
+        ('text/html', 'text/plain', 'application/octet-stream')
+    """
+    start = body[:_SNIFFED_BYTES]
+    if _HTML_START.match(start):
+        return "text/html"
+    is_text = start.startswith(_BOMS) or not _BINARY.search(start)
+    return "text/plain" if is_text else "application/octet-stream"
 
 
 # ----------------------------------------- addresses that an agent may fetch from: none in the local network A page's

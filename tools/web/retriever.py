@@ -8,11 +8,13 @@ from dataclasses import asdict
 from itertools import islice
 from re import finditer
 from typing import Any, Final, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import ToolError, require_extra
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 from agentgym.tools.web.cassette import LINKED_PAGE, PAGE, Cassette
+from agentgym.tools.web.charsets import decoded
 from agentgym.tools.web.engines import SearchEngine
 from agentgym.tools.web.fetch import Fetcher, Page
 
@@ -81,7 +83,7 @@ class WebRetriever(AsyncRetriever):
 # ---------------------------------------------------- the readable text of a page (extra ``search``)
 
 MAX_TAGS: Final = 30_000
-"""Most tags of a page that are parsed; the rest is ignored, since some pages take milliseconds per tag."""
+"""Most tags of a page that are parsed, since some pages take milliseconds per tag; the text says where it was cut."""
 
 
 def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> Document:
@@ -97,27 +99,38 @@ def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> D
         MissingExtraError: trafilatura is not installed.
     """
     if page.content_type == "text/plain":
-        return Document(doc_id, page.url, _decoded(page.body, page.charset), page.url)
+        return Document(doc_id, page.url, decoded(page.body, page.charset, is_html=False), page.url)
     require_extra("reading web pages", "search", "trafilatura")
     import trafilatura
 
-    body = page.body[: _end_of_tags(page.body)]
-    html = _decoded(body, page.charset) if page.charset else body  # without a declared charset, trafilatura detects one
-    found = trafilatura.bare_extraction(
-        html, url=page.url, with_metadata=True, include_comments=False, include_links=with_links
-    )
+    html = decoded(page.body, page.charset)
+    end = _end_of_tags(html)
+    tree = trafilatura.load_html(html[:end])
+    found = None
+    if tree is not None:
+        # trafilatura takes links as relative to the site's root
+        tree.make_links_absolute(_base_of(tree, page.url), resolve_base_href=False, handle_failures="ignore")
+        found = trafilatura.bare_extraction(
+            tree, url=page.url, with_metadata=True, include_comments=False, include_links=with_links
+        )
     if found is None or isinstance(found, dict) or not found.text:
         raise ToolError(f"{page.url[:200]} holds no readable text", "unreadable_page")
-    return Document(doc_id, found.title or page.url, found.text, page.url)
+    text = found.text
+    if end < len(html):
+        text += f"\n\n[cut: the page goes on after {end:,} of {len(html):,} characters, its first {MAX_TAGS:,} tags]"
+    return Document(doc_id, found.title or page.url, text, page.url)
 
 
-def _end_of_tags(body: bytes) -> int:
+def _end_of_tags(html: str) -> int:
     """Return the position of the first tag that is not parsed."""
-    return next((tag.start() for tag in islice(finditer(b"<", body), MAX_TAGS, None)), len(body))
+    return next((tag.start() for tag in islice(finditer("<", html), MAX_TAGS, None)), len(html))
 
 
-def _decoded(body: bytes, charset: str) -> str:
+def _base_of(tree: Any, url: str) -> str:
+    """Return the address that a page's links are relative to, and remove its ``<base>``."""
+    given = [href for base in tree.iter("base") if (href := base.attrib.pop("href", None)) is not None]
     try:
-        return body.decode(charset or "utf-8", errors="replace")
-    except LookupError:  # the charset is unknown
-        return body.decode(errors="replace")
+        found = urljoin(url, given[0].strip()) if given else url
+        return found if urlsplit(found).scheme in ("http", "https") else url
+    except ValueError:
+        return url

@@ -76,6 +76,7 @@
   };
   document.addEventListener(CHANNEL, (event) => {
     event.stopImmediatePropagation();
+    if (event.detail === "heard") { tellHeard(); return; }
     if (typeof event.detail === "string") {
       if (event.detail.startsWith("due:")) {
         const first = next();
@@ -155,6 +156,47 @@
     if (num_windows < 1) return null;
     num_windows -= 1;
     return realOpen.apply(globalThis, given);
+  };
+
+  // --- elements on which scripts listen for clicks, so that the agent can be told of them
+  const PRESSES = new Set(["click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "touchstart"]);
+  const MOST_KINDS = 20;  // a framework's root listens to every kind of event, and is nothing to click
+  const listeners = new WeakMap(), noted = new Set();
+  const note = (element, kind, key, isAdded) => {
+    if (!(element instanceof Element)) return;
+    if (!listeners.has(element)) listeners.set(element, new Map());
+    const kinds = listeners.get(element);
+    if (!kinds.has(kind)) kinds.set(kind, new Set());
+    if (isAdded) kinds.get(kind).add(key); else kinds.get(kind).delete(key);
+    if (isAdded && PRESSES.has(kind) && !kinds.ref) { kinds.ref = new WeakRef(element); noted.add(kinds.ref); }
+  };
+  const {addEventListener: realAdd, removeEventListener: realRemove} = EventTarget.prototype;
+  EventTarget.prototype.addEventListener = function addEventListener(kind, work, ...given) {
+    if (work) note(this, String(kind), work, true);
+    return realAdd.call(this, kind, work, ...given);
+  };
+  EventTarget.prototype.removeEventListener = function removeEventListener(kind, work, ...given) {
+    note(this, String(kind), work, false);
+    return realRemove.call(this, kind, work, ...given);
+  };
+  for (const Kind of [HTMLElement, SVGElement]) {
+    for (const kind of PRESSES) {
+      const name = `on${kind}`, real = Object.getOwnPropertyDescriptor(Kind.prototype, name);
+      if (!real) continue;
+      Object.defineProperty(Kind.prototype, name, {...real, set(work) {
+        note(this, kind, name, typeof work === "function");
+        real.set.call(this, work);
+      }});
+    }
+  }
+  const tellHeard = () => {
+    for (const ref of noted) {
+      const element = ref.deref(), kinds = element && listeners.get(element);
+      if (!kinds) { noted.delete(ref); continue; }
+      const used = [...kinds].filter(([, keys]) => keys.size).map(([kind]) => kind);
+      if (!element.isConnected || used.length > MOST_KINDS || !used.some((kind) => PRESSES.has(kind))) continue;
+      element.dispatchEvent(new CustomEvent(`${CHANNEL}-heard`, {composed: true}));
+    }
   };
 
   // --- random numbers: mulberry32, public domain, by Tommy Ettinger

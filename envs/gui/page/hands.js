@@ -82,14 +82,23 @@
     return [...(outer.labels || [])].some((label) => label.contains(inner));
   };
   const GRID = [0.5, 0.25, 0.75, 0.1, 0.9, 0.03, 0.97];
+  // Where a person presses: on the element, else on its label, else on what is drawn inside it.
+  const placesOf = (element) => {
+    const range = element.ownerDocument.createRange();
+    range.selectNodeContents(element);
+    const labels = [...(element.labels || [])].flatMap((label) => [...label.getClientRects()]);
+    return [...element.getClientRects(), ...labels, ...range.getClientRects()];
+  };
+  const isDrawn = (element) => [...element.getClientRects()].some((rect) => rect.width >= 1 && rect.height >= 1);
   const point = (element, scrolls) => {
-    if (scrolls) element.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
+    const shown = [element, ...(element.labels || []), ...element.querySelectorAll("*")].find(isDrawn) || element;
+    if (scrolls) shown.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
     for (let win = element.ownerDocument.defaultView; scrolls && win?.frameElement; win = win.parent) {
       win.frameElement.scrollIntoView({block: "center", behavior: "instant"});
     }
     const shift = offsetOf(element);
     let cover = null;
-    for (const rect of element.getClientRects()) {
+    for (const rect of placesOf(element)) {
       if (rect.width < 1 || rect.height < 1) continue;
       for (const down of GRID) {
         for (const along of GRID) {
@@ -114,6 +123,34 @@
         : new Event(name, {bubbles: true}));
     }
   };
+  const isTextField = (element) => element.localName === "input" || element.localName === "textarea";
+  // A value in the form that a field keeps it, tried in a field of its own; null if it cannot hold it.
+  const canonical = (element, text) => {
+    if (element.localName !== "input" || !PICKED.test(element.type)) return text;
+    if (text === "" && element.type !== "color" && element.type !== "range") return text;
+    const trial = element.ownerDocument.createElement("input"), given = text.trim();
+    trial.type = element.type;
+    for (const name of ["min", "max", "step"]) if (element.hasAttribute(name)) trial.setAttribute(name, element[name]);
+    if (element.type === "color") {
+      const short = /^#([0-9a-f])([0-9a-f])([0-9a-f])$/i.exec(given);
+      const whole = short ? `#${short.slice(1).map((one) => one + one).join("")}` : given;
+      return /^#[0-9a-f]{6}$/i.test(whole) ? whole.toLowerCase() : null;
+    }
+    trial.value = given;
+    if (element.type === "number" || element.type === "range") {
+      const isNumber = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(given);
+      if (!isNumber) return null;
+      if (element.type === "number") return given.replace(/^\+/, "");
+      return Number(trial.value) === Number(given) ? trial.value : null;
+    }
+    return trial.value || null;
+  };
+  const PICKED = /^(date|time|month|week|datetime-local|range|color|number)$/;
+  const rangeOf = (element) => {
+    if (element.type !== "range") return "";
+    const step = element.step && element.step !== "any" ? ` in steps of ${element.step}` : "";
+    return ` from ${element.min || 0} to ${element.max || 100}${step}`;
+  };
   const isDisabled = (element) => element.matches(":disabled") || element.getAttribute("aria-disabled") === "true";
 
   const hands = {
@@ -137,7 +174,7 @@
     point: (id, everything) => {
       const [element, problem] = sees(id, everything);
       if (problem) return problem;
-      return isDisabled(element) ? {problem: "disabled"} : point(element, true);
+      return isDisabled(element) ? {problem: "disabled"} : {...point(element, true), isFile: element.type === "file"};
     },
     pointHere: (id, everything) => {
       const [element, problem] = sees(id, everything);
@@ -149,31 +186,54 @@
       else element?.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, composed: true}));  // SVG
       return problem || {};
     },
-    // A text box is made ready for typing: focused, with all that is in it selected.
-    focusText: (id, everything, replaces) => {
+    // A text box is made ready for typing: focused, with all that is in it selected, or with the cursor at its end.
+    // A value that the box cannot hold is refused before anything changes.
+    focusText: (id, everything, replaces, text) => {
       const [element, problem] = sees(id, everything);
       if (problem) return problem;
       if (isDisabled(element)) return {problem: "disabled"};
       if (!isTextBox(element) && element.type !== "range" && element.type !== "color") return {problem: "no_text"};
       if (element.readOnly) return {problem: "readonly"};
+      const value = replaces ? canonical(element, text) : text;
+      if (value === null) return {problem: "no_value", type: element.type, range: rangeOf(element)};
       element.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
       element.focus();
       if (!replaces) {
-        if (element.setSelectionRange && element.type !== "number" && element.type !== "email") {
-          try { element.setSelectionRange(element.value.length, element.value.length); } catch { /* has no cursor */ }
-        }
+        const selection = element.ownerDocument.getSelection();
+        if (isTextField(element)) selection.modify("move", "forward", "documentboundary");
+        else { selection.selectAllChildren(element); selection.collapseToEnd(); }
         return {};
       }
       const isTyped = !/^(date|time|month|week|datetime-local|range|color)$/.test(element.type || "");
       if (element.select) element.select();
       else element.ownerDocument.getSelection().selectAllChildren(element);
-      return {isTyped, isEmpty: (element.value ?? element.textContent) === ""};
+      return {isTyped, isEmpty: (element.value ?? element.textContent) === "", value};
     },
     setValue: (id, everything, value) => {  // dates, times, ranges, colours: what has a picker
       const [element, problem] = sees(id, everything);
       if (problem) return problem;
       Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(element, value);
-      if (element.value !== value && element.type !== "range") return {problem: "no_value", type: element.type};
+      tell(element, "input", "change");
+      return {};
+    },
+    valueOf: (id, everything) => {
+      const [element, problem] = sees(id, everything);
+      if (problem) return {};  // its page has been drawn anew
+      return element.type === "password" ? {} : {value: element.value ?? element.innerText};
+    },
+    // Files for a file field, as its chooser would give them.
+    giveFiles: (id, everything, files) => {
+      let [element, problem] = sees(id, everything);
+      if (problem) return problem;
+      if (element.type !== "file") element = element.control || element.querySelector("input[type=file]") || element;
+      if (element.type !== "file") return {problem: "no_files"};
+      if (isDisabled(element)) return {problem: "disabled"};
+      if (files.length > 1 && !element.multiple) return {problem: "one_file"};
+      const given = new DataTransfer();
+      for (const {name, type, base64} of files) {
+        given.items.add(new File([Uint8Array.from(atob(base64), (one) => one.charCodeAt(0))], name, {type}));
+      }
+      element.files = given.files;
       tell(element, "input", "change");
       return {};
     },

@@ -58,11 +58,9 @@
     return implicitRole(element);
   };
 
-  const isHidden = (element) => {
-    if (element.getAttribute("aria-hidden") === "true") return true;
-    const style = getComputedStyle(element);
-    return style.display === "none" || style.visibility !== "visible";
-  };
+  const isHidden = (element) => element.getAttribute("aria-hidden") === "true"
+    || getComputedStyle(element).display === "none";
+  const isVisible = (element) => getComputedStyle(element).visibility === "visible";
   const childrenOf = (element) => {
     if (element.shadowRoot) return element.shadowRoot.childNodes;
     if (element.localName === "slot") {
@@ -78,10 +76,10 @@
     || clean(element.getAttribute("title") || "");
 
   // The text alternative of what is inside an element, as part of another one's name (step 2F).
-  const contentOf = (element, seen) => {
+  const contentOf = (element, seen, saysText = true) => {
     let text = "";
     for (const child of childrenOf(element)) {
-      if (child.nodeType === 3) text += child.data;
+      if (child.nodeType === 3) text += saysText ? child.data : "";
       else if (child.nodeType === 1 && !seen.has(child)) {
         const inner = alternativeOf(child, seen, false);
         text += isInline(child) ? inner : ` ${inner} `;
@@ -100,6 +98,7 @@
     if (seen.has(element) || /^(script|style|template|noscript)$/.test(element.localName)) return "";
     if (!isReferenced && isHidden(element)) return "";
     seen = new Set(seen).add(element);
+    if (!isReferenced && !isVisible(element)) return contentOf(element, seen, false);  // what is in it may be visible
     const label = clean(element.getAttribute("aria-label") || "");
     if (label) return label;
     const value = valueInName(element);

@@ -1,7 +1,8 @@
 // What the agent sees of a page, in one walk over DOM, shadow roots and frames of the same origin: roles, names,
 // states, boxes and ids. Runs in a world of its own; nothing is written into the page.
 (() => {
-  const {clean, roleOf, nameOf, childrenOf, isInline, FROM_CONTENT} = globalThis.agentgymNames;
+  const CHANNEL = "__CHANNEL__";
+  const {clean, roleOf, nameOf, contentOf, childrenOf, isInline, FROM_CONTENT} = globalThis.agentgymNames;
   const WIDGETS = new Set([
     "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
     "radio", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem", "scrollbar",
@@ -12,21 +13,32 @@
   ]);
   const INTERACTIVE = "a[href],button,input,select,textarea,[tabindex],[onclick]";
   const SKIPPED = new Set(["script", "style", "template", "noscript", "head", "meta", "link", "source", "track", "br"]);
-  const LONGEST_NAME = 200, LONGEST_SLUG = 28;
+  const LONGEST_SLUG = 28;
+  const UNREAD = "[a page of another origin, which cannot be read here; goto opens it]";
 
   let elements = new Map();  // id -> element, of the last walk
 
   const isEditable = (element) => element.isContentEditable && !element.parentElement?.isContentEditable;
   const isTextBox = (element) => element.localName === "textarea" || isEditable(element) || (element.localName === "input"
     && !/^(button|submit|reset|image|checkbox|radio|range|color|file|hidden)$/.test(element.type));
-  const isClickable = (element, style, parentCursor) => element.hasAttribute("onclick") || isEditable(element)
+  // Elements on which the page's scripts listen for clicks, which determinism.js tells of.
+  let heard = new Set();
+  const onHeard = (event) => { event.stopImmediatePropagation(); heard.add(event.composedPath()[0]); };
+  const listen = (root) => {
+    root.addEventListener(`${CHANNEL}-heard`, onHeard, true);
+    root.dispatchEvent(new CustomEvent(CHANNEL, {detail: "heard", cancelable: true}));
+    root.removeEventListener(`${CHANNEL}-heard`, onHeard, true);
+  };
+  const isHeard = (element) => heard.has(element) && !/^(html|body|main|form)$/.test(element.localName)
+    && !element.querySelector(INTERACTIVE) && ![...element.querySelectorAll("*")].some((inner) => heard.has(inner));
+  const isClickable = (element, style, parentCursor) => element.hasAttribute("onclick") || isEditable(element) || isHeard(element)
     || (element.hasAttribute("tabindex") && element.tabIndex >= 0) || element.draggable && element.hasAttribute("draggable")
     || (style.cursor === "pointer" && parentCursor !== "pointer");
 
   const statesOf = (element, role) => {
     const found = {}, aria = (name) => element.getAttribute(`aria-${name}`);
     if (isTextBox(element)) {
-      const value = element.value ?? clean(element.textContent);
+      const value = element.value ?? clean(element.innerText);
       if (value !== "") found.value = element.type === "password" ? "•".repeat(value.length) : value;
       const hint = element.getAttribute("placeholder");
       if (hint) found.placeholder = clean(hint);
@@ -69,8 +81,18 @@
     };
     const isSeen = ([x, y, width, height], frame) => width > 0 && height > 0
       && x < frame.right && y < frame.bottom && x + width > frame.left && y + height > frame.top;
+    // Where a person points at: the element, else its label, else what is inside it.
+    const boxOfElement = (element, frame) => {
+      const own = boxOf(element.getBoundingClientRect(), frame);
+      if (own[2] > 0 && own[3] > 0) return own;
+      const places = [...(element.labels || [])].map((label) => label.getBoundingClientRect());
+      const range = element.ownerDocument.createRange();
+      range.selectNodeContents(element);
+      const found = [...places, range.getBoundingClientRect()].find((rect) => rect.width > 0 && rect.height > 0);
+      return found ? boxOf(found, frame) : own;
+    };
     const add = (depth, role, name, states, box, frame, element) => {
-      const node = {depth, role, name: name.slice(0, LONGEST_NAME), states, box, seen: isSeen(box, frame)};
+      const node = {depth, role, name, states, box, seen: isSeen(box, frame)};
       nodes.push(node);
       if (element) found.push([element, node]);
       return node;
@@ -82,7 +104,7 @@
       else return;
       const node = nodes[nodes.length - 1];
       if (node.raw === undefined) Object.defineProperty(node, "raw", {value: text, writable: true});
-      node.name = clean(node.raw).slice(0, 2000);
+      node.name = clean(node.raw);
     };
     const visitText = (text, depth, frame, block) => {
       if (!text.data.trim()) { addText(" ", depth, null, frame, block); return; }
@@ -93,14 +115,17 @@
     const visitFrame = (element, depth, frame) => {
       let inner = null;
       try { inner = element.contentDocument; } catch { /* another origin */ }
+      if (!inner) add(depth, "text", UNREAD, {}, boxOfElement(element, frame), frame, null);
       if (!inner || !inner.body) return;
+      listen(inner);
       const rect = element.getBoundingClientRect();
       const x = frame.x + rect.left + element.clientLeft, y = frame.y + rect.top + element.clientTop;
       visitChildren(inner.body, depth, {
         x, y, left: Math.max(frame.left, x), top: Math.max(frame.top, y),
         right: Math.min(frame.right, x + element.clientWidth), bottom: Math.min(frame.bottom, y + element.clientHeight),
-      }, "auto", inner.body, true);
+      }, "auto", inner.body, true, isVisibleBody(inner));
     };
+    const isVisibleBody = (root) => getComputedStyle(root.body).visibility === "visible";
     const clipped = (element, frame) => {  // what a scrolling element shows of its children
       const [x, y, width, height] = boxOf(element.getBoundingClientRect(), frame);
       return {
@@ -111,19 +136,24 @@
     const visit = (element, depth, frame, cursor, block, isTextShown) => {
       if (SKIPPED.has(element.localName) || element.getAttribute("aria-hidden") === "true") return;
       const style = getComputedStyle(element);
-      if (style.display === "none" || (element.parentElement?.localName === "details" && element.localName !== "summary"
-        && !element.parentElement.open)) return;
+      if (style.display === "none" || isShut(element.parentElement, element)) return;
       const isVisible = style.visibility === "visible";
       if (style.overflowX !== "visible" || style.overflowY !== "visible") frame = clipped(element, frame);
       const role = roleOf(element), own = isInline(element) ? block : element;
       const isAction = isVisible && (WIDGETS.has(role) || isClickable(element, style, cursor));
       const inSelect = element.localName === "option" || element.localName === "optgroup";
       if (inSelect && element.closest("select")) return;
+      if (style.contentVisibility === "hidden") return;
+      if (isVisible && standsIn(element)) {
+        addControl(element, depth, frame);
+        visitChildren(element, depth + 1, frame, style.cursor, own, false, false);
+        return;
+      }
       let shown = role;
       if (TEXT_ROLES.has(role)) shown = isAction ? (isEditable(element) ? "textbox" : "clickable") : "";
       if (!shown && everything && isVisible && !element.children.length) shown = "generic";
       if (!shown || !isVisible) {
-        visitChildren(element, depth, frame, style.cursor, own, isVisible && isTextShown && !isSaid(element));
+        visitChildren(element, depth, frame, style.cursor, own, isTextShown && !isSaid(element), isVisible);
         return;
       }
       const mayBeLeaf = shown === "clickable" || shown === "generic" || (FROM_CONTENT.has(role) && role !== "row");
@@ -133,26 +163,47 @@
       let name = "";
       if (shown === "clickable" || shown === "generic") name = nameOf(element, "button");
       else if (isNamed) name = nameOf(element, role);
-      const box = boxOf(element.getBoundingClientRect(), frame);
+      const box = boxOfElement(element, frame);
       const hasId = isAction || everything || shown === "listbox";
       add(depth, shown, name, statesOf(element, role), box, frame, hasId ? element : null);
       if (element.localName === "iframe") { visitFrame(element, depth + 1, frame); return; }
       const says = mayBeLeaf && isNamed;
       if ((says && isLeaf) || isTextBox(element) || element.localName === "select") return;
-      visitChildren(element, depth + 1, frame, style.cursor, own, says ? false : isVisible && isTextShown);
+      visitChildren(element, depth + 1, frame, style.cursor, own, says ? false : isTextShown, isVisible);
     };
+    // A closed <details> shows its first summary alone.
+    const isShut = (parent, child) => parent?.localName === "details" && !parent.open
+      && child !== parent.querySelector(":scope > summary");
+    const isDrawn = (element) => element.getClientRects().length > 0 && !element.closest("[aria-hidden='true']")
+      && getComputedStyle(element).visibility === "visible";
     // A label's text is its control's name, and need not be said twice.
-    const isSaid = (element) => element.localName === "label" && element.control && element.control.type !== "hidden"
-      && getComputedStyle(element.control).display !== "none" && !element.control.hasAttribute("aria-label");
-    const visitChildren = (element, depth, frame, cursor, block, isTextShown) => {
+    const isSaid = (element) => {
+      const control = element.localName === "label" && element.control;
+      return control && control.type !== "hidden" && isDrawn(control)
+        && nameOf(control, roleOf(control)).includes(clean(contentOf(element, new Set([control]))));
+    };
+    // Where a page hides a box to tick or a file's button, a person sees and clicks its label.
+    const standsIn = (element) => element.localName === "label" && element.control
+      && /^(checkbox|radio|file)$/.test(element.control.type) && !isDrawn(element.control);
+    const addControl = (label, depth, frame) => {
+      const control = label.control, role = roleOf(control);
+      if (found.some(([one]) => one === control)) return;
+      const box = boxOf(label.getBoundingClientRect(), frame);
+      const name = nameOf(control, role) || clean(contentOf(label, new Set([control])));
+      add(depth, role, name, statesOf(control, role), box, frame, control);
+    };
+    const visitChildren = (element, depth, frame, cursor, block, isTextShown, isVisible) => {
       for (const child of childrenOf(element)) {
-        if (child.nodeType === 3) { if (isTextShown) visitText(child, depth, frame, block); }
-        else if (child.nodeType === 1) visit(child, depth, frame, cursor, block, isTextShown);
+        if (child.nodeType === 3) {
+          if (isTextShown && isVisible && !isShut(element, child)) visitText(child, depth, frame, block);
+        } else if (child.nodeType === 1) visit(child, depth, frame, cursor, block, isTextShown);
       }
     };
+    heard = new Set();
+    listen(document);
     if (document.body) {
       visitChildren(document.body, 0, {x: 0, y: 0, left: 0, top: 0, right: view.width, bottom: view.height}, "auto",
-        document.body, true);
+        document.body, true, isVisibleBody(document));
     }
     assignIds(found);
     for (const node of nodes) node.name = node.name.trim();
@@ -198,7 +249,7 @@
       elements.set(unique, element);
       node.id = unique;
     };
-    const base = ([, node]) => slug(node.name) || node.role;
+    const base = ([element, node]) => slug(node.name) || slug(element.getAttribute("title") || "") || node.role;
     const groups = regroup(found, base);
     for (const [id, same] of groups) if (same.length === 1) give(id, same[0]);
     for (const [id, same] of groups) {

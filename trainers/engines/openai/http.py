@@ -7,8 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,9 +18,6 @@ from agentgym.env.env import Env
 from agentgym.errors import EngineError, PromptTooLongError, UsageError
 from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
-from agentgym.render.formats.reading import ToolFormat
-from agentgym.render.thinking import split_thinking
-from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.server_tokens import kept_token
@@ -32,26 +28,28 @@ from agentgym.trainers.engines.openai.refusals import (
     LIMIT,
     BusyError,
     ContextFullError,
+    ConversationRefusedError,
+    ForbiddenError,
     NoJsonError,
     NotFoundError,
     RefusedParameterError,
+    TextRefusedError,
     error_of,
     fault_of,
     kept_reason,
 )
-from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, names_in, read_answer, shown
-from agentgym.types import (
-    ImagePart,
-    Json,
-    JsonSchema,
-    Latency,
-    Message,
-    Observation,
-    TextPart,
-    ToolCall,
-    ToolSpec,
-    Turn,
+from agentgym.trainers.engines.openai.text_tools import TextTools
+from agentgym.trainers.engines.openai.wire import (
+    Conversation,
+    Said,
+    WireMessage,
+    forms_of,
+    names_in,
+    read_answer,
+    shown,
+    with_short_texts,
 )
+from agentgym.types import Json, JsonSchema, Latency, Message, Observation, ToolSpec, Turn
 
 _FIRST_WAIT_S, _TOLD_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0, 60.0
 """Seconds before the second try, those from which on a note is printed once, and the most."""
@@ -76,7 +74,7 @@ class OpenAIClient:
 
     Raises:
         EngineError: the endpoint is unreachable or busy after all tries, rejects the request, or its answer is invalid.
-        ContextFullError: the conversation is too long for the model.
+        ContextFullError: the conversation is too long for the model, or the endpoint refuses it for its texts.
         UsageError: the key, the model's name, the address or a setting is wrong, or the account has no credit.
     """
 
@@ -92,9 +90,12 @@ class OpenAIClient:
         self._wait, self._say = wait, say
         self._limit_name = LIMIT
         self._refused: set[str] = set()
+        self._accepted: set[object] = set()
+        """Forms of requests that were answered, see :func:`forms_of`."""
+        self._num_refusals = 0
         self._model = endpoint.model
         self._naming = asyncio.Lock()
-        self._are_tools_checked = self._is_wait_told = False
+        self._are_tools_checked = self._is_wait_told = self._is_refusal_told = False
         key = kept_token(endpoint.url) or os.environ.get(KEY_VARIABLE)
         is_local = urlsplit(endpoint.url).hostname in _LOCAL
         self._http = limited_async_client(
@@ -146,9 +147,46 @@ class OpenAIClient:
         while True:
             sent = self._taken(body, max_new_tokens)
             try:
-                return await self._ask(*_COMPLETIONS, sent)
+                answer = await self._ask(*_COMPLETIONS, sent)
+                self._accepted |= forms_of(sent)
+                return answer
             except RefusedParameterError as error:
                 self._leave_out(error, sent)
+            except (TextRefusedError, ForbiddenError) as error:
+                if not await self._refuses_texts(sent, isinstance(error, TextRefusedError)):
+                    raise
+                self._tell_of_refusal(error)
+                raise ConversationRefusedError(str(error)) from None
+
+    async def _refuses_texts(self, sent: Mapping[str, object], is_tried_again: bool) -> bool:
+        """Return True if a refused request differs from accepted ones only by the length or content of its texts.
+
+        Its form was accepted before; or, from the second refusal on, is accepted with short texts. The first refusal of
+        a new form may be one lost answer.
+
+        Args:
+            is_tried_again: the episode is played again after this error.
+        """
+        if forms_of(sent) <= self._accepted:
+            return True
+        self._num_refusals += 1
+        if self._num_refusals == 1 and is_tried_again:
+            return False
+        messages = [with_short_texts(message) for message in cast("Sequence[WireMessage]", sent["messages"])]
+        try:
+            await self._ask_once(*_COMPLETIONS, {**sent, "messages": messages})
+        except (EngineError, UsageError, BusyError, RefusedParameterError):
+            return False
+        return True
+
+    def _tell_of_refusal(self, error: Exception) -> None:
+        if not self._is_refusal_told:
+            self._is_refusal_told = True
+            told = " ".join(str(error).split())
+            self._say(
+                "note: episodes end as truncated_tokens, without success, where the endpoint refuses their texts in "
+                f"words that agentgym does not know: too long, or filtered ({told})"
+            )
 
     def _taken(self, body: Mapping[str, object], max_new_tokens: int) -> dict[str, object]:
         """Return a request without the parameters that the model refused before."""
@@ -308,7 +346,7 @@ class OpenAIAgent:
         try:
             said = await self._client.complete(self._conversation.messages, self._tools, sampling)
         except ContextFullError as error:
-            if not self._num_decisions:
+            if not self._num_decisions or isinstance(error, ConversationRefusedError):  # whose words are recorded
                 raise PromptTooLongError(str(error)) from None
             return None
         self._num_decisions += 1
@@ -338,63 +376,3 @@ def endpoint_agents(client: OpenAIClient, sampling: SamplingParams, example: Obs
         return OpenAIAgent(client, sampling, seed, example)
 
     return make_agent
-
-
-# ----------------------- tools as text, for endpoints without tool support: described in the first message, parsed here
-
-_THINK = ("<think>", "</think>")
-
-
-@dataclass(frozen=True, slots=True)
-class TextTools:
-    """The tools of one episode as text, and the parser of its calls.
-
-    Example:
-        >>> from agentgym.render.families import FORMATS
-        >>> guess = ToolSpec("guess", "Guess it.", {"properties": {"number": {"type": "integer"}}})
-        >>> said = Message("assistant", '{"name": "guess", "arguments": {"number": 2}}')
-        >>> TextTools(FORMATS["json"], (guess,)).read(said).calls
-        (ToolCall(name='guess', arguments={'number': 2}, id='0'),)
-    """
-
-    format: ToolFormat
-    tools: Sequence[ToolSpec]
-
-    def told(self, observation: Observation) -> Observation:
-        """Return the first observation with the tools in its system message, which is added if there is none."""
-        if not self.tools:
-            return observation
-        text = tools_text(self.format, self.tools, "schema")
-        first, rest = observation[0], observation[1:]
-        if first.role != "system":
-            return (Message("system", text), *observation)
-        return (Message("system", f"{first.text}\n\n{text}"), *rest)
-
-    def shown(self, example: Observation) -> Observation:
-        """Return the messages of a worked example in the conversation's format, with calls and results as text."""
-        told = (self.written(one) if one.role == "assistant" else one for one in example if one.role != "system")
-        return self.replied(tuple(told))
-
-    def replied(self, replies: Observation) -> Observation:
-        """Return replies with tool results as user messages."""
-        return tuple(_as_user(one) if one.role == "tool" else one for one in replies)
-
-    def read(self, action: Message) -> Message:
-        """Return an answer with the calls parsed from its text; calls within the thinking are ignored."""
-        if not self.tools:
-            return action
-        thought = split_thinking(action.text, _THINK, is_open=False)
-        reading = self.format.parse(thought.rest, self.tools)
-        calls = reading.calls_after(len(action.text) - len(thought.rest))
-        return replace(action, calls=calls, thinking=action.thinking or thought.thinking, answer=reading.text)
-
-    def written(self, action: Message) -> Message:
-        """Return an action that replaced the policy's, with its calls as text."""
-        calls = [call for call in action.calls if isinstance(call, ToolCall)]
-        return Message("assistant", self.format.format(calls, self.tools)) if calls else action
-
-
-def _as_user(result: Message) -> Message:
-    images = [] if isinstance(result.content, str) else [one for one in result.content if isinstance(one, ImagePart)]
-    text = result_text(result.text)
-    return Message("user", (TextPart(text), *images) if images else text)

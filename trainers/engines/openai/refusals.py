@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -12,23 +14,24 @@ import httpx
 
 from agentgym.errors import EngineError, UsageError
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE
-from agentgym.trainers.engines.openai.wire import shown
+from agentgym.trainers.engines.openai.wire import choice_of, shown
 from agentgym.types import Json
 
 LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"
 AS_TEXT: Final = "Describe them in the first message: add tools=text to the address, as in openai:URL?tools=text"
-_REFUSED_KEY: Final = (401, 403)
-_BAD_REQUEST, _NO_MONEY, _NOT_FOUND, _TIMEOUT, _INVALID, _TOO_MANY, _SERVER_ERROR = 400, 402, 404, 408, 422, 429, 500
+_NO_KEY, _FORBIDDEN = 401, 403
+_BAD_REQUEST, _NO_MONEY, _NOT_FOUND, _TIMEOUT, _TOO_MANY, _SERVER_ERROR = 400, 402, 404, 408, 429, 500
 _NO_TOOLS: Final = ("--enable-auto-tool-choice", "does not support tools", "tools param requires --jinja")
 """Texts in the errors of vLLM, Ollama and llama.cpp for requests with tools that the server does not support."""
 _TOO_LONG: Final = (
     "context_length_exceeded", "maximum context length", "maximum model length", "model's context length",
     "exceed_context_size_error", "exceeds the available context size", "prompt is too long", "exceed context limit",
     "exceeds the maximum number of tokens", "input is too long", "maximum prompt length",
-    "context window",
+    "context window", "context size has been exceeded", "exceeded model token limit", "when context the overflows",
+    "exceeds the maximum allowed length", "`inputs` tokens + `max_new_tokens` must be",
 )  # fmt: skip
-"""Texts in the errors of OpenAI, vLLM, SGLang, llama.cpp, Anthropic, Gemini, Bedrock and xAI for a conversation that no
-longer fits the model, in lower case."""
+"""Texts in the errors of OpenAI, vLLM, SGLang, llama.cpp, Anthropic, Gemini, Bedrock, xAI, Moonshot, LM Studio and TGI
+for a conversation that no longer fits the model, in lower case. :class:`TextRefusedError` covers all other words."""
 _NO_CREDIT: Final = (
     "insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "credit balance is too low",
     "insufficient balance", "insufficient credits", "insufficient_user_quota",
@@ -46,6 +49,21 @@ _NEAR: Final = 80
 
 class ContextFullError(EngineError):
     """The conversation no longer fits the model's context, which ends the episode but is not a failure."""
+
+
+class ConversationRefusedError(ContextFullError):
+    """The server accepts such requests but not these texts: they are too long, or a filter refuses them."""
+
+
+class TextRefusedError(EngineError):
+    """The server refuses a request, and its words name no cause: a conversation too long, a filter, or a fault.
+
+    The client finds out by the requests that the server accepts.
+    """
+
+
+class ForbiddenError(UsageError):
+    """The server forbids a request: the key is at fault, or a filter that answers with the same status."""
 
 
 class NotFoundError(UsageError):
@@ -82,10 +100,11 @@ def fault_of(answer: Any) -> Json:
     try:
         if fault := answer.get("error"):
             return cast("Json", fault)
-        choice = answer["choices"][0]
+        choice = choice_of(answer)
         end = choice.get("finish_reason")
         is_given_up = isinstance(end, str) and end.lower() in _FAULTS
         given_up = f"its completion failed: finish_reason {end}" if is_given_up else None
+        _ = choice["message"]
         return cast("Json", choice.get("error")) or given_up
     except (KeyError, IndexError, TypeError, AttributeError):
         return f"it answered no completion: {shown(answer)}"
@@ -108,6 +127,8 @@ def error_of(
         to = str(response.url.join(response.headers["location"]))
         to = to.removesuffix("/chat/completions").removesuffix("/models")
         return UsageError(f"{url} redirects requests to {to}, and agentgym follows none; correct the address")
+    if any(said in words for said in _TOO_LONG) and code >= _BAD_REQUEST:
+        return ContextFullError(f"{url}: {fault}")
     if any(said in text for said in _NO_TOOLS):
         return UsageError(f"{url} takes no tools as it was started ({fault}). {AS_TEXT}")
     if code == _NO_MONEY or (code < _SERVER_ERROR and any(said in words for said in _NO_CREDIT)):
@@ -116,15 +137,21 @@ def error_of(
         )
     if code >= _SERVER_ERROR or code in (_TOO_MANY, _TIMEOUT):
         return BusyError(fault, _asked_wait_s(response), is_answer=True)
-    if code in _REFUSED_KEY:
-        return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
-    if code == _NOT_FOUND:
-        hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
-        what = f"no model {model!r}, or no such address" if model else "no such address"
-        return NotFoundError(f"{url} knows {what} ({fault}){hint}")
-    if code in (_BAD_REQUEST, _INVALID):
+    if code in (_NO_KEY, _FORBIDDEN, _NOT_FOUND):
+        return _access_error(code, url, model, fault)
+    if code >= _BAD_REQUEST:
         return _request_error(url, text, fault, body)
     return EngineError(f"{url} refused the request: {fault}")
+
+
+def _access_error(code: int, url: str, model: str, fault: str) -> UsageError:
+    """Return the error for a key, a model or an address that the server does not know."""
+    if code != _NOT_FOUND:
+        kind = UsageError if code == _NO_KEY else ForbiddenError
+        return kind(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
+    hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
+    what = f"no model {model!r}, or no such address" if model else "no such address"
+    return NotFoundError(f"{url} knows {what} ({fault}){hint}")
 
 
 def _code_of(told: Json) -> int:
@@ -139,14 +166,12 @@ def _code_of(told: Json) -> int:
 
 
 def _request_error(url: str, text: str, fault: str, body: Mapping[str, object]) -> Exception:
-    """Return the error for a request that the server calls wrong: a full context, a parameter, or something else."""
-    if any(said in text.lower() for said in _TOO_LONG):
-        return ContextFullError(f"{url}: {fault}")
+    """Return the error for a request that the server calls wrong: a parameter, or something else."""
     if LIMIT in body and NEW_LIMIT in text:  # newer models of OpenAI's call it so
         return RefusedParameterError(LIMIT, fault, instead=NEW_LIMIT)
     if name := _refused_name(text, body):
         return RefusedParameterError(name, fault)
-    return EngineError(f"{url} refused the request: {fault}")
+    return TextRefusedError(f"{url} refused the request: {fault}")
 
 
 def _refused_name(text: str, body: Mapping[str, object]) -> str:
@@ -188,8 +213,31 @@ def kept_reason(name: str, value: object) -> str:
 
 
 def _asked_wait_s(response: httpx.Response) -> float:
-    """Return the seconds of the server's ``Retry-After``; a date is ignored."""
+    """Return the seconds that a server asks to wait, by ``retry-after-ms`` or ``Retry-After``; 0 if it names none.
+
+    RFC 9110 allows seconds and a date, which is compared with the server's own clock if the response tells it.
+
+    Example:
+        >>> clock = {"date": "Fri, 02 Jan 2026 10:00:00 GMT"}
+        >>> _asked_wait_s(httpx.Response(429, headers={"retry-after": "Fri, 02 Jan 2026 10:00:45 GMT", **clock}))
+        45.0
+        >>> _asked_wait_s(httpx.Response(429, headers={"retry-after-ms": "2500", "retry-after": "3"}))
+        2.5
+    """
+    headers = response.headers
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers.get(name, "")) / unit)
+        except ValueError:
+            continue
+    until = _seconds_of(headers.get("retry-after", ""))
+    now = _seconds_of(headers.get("date", ""))
+    return 0.0 if until is None else max(0.0, until - (time.time() if now is None else now))
+
+
+def _seconds_of(date: str) -> float | None:
+    """Return an HTTP date in seconds since 1970; None if it is none."""
     try:
-        return max(0.0, float(response.headers.get("retry-after", "0")))
-    except ValueError:
-        return 0.0
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None

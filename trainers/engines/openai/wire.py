@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
+from itertools import pairwise
+from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, cast
 
 from agentgym.canonical import encodable, read_json, require_writable
 from agentgym.errors import EngineError
@@ -29,7 +30,10 @@ from agentgym.types import (
 )
 
 _NO_ANSWER: Final = "(no answer)"
+_SHORT: Final = "Hello"
 _MAX_SHOWN: Final = 300
+_FEEDBACK: Final = ("promptFeedback", "prompt_feedback", "prompt_filter_results")
+"""Fields in which Gemini, proxies of it, and Azure say why a prompt got no answer."""
 _ENDS: Final = {"length": FinishReason.LENGTH}
 """Finish reasons other than a normal end. A content filter is part of the endpoint's policy, so it is a normal end."""
 
@@ -151,7 +155,7 @@ def read_answer(answer: Any, num_before: int) -> Said:
         (ToolCall(name='guess', arguments={'number': 3}, id='a'),)
     """
     try:
-        choice = answer["choices"][0]
+        choice = choice_of(answer)
         message = choice["message"]
         listed = [call["function"] for call in message.get("tool_calls") or ()]
         named = [call.get("id") for call in message.get("tool_calls") or ()]
@@ -165,7 +169,8 @@ def read_answer(answer: Any, num_before: int) -> Said:
         own = named[at]
         is_new = isinstance(own, str) and own and own not in named[:at]
         read.append(_read_call(function, encodable(own) if is_new else f"call_{num_before}_{at}"))
-    row: WireMessage = {"role": "assistant", "content": text}
+    # some servers refuse a later request with an empty message
+    row: WireMessage = {"role": "assistant", "content": text if text.strip() or read else _NO_ANSWER}
     if read:
         row["tool_calls"] = [wire for _, wire in read]
     end = _ENDS.get(str(choice.get("finish_reason")), FinishReason.STOP)
@@ -178,6 +183,68 @@ def read_answer(answer: Any, num_before: int) -> Said:
         ),
         usage=_read_usage(answer),
     )
+
+
+def choice_of(answer: Any) -> Mapping[str, Any]:
+    """Return the first choice of an answer; its message is empty if the server gives an end without one.
+
+    Filters end an answer so, in many words (``content_filter``, ``PROHIBITED_CONTENT``, ``SAFETY``), and some give no
+    choice at all but feedback on the prompt.
+
+    Raises:
+        LookupError, TypeError, AttributeError: there is no choice.
+
+    Example:
+        >>> choice_of({"choices": [{"message": None, "finish_reason": "SAFETY"}]})["message"]
+        {}
+    """
+    choices = answer.get("choices")
+    if not choices and any(answer.get(name) for name in _FEEDBACK):
+        return {"message": {}, "finish_reason": "content_filter"}
+    choice: Mapping[str, Any] = choices[0]
+    is_ended = isinstance(choice.get("finish_reason"), str)
+    return {**choice, "message": {}} if is_ended and choice.get("message") is None else choice
+
+
+def forms_of(request: Mapping[str, object]) -> frozenset[object]:
+    """Return the form of a request: its parameters, its kinds of messages and their order, but not their texts.
+
+    A request all of whose forms a server has accepted before is refused for its texts.
+
+    Example:
+        >>> one = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+        >>> forms_of(one) == forms_of({"model": "m", "messages": [{"role": "user", "content": "Hello, you."}]})
+        True
+    """
+    messages = cast("Sequence[WireMessage]", request["messages"])
+    kinds = [_kind_of(message) for message in messages]
+    roles = [message["role"] for message in messages]
+    return frozenset([*request, *kinds, *pairwise([*roles, "assistant"])])
+
+
+def _kind_of(message: WireMessage) -> tuple[str, frozenset[object], bool]:
+    content = message["content"] if message["role"] != "assistant" else ""  # its text may be empty
+    parts = [bool(content)] if isinstance(content, str) else [part["type"] for part in content]
+    return message["role"], frozenset(parts), bool(message.get("tool_calls"))
+
+
+def with_short_texts(message: WireMessage) -> WireMessage:
+    """Return a message of the same form whose texts and arguments are short.
+
+    Example:
+        >>> with_short_texts({"role": "user", "content": "A very long text ..."})
+        {'role': 'user', 'content': 'Hello'}
+    """
+    content = message["content"]
+    short: Content = (
+        content and _SHORT
+        if isinstance(content, str)
+        else [part if "text" not in part else {**part, "text": _SHORT} for part in content]
+    )
+    made: WireMessage = {**message, "content": short}
+    if calls := message.get("tool_calls"):
+        made["tool_calls"] = [{**call, "function": {**call["function"], "arguments": "{}"}} for call in calls]
+    return made
 
 
 def shown(value: object) -> str:

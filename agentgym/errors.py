@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -405,14 +404,3 @@ def raising_first_cause(call: Callable[[], Result]) -> Result:
     except BaseExceptionGroup as group:
         cause = first_cause(group)
     raise cause  # outside the handler, so that its traceback does not begin with the group's
-
-
-def command_in(reason: str) -> str:
-    """Return the first command in a reason, in backquotes or an ``apt-get`` or ``pip install``; empty if there is none.
-
-    Example:
-        >>> command_in("bubblewrap is not installed: apt-get install bubblewrap; or another")
-        'apt-get install bubblewrap'
-    """
-    found = re.search(r"`([^`]+)`|((?:apt-get|pip) install [^;,)]+)", reason)
-    return (found[1] or found[2]) if found else ""

@@ -370,3 +370,14 @@ def _load_file(path: Path) -> tuple[str, ...]:
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))
     return _ids_of_file.get(path.resolve(), ())
+
+
+def command_in(reason: str) -> str:
+    """Return the first command in a reason, in backquotes or an ``apt-get`` or ``pip install``; empty if there is none.
+
+    Example:
+        >>> command_in("bubblewrap is not installed: apt-get install bubblewrap; or another")
+        'apt-get install bubblewrap'
+    """
+    found = re.search(r"`([^`]+)`|((?:apt-get|pip) install [^;,)]+)", reason)
+    return (found[1] or found[2]) if found else ""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym import entry_points
-from agentgym.errors import EnvError, UsageError, command_in
-from agentgym.registry import entries
+from agentgym.errors import EnvError, UsageError
+from agentgym.registry import command_in, entries
 
 PACKAGE = "agentgym"
 _PROBE_TIMEOUT_S = 10.0

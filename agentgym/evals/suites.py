@@ -35,11 +35,10 @@ from agentgym.errors import (
     MachineError,
     MissingExtraError,
     UsageError,
-    command_in,
     require_known,
 )
 from agentgym.evals.scoring import BY_ENV, Scoring
-from agentgym.registry import find, is_remote, make
+from agentgym.registry import command_in, find, is_remote, make
 from agentgym.settings import checked
 from agentgym.types import Task
 

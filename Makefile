@@ -32,7 +32,7 @@ TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
 .PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-lowest test-adapters test-docker test-gui test-vllm test-compose \
-	test-ray test-sandboxes test-pages test-benchmarks sandbox-image images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
+	test-ray test-sandboxes test-bare test-hidden test-pages test-benchmarks sandbox-image images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
 
@@ -91,6 +91,20 @@ slow-tests: install fast-tests
 # Clusters of this machine, one at a time: a job joins any that it finds.
 test-ray: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(RAY_TESTS)
+
+# As if the programs of other packages were missing: a PATH with links to all others.
+HIDDEN := bwrap docker dockerd docker-compose mmdebstrap npm node java ps unshare chromium chromium-headless-shell
+test-hidden: install
+	rm -rf build/path && mkdir -p build/path
+	for folder in /usr/local/bin /usr/bin /bin /usr/sbin /sbin; do ln -sf $$folder/* build/path/; done
+	cd build/path && rm -f $(HIDDEN)
+	PATH=$(CURDIR)/build/path OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal \
+		-m "not slow and not docker and not gui and not vllm" tests/cli/test_eval_suites.py tests/cli/test_eval_endpoint.py \
+		tests/cli/test_machine.py tests/sandboxes tests/check tests/server/test_mcp.py tests/test_registry.py tests/envs/test_code_env.py
+
+# Install and tests in a minimal Debian 12, as an ordinary user with Debian's own Python. Needs root and mmdebstrap.
+test-bare:
+	.ci/bare
 
 # Sandboxes without Docker, attacked and checked, and environments in them.
 test-sandboxes: install

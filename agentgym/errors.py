@@ -65,6 +65,10 @@ class SandboxRefusedError(UsageError):
     """A sandbox cannot give a required guarantee on this machine."""
 
 
+class MachineError(UsageError):
+    """This machine lacks a program or a right that is needed; the message names the command that adds it."""
+
+
 class CorruptDataError(UsageError):
     """A checkpoint, record or model folder that cannot be read."""
 

@@ -17,17 +17,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agentgym import entry_points
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
-from agentgym.plugins import import_module, run_file
+from agentgym.plugins import import_module, named_object, run_file
 from agentgym.settings import checked_turns
 
 if TYPE_CHECKING:
     from agentgym.env.env import Env
 
+Machine = Literal["chromium", "isolation", "java"]
+_PROBES: Mapping[Machine, str] = MappingProxyType(
+    {
+        "chromium": "agentgym.envs.gui.chromium:why_not",
+        "isolation": "agentgym.sandboxes.ladder:why_no_isolation",
+        "java": "agentgym.envs.adapters.scienceworld:why_not",
+    }
+)
+"""Functions that return why a feature of the machine is missing; empty texts where it is there."""
 _MISSING = re.compile(r"missing \d+ required [\w-]+ arguments?: (.*?)(?: was raised from|$)")
 """Python's error for arguments that a constructor needs, with what Gymnasium adds to it."""
 
@@ -44,6 +54,8 @@ class EnvEntry:
     """Modules that the environment imports."""
     install: str = ""
     """Command that installs the requirements, if it is not ``pip install 'agentgym[EXTRA]'``."""
+    machine: Machine | None = None
+    """Feature of the machine without which no episode runs; None if there is none."""
     needs: tuple[str, ...] = ()
     """Arguments without which it has no tasks, such as the folder of its data."""
 
@@ -56,6 +68,19 @@ class EnvEntry:
     def is_available(self) -> bool:
         """True if all modules that the environment requires are installed."""
         return all(importlib.util.find_spec(module) is not None for module in self.requires)
+
+    def lacks(self, kwargs: Mapping[str, object] = MappingProxyType({})) -> str:
+        """Return what this machine lacks for episodes, with the command that adds it; empty if it lacks nothing.
+
+        Args:
+            kwargs: arguments of the environment; ``sandbox="process"`` needs no sandbox that isolates.
+        """
+        if not self.is_available:
+            extra = self.extra or "all-cpu"
+            return "not installed: " + (self.install or f"pip install 'agentgym[{extra}]'")
+        if self.machine is None or (self.machine == "isolation" and kwargs.get("sandbox", "auto") != "auto"):
+            return ""
+        return str(named_object(_PROBES[self.machine])())
 
     @property
     def needed(self) -> str:
@@ -345,3 +370,14 @@ def _load_file(path: Path) -> tuple[str, ...]:
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))
     return _ids_of_file.get(path.resolve(), ())
+
+
+def command_in(reason: str) -> str:
+    """Return the first command in a reason, in backquotes or an ``apt-get`` or ``pip install``; empty if there is none.
+
+    Example:
+        >>> command_in("bubblewrap is not installed: apt-get install bubblewrap; or another")
+        'apt-get install bubblewrap'
+    """
+    found = re.search(r"`([^`]+)`|((?:apt-get|pip) install [^;,)]+)", reason)
+    return (found[1] or found[2]) if found else ""

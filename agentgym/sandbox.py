@@ -15,11 +15,11 @@ from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 from agentgym.errors import ConfigError, SandboxRefusedError, require_known
 from agentgym.settings import Count, Positive, Range, Settings, check_ranges
 
-GuaranteeName = Literal["filesystem", "network", "cpu", "memory", "pids", "time", "user"]
+GuaranteeName = Literal["filesystem", "network", "cpu", "memory", "pids", "time", "signals", "user"]
 GUARANTEES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)
 """Guarantees that a caller may require. In the order of the names: code reads and writes only its own files; it has no
 network; it gets a limited share of the CPUs; the memory of all its processes together is capped; so is their number; a
-time-out kills them all; it runs as an unprivileged user, and its supervisor as another."""
+time-out kills them all; it can signal no others; it runs as an unprivileged user, and its supervisor as another."""
 
 LimitName = Literal["", "wall", "cpu", "memory"]
 
@@ -177,6 +177,11 @@ class Capabilities:
         """Names of the guarantees that hold."""
         return frozenset(guarantee.name for guarantee in self.guarantees if guarantee.in_force)
 
+    def how(self, name: GuaranteeName) -> str:
+        """Return by which means a guarantee is in force, or why it is not."""
+        reasons = {guarantee.name: guarantee.how for guarantee in self.guarantees}
+        return reasons.get(name, "not offered")
+
     def require(self, names: Iterable[str]) -> None:
         """Raise an error unless all named guarantees are in force.
 
@@ -188,8 +193,7 @@ class Capabilities:
         for name in sorted(wanted):
             require_known("guarantee", name, GUARANTEES)
         if missing := sorted(wanted - self.in_force):
-            reasons = {guarantee.name: guarantee.how for guarantee in self.guarantees}
-            text = "; ".join(f"{name} here: {reasons.get(name, 'not offered')}" for name in missing)  # type: ignore[call-overload]
+            text = "; ".join(f"{name} here: {self.how(name)}" for name in missing)  # type: ignore[arg-type]
             raise SandboxRefusedError(f"sandbox {self.backend!r} does not give {text}")
 
 

@@ -193,6 +193,7 @@ def docker_capabilities(has_network: bool = False) -> Capabilities:
         "memory": (bool(facts.get("MemoryLimit")) and not swap, "control group, no swap" + swap),
         "pids": (bool(facts.get("PidsLimit")), "control group"),
         "time": (True, "all processes of its namespace are killed"),
+        "signals": (True, "process namespace"),
         "user": (True, "a user of its own without rights, apart from the worker's"),
     }
     return Capabilities(

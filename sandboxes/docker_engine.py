@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,15 @@ def docker_errors(what: str, image: str = "") -> Iterator[None]:
             raise _disk_full(what) from None
         host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
         raise SandboxUnavailableError(
-            f"{what}: no Docker engine answers at {host} ({_root_of(error)}); {_START}"
+            f"{what}: no Docker engine answers at {host} ({_root_of(error)}); {_how_to_start()}"
         ) from None
+
+
+def _how_to_start() -> str:
+    """Return advice for a machine without an answering engine: an engine that is not installed cannot be started."""
+    if shutil.which("dockerd") or shutil.which("docker"):
+        return _START
+    return "install one (apt-get install docker.io iptables), or set DOCKER_HOST"
 
 
 def _root_of(error: BaseException) -> str:

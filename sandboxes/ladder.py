@@ -16,6 +16,9 @@ from agentgym.sandboxes.namespaces import NamespaceSandbox, namespace_capabiliti
 from agentgym.sandboxes.process import ProcessSandbox, process_capabilities
 
 Backend = Literal["docker", "namespaces", "process"]
+_BY_NAME = (
+    "process isolates nothing, so it has to be asked for by name (sandbox=process, or sandbox='process' in Python)"
+)
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
@@ -35,7 +38,8 @@ class Rung:
             return self.why_not
         lacking = [guarantee.name for guarantee in self.capabilities.guarantees if not guarantee.in_force]
         holds = ", ".join(sorted(self.capabilities.in_force)) or "nothing"
-        return f"holds {holds}" + (f"; not {', '.join(lacking)}" if lacking else "")
+        warning = "" if "signals" in self.capabilities.in_force else f"; {self.capabilities.how('signals')}"
+        return f"holds {holds}" + (f"; not {', '.join(lacking)}" if lacking else "") + warning
 
 
 def open_sandbox(
@@ -72,7 +76,7 @@ def open_sandbox(
     reasons = []
     for rung in BACKENDS:
         if rung == "process" and not require:
-            reasons.append("process: isolates nothing, so it has to be asked for by name")
+            reasons.append(_BY_NAME)
             continue
         try:
             return _open(rung, limits, require, image, mounts)
@@ -93,6 +97,12 @@ def ladder() -> tuple[Rung, ...]:
         reason = why_not()
         rungs.append(Rung(backend=backend, why_not=reason, capabilities=None if reason else capabilities()))
     return tuple(rungs)
+
+
+def why_no_isolation() -> str:
+    """Return an empty text if a sandbox that isolates works here, else the reasons and what to do."""
+    reasons = [namespaces.why_not(), docker_engine.why_not(DEFAULT_IMAGE)]
+    return "" if not all(reasons) else f"no sandbox here isolates code: {'; '.join(reasons)}; {_BY_NAME}"
 
 
 def _open(

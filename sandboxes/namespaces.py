@@ -164,6 +164,7 @@ def namespace_capabilities(has_network: bool = False) -> Capabilities:
             Guarantee(name="memory", in_force=not no_cgroups, how=lacking if no_cgroups else "control group, no swap"),
             Guarantee(name="pids", in_force=True, how="RLIMIT_NPROC of its user" if no_cgroups else "control group"),
             Guarantee(name="time", in_force=True, how="all processes of its namespace are killed"),
+            Guarantee(name="signals", in_force=True, how="process namespace"),
             Guarantee(
                 name="user",
                 in_force=is_root,

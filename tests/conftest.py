@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +37,28 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with conformance kits, which play an environment for a minute or so, so that none is alone at the end."""
     items.sort(key=lambda item: item.name != "test_it_conforms")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Count what was skipped, by what this machine lacks."""
+    skipped = Counter(want_of(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
+    if skipped:
+        wants = "; ".join(f"{count} {want}" for want, count in skipped.most_common())
+        terminalreporter.write_line(f"skipped {skipped.total()} for want of what follows: {wants}")
+
+
+def want_of(reason: str) -> str:
+    """Return what a skipped test lacks, in the words of its reason."""
+    reason = reason.removeprefix("Skipped: ").strip()
+    if missing := re.match(r"could not import '([\w.]+)'", reason):
+        return (
+            f"the package {missing[1]} (pip install 'agentgym[{EXTRAS.get(missing[1].partition('.')[0], 'all-cpu')}]')"
+        )
+    return reason.removeprefix("needs ")
+
+
+EXTRAS = {"faiss": "dense", "math_verify": "math", "miniwob": "miniwob", "trl": "trl", "ray": "ray"}
+"""Extras of packages that tests import without a reason of their own."""
 
 
 @pytest.fixture(scope="session")

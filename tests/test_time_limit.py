@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -155,7 +156,8 @@ def test_a_coroutine_that_hangs_is_named_with_its_line() -> None:
     with pytest.raises(HungError, match=rf"at \S*test_time_limit\.py:{line} in wait$"), time_limit(0.1, "the step"):
         env.step("press")
     errors = {str(trajectory.error) for trajectory in group_of(Hangs).trajectories}
-    assert all(error.endswith(f"test_time_limit.py:{line})") for error in errors), errors
+    if sys.version_info >= (3, 11, 4):  # Python 3.11.2 has no frames of the cancelled step left
+        assert all(error.endswith(f"test_time_limit.py:{line})") for error in errors), errors
 
 
 def test_a_tools_own_limit_holds_in_every_step() -> None:

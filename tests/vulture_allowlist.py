@@ -286,3 +286,5 @@ _.runtime_env
 # used from scripts that train with TRL
 rollout_dataset
 EnvRollouts
+# named by the registry's table of what machines may lack
+why_no_isolation

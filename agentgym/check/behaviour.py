@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
@@ -16,10 +16,11 @@ from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play, step_
 from agentgym.check.first_turns import FirstTurns
 from agentgym.check.policies import Policy, oracle_action, random_action
 from agentgym.check.report import CheckFailed
-from agentgym.check.sandbox.adversary import attempts
+from agentgym.check.sandbox.adversary import SIGNAL_ALL, attempts
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import ToolError, UsageError
+from agentgym.sandbox import Sandbox
 from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
 
@@ -266,6 +267,8 @@ def _what(action: Message) -> str:
 
 _HASTE = {"tool_timeout_s": 0.5, "turn_timeout_s": 1.0}
 """Short time limits for environments with sandboxes, so that the check is fast."""
+_HARMLESS = "sleeps"
+"""The program that harms nothing, wherever it runs."""
 _CALLS_PER_TURN = 3  # each call is within its own limit; together they exceed that of a step
 
 
@@ -279,10 +282,29 @@ def void_on_demand(subject: Subject) -> str:
             return "not applicable: no tool runs programs"
         for name in _HASTE.keys() & set(dir(env)):
             setattr(env, name, _HASTE[name])
-        for name, code in programs.items():
-            call = _call_of(tool, f"{attempts()['prelude']}\n{code}")
-            _must_be_evidence(name, env, task, [call] * (_CALLS_PER_TURN if name == "sleeps" else 1))
+
+        def run(name: str) -> None:
+            call = _call_of(tool, f"{attempts()['prelude']}\n{programs[name]}")
+            _must_be_evidence(name, env, task, [call] * (_CALLS_PER_TURN if name == _HARMLESS else 1))
+
+        run(_HARMLESS)
+        left_out, why = _too_hostile_for(env, programs)
+        for name in [name for name in programs if name != _HARMLESS and name not in left_out]:
+            run(name)
+    if left_out:
+        return f"warning: {len(left_out)} of {len(programs)} programs were not tried, since {why}"
     return f"none of {len(programs)} programs voids an episode"
+
+
+def _too_hostile_for(env: Env, programs: Collection[str]) -> tuple[set[str], str]:
+    """Return the programs that could harm whoever runs this check, and why."""
+    sandbox = getattr(env, "sandbox", None)
+    if not isinstance(sandbox, Sandbox):
+        return {*programs} - {_HARMLESS}, "the tool runs them outside agentgym's sandboxes, with this user's rights"
+    here = sandbox.capabilities()
+    if "signals" in here.in_force:
+        return set(), ""
+    return {*programs} & {*SIGNAL_ALL}, f"in sandbox {here.backend!r} {here.how('signals')}"
 
 
 def _program_tool(tools: Sequence[ToolSpec]) -> ToolSpec | None:

@@ -49,7 +49,7 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
         "version": entry.version,
         "summary": entry.summary,
         "extra": entry.extra,
-        "available": entry.is_available,
+        "available": not entry.lacks(),
         "docstring": inspect.getdoc(type(env)) or "",
         "parameters": _parameters(entry),
         "max_turns": env.max_turns,

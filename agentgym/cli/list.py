@@ -188,24 +188,26 @@ def _list_suites(as_json: bool) -> None:
 
 def _list_envs(as_json: bool) -> None:
     with output(as_json) as out:
-        found = entries()
+        found = {entry: entry.lacks() for entry in entries()}
         out.result(
             [
                 {
                     "id": entry.id,
                     "version": entry.version,
                     "extra": entry.extra,
-                    "available": entry.is_available,
+                    "available": not why_not,
+                    "lacks": why_not,
                     "needs": list(entry.needs),
                     "summary": entry.summary,
                 }
-                for entry in found
+                for entry, why_not in found.items()
             ]
         )
         table = Grid("environment", "what it is", "extra", "available", prose="what it is")
-        for entry in found:
+        for entry, why_not in found.items():
             is_here = "[green]yes[/]" if not entry.needs else f"with {entry.needed}"
-            table.add_row(entry.id, entry.summary, entry.extra or "", is_here if entry.is_available else "no")
+            table.add_row(entry.id, entry.summary, entry.extra or "", "no" if why_not else is_here)
         missing = sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available})
-        hint = Text(f"\nfor the others: pip install 'agentgym[{','.join(missing)}]'")
-        out.page(table, *([hint] if missing else []))
+        hints = [f"pip install 'agentgym[{','.join(missing)}]'"] if missing else []
+        hints += sorted({why_not for entry, why_not in found.items() if why_not and entry.is_available})
+        out.page(table, *(Text(f"\nfor the others: {hint}") for hint in hints))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agentgym import entry_points
 from agentgym.errors import EnvError, UsageError
-from agentgym.registry import entries
+from agentgym.registry import command_in, entries
 
 PACKAGE = "agentgym"
 _PROBE_TIMEOUT_S = 10.0
@@ -82,28 +82,23 @@ def sandboxes() -> tuple[Fact, ...]:
     from agentgym.sandboxes.ladder import ladder
 
     facts = [
-        Fact(name=rung.backend, ok=not rung.why_not, detail=rung.what_holds(), fix=_fix_of(rung.why_not))
+        Fact(name=rung.backend, ok=not rung.why_not, detail=rung.what_holds(), fix=command_in(rung.why_not) or None)
         for rung in ladder()
     ]
     return (*facts, _program("mmdebstrap", ("mmdebstrap",), "apt-get install mmdebstrap"))
 
 
-def _fix_of(reason: str) -> str | None:
-    """Return the command in a reason, at its end or in backquotes, or None."""
-    found = re.search(r"`([^`]+)`|((?:apt-get|pip) install [^;,)]+)", reason)
-    return (found[1] or found[2]) if found else None
-
-
 def environments() -> tuple[Fact, ...]:
     """Return the registered environments and the requirements that are missing."""
+    lacking = {entry: entry.lacks() for entry in entries()}
     return tuple(
         Fact(
             name=entry.id,
-            ok=entry.is_available,
+            ok=not why_not,
             detail=entry.summary + (f" (with {entry.needed})" if entry.needs else ""),
-            fix=None if entry.is_available else f"pip install 'agentgym[{entry.extra}]'",
+            fix=(command_in(why_not) or why_not) if why_not else None,
         )
-        for entry in entries()
+        for entry, why_not in lacking.items()
     )
 
 

@@ -20,7 +20,6 @@ from agentgym.errors import (
     AgentGymError,
     CorruptDataError,
     EnvError,
-    MissingExtraError,
     RunStoppedError,
     UsageError,
     boundary,
@@ -29,7 +28,7 @@ from agentgym.errors import (
 from agentgym.evals.episodes import read_rows, write_json
 from agentgym.evals.prices import Price
 from agentgym.evals.runner import EvalSummary, evaluate, summarise
-from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict
+from agentgym.evals.suites import OpenPart, OpenSuite, Suite, mend_of, open_suite, require_machine, suite_from_dict
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
@@ -94,6 +93,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
     try:
         opened = open_suite(suite)
         content_hash = opened.content_hash
+        require_machine(suite)
         for part in opened.parts:
             _try_first(part, needs_oracle=policy == "oracle")
     except AgentGymError as error:
@@ -184,10 +184,8 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
 def _refused(
     suite: Suite, content_hash: str, policy: str, error: AgentGymError, outcome: Literal["cannot_run", "stopped"]
 ) -> SuiteResult:
-    mend = suite.mend if outcome == "cannot_run" else ""  # report missing data before the suite begins
-    if isinstance(error, MissingExtraError) and not mend:
-        mend = f"pip install 'agentgym[{error.extra}]'"
-    elif not isinstance(error, (UsageError, RunStoppedError)) and not mend:  # these errors say what to do
+    mend = mend_of(suite, error) if outcome == "cannot_run" else ""  # report missing data before the suite begins
+    if not isinstance(error, (UsageError, RunStoppedError)) and not mend:  # these errors say what to do
         own = next((part.env for part in suite.parts if ":" in part.env and part.env in str(error)), None)
         mend = f"agentgym check {own}" if own else "agentgym doctor"
     reason = " ".join(str(error).split())

@@ -29,9 +29,16 @@ from typing import Any
 
 from agentgym.canonical import digest, read_json
 from agentgym.env.env import Env
-from agentgym.errors import AgentGymError, CorruptDataError, UsageError, require_known
+from agentgym.errors import (
+    AgentGymError,
+    CorruptDataError,
+    MachineError,
+    MissingExtraError,
+    UsageError,
+    require_known,
+)
 from agentgym.evals.scoring import BY_ENV, Scoring
-from agentgym.registry import make
+from agentgym.registry import command_in, find, is_remote, make
 from agentgym.settings import checked
 from agentgym.types import Task
 
@@ -306,14 +313,35 @@ def _open_part(part: SuitePart, num_samples: int) -> OpenPart:
     return OpenPart(part=part, tasks=tuple(tasks) * num_samples, make_env=part.make_env)
 
 
+def require_machine(suite: Suite) -> None:
+    """Raise an error if this machine lacks a program without which no episode of the suite runs.
+
+    Raises:
+        MachineError: it does; the message names the command that adds it.
+    """
+    for part in suite.parts:
+        if not is_remote(part.kwargs) and (reason := find(part.env).lacks(part.kwargs)):
+            raise MachineError(f"{part.env}: {reason}")
+
+
+def mend_of(suite: Suite, error: AgentGymError) -> str:
+    """Return the command that lets a suite run which could not because of an error; empty if the error says it."""
+    if isinstance(error, MachineError):  # the suite's own advice is about its data
+        return command_in(str(error))
+    if not suite.mend and isinstance(error, MissingExtraError):
+        return f"pip install 'agentgym[{error.extra}]'"
+    return suite.mend
+
+
 def suite_facts(suite: Suite) -> dict[str, Any]:
     """Return facts about a suite, and whether its tasks are available here, as plain data."""
-    reason, content_hash, num_tasks = "", suite.content_hash, None
+    reason, mend, content_hash, num_tasks = "", "", suite.content_hash, None
     try:
         opened = open_suite(suite)
         content_hash, num_tasks = opened.content_hash, sum(len(part.tasks) for part in opened.parts)
+        require_machine(suite)
     except AgentGymError as error:
-        reason = " ".join(str(error).split())
+        reason, mend = " ".join(str(error).split()), mend_of(suite, error)
     names = ("name", "version", "summary", "licence", "source")
     return {name: getattr(suite, name) for name in names} | {
         "envs": sorted({part.env for part in suite.parts}),
@@ -321,5 +349,5 @@ def suite_facts(suite: Suite) -> dict[str, Any]:
         "content_hash": content_hash,
         "available": not reason,
         "reason": reason,
-        "mend": suite.mend if reason else "",
+        "mend": mend,
     }

@@ -72,5 +72,5 @@ def read_scores(run_dir: Path, step: int) -> dict[Key, TurnScores]:
                 one = TurnScores(**{**values, **columns})
                 found[one.key] = one
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise CorruptDataError(f"{path} cannot be read ({error}); delete it to leave the scores out") from error
+        raise CorruptDataError(f"{path} cannot be read ({error}); move it away to leave the scores out") from error
     return found

@@ -22,6 +22,11 @@ _SPLITS: Mapping[str, str] = {"train": "train", "valid": "dev", "test": "test"}
 _LIST_TIMEOUT_S = 300.0
 
 
+def why_not() -> str:
+    """Return an empty text if there is a Java runtime, else what to do."""
+    return "" if shutil.which("java") else "its engine needs Java: apt-get install default-jre-headless"
+
+
 class ScienceWorldEnv(EngineEnv):
     """Do an experiment in a house full of objects. The reward is the increase of the score, with 100 as 1.0.
 

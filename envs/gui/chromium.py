@@ -48,6 +48,15 @@ UNWANTED = ("--disable-popup-blocking",)
 """Flags of Playwright that are left out, so that a page may open a window only upon a click."""
 
 
+def why_not() -> str:
+    """Return an empty text if Chromium is installed, else the reason and what to do."""
+    try:
+        find_chromium()
+    except EnvError as error:
+        return str(error)
+    return ""
+
+
 def find_chromium() -> Path:
     """Return Chromium's path: ``$AGENTGYM_CHROMIUM``, one of :data:`PROGRAMS`, or Playwright's newest download.
 

@@ -227,6 +227,8 @@ class Job:
 def main() -> None:
     """Answer the host's requests until it is gone."""
     settings: Settings = json.loads(sys.argv[1])
+    if settings["sweep"] == "namespace" and os.getpid() != 1:  # its sweep would kill all processes of its user
+        sys.exit("the worker is not process 1 of a process namespace of its own")
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(name, signal.SIG_IGN)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of jobs become children of this process

@@ -60,7 +60,7 @@ def test_calls_that_the_server_returns_as_text_are_noted_once(run: Command, gues
 
 
 def test_a_suite(run: Command, server: FakeOpenAI) -> None:
-    value = run("eval", "python-math", "--policy", f"openai:{server.url}", "--episodes", "1", "--json").json
+    value = run("eval", "household-valid", "--policy", f"openai:{server.url}", "--episodes", "1", "--json").json
     assert value["results"][0]["outcome"] == "done"
     assert value["results"][0]["summary"]["success"] == 0.0
 
@@ -74,7 +74,9 @@ def test_completions_that_the_limit_ends_are_told(run: Command, guess: str, serv
     assert f"3.00 {told}" in " ".join(out.split())
     value = run("eval", guess, "max_turns=3", *asked, "--json").json
     assert (value["mean_truncated_completions"], value["mean_turns"]) == (3.0, 3.0)
-    suite = run("eval", "python-math", "--policy", f"openai:{server.url}", "--episodes", "1", "--run-dir", "suite").out
+    suite = run(
+        "eval", "household-valid", "--policy", f"openai:{server.url}", "--episodes", "1", "--run-dir", "suite"
+    ).out
     assert told in suite
     assert "truncated completions per episode |" in Path("suite/results.md").read_text()
 

@@ -14,6 +14,7 @@ import pytest
 from testkit import shell_agent
 from testkit.issue_commands import solving_commands
 from testkit.scripted_engine import ScriptedEngine
+from testkit.skips import CONFINED, KILLED_FROM_OUTSIDE
 
 import agentgym
 from agentgym.endpoint.harness import HarnessConfig
@@ -156,7 +157,7 @@ class Killer(ScriptedEngine):
         return await super().generate(prompt_ids, sampling, session_id=session_id)
 
 
-@pytest.mark.parametrize("backend", ["process", DOCKER])
+@pytest.mark.parametrize("backend", [pytest.param("process", marks=KILLED_FROM_OUTSIDE), DOCKER])
 def test_a_sandbox_that_dies_gives_no_reward(backend: str, folder: Path) -> None:
     env = SWEEnv(sandbox=backend)
     died = played(env, Killer(["DONE"], env), folder)
@@ -191,7 +192,7 @@ def test_an_episode_that_takes_too_long_ends_its_sandbox(folder: Path) -> None:
     assert not env.sandbox.alive()
 
 
-@pytest.mark.parametrize("backend", ["process", DOCKER])
+@pytest.mark.parametrize("backend", [pytest.param("process", marks=CONFINED), DOCKER])
 def test_a_policy_that_kills_its_program_has_its_work_graded(backend: str, folder: Path) -> None:
     for command in ("kill -9 $PPID", "kill -9 -1"):
         killed = played(SWEEnv(sandbox=backend), ScriptedEngine([command]), folder)

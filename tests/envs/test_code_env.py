@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.skips import KILLED_FROM_OUTSIDE
 from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.conformance import CHECKS
@@ -234,6 +235,7 @@ def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception]) -> N
         CodeEnv(**arguments)
 
 
+@KILLED_FROM_OUTSIDE
 def test_a_dead_sandbox_is_a_failure_of_the_infrastructure() -> None:
     env = code_env()
     env.reset(options={"task": 0})
@@ -277,6 +279,7 @@ def play_group(make_env: Any, num_envs: int) -> TrajectoryGroup:
     return asyncio.run(run())
 
 
+@KILLED_FROM_OUTSIDE
 def test_a_spoilt_episode_is_played_again_in_a_fresh_sandbox() -> None:
     group = play_group(lambda: DiesOnce(sandbox="process", max_sandboxes=2), 2)
     assert [trajectory.status for trajectory in group.trajectories] == [Status.COMPLETED] * 2

@@ -24,8 +24,19 @@ def children(pid: int) -> list[int]:
 
 
 def worker_of(sandbox: ProcessSandbox) -> int:
-    """Process id of the worker, which is the parent of every job."""
-    return int(sandbox.run_python("import os; print(os.getppid())").stdout)
+    """Process id of the worker as this process sees it. In a process namespace, jobs see other numbers."""
+    assert sandbox._worker is not None
+    (worker,) = children(sandbox._worker.pid) if sandbox._is_confined else [sandbox._worker.pid]
+    return worker
+
+
+BESIDE = "import os; above = os.getppid(); print(os.getpid(), open(f'/proc/{above}/task/{above}/children').read())"
+
+
+def inside_number(pid: int) -> int:
+    """Return the number that a process has in its own namespace."""
+    (numbers,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid:"))
+    return int(numbers.split()[-1])
 
 
 def spare_of(worker: int) -> int:
@@ -41,9 +52,9 @@ def spare_of(worker: int) -> int:
 def test_a_job_runs_in_the_waiting_process_and_beside_no_other(sandbox: ProcessSandbox) -> None:
     worker = worker_of(sandbox)
     for _ in range(3):
-        spare = spare_of(worker)
-        seen = sandbox.run_python(f"print(open('/proc/{worker}/task/{worker}/children').read())").stdout
-        assert [int(number) for number in seen.split()] == [spare]
+        spare = inside_number(spare_of(worker))
+        seen = sandbox.run_python(BESIDE).stdout
+        assert [int(number) for number in seen.split()] == [spare, spare]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 import signal
 import subprocess
@@ -221,8 +220,9 @@ def test_results_of_all_kinds_and_output_that_is_no_message(
 
 
 def children() -> list[str]:
-    found = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in found.splitlines() if line.split()[0] == str(os.getpid())]
+    texts = [(task / "children").read_text() for task in Path("/proc/self/task").iterdir()]
+    numbers = [number for text in texts for number in text.split()]
+    return [Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode() for number in numbers]
 
 
 def test_a_server_that_is_none(tmp_path: Path) -> None:

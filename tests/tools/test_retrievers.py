@@ -205,7 +205,7 @@ def test_a_broken_index_is_no_error_for_the_model(backend: str, tmp_path: Path) 
     open_retriever(CORPUS, options).close()
     (database,) = tmp_path.glob("indexes/*/documents.sqlite")
     database.write_bytes(b"no database at all" * 100)
-    with pytest.raises(EnvError, match="delete the folder"):
+    with pytest.raises(EnvError, match="move the folder away"):
         open_retriever(CORPUS, options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from testkit.skips import KILLED_FROM_OUTSIDE
 
 from agentgym.errors import SandboxDeadError, ToolError
 from agentgym.sandbox import Sandbox
@@ -112,6 +113,7 @@ def test_a_crash_is_an_error_for_the_model(tools: Tools) -> None:
     assert raised.value.error_type == "crashed"
 
 
+@KILLED_FROM_OUTSIDE
 def test_a_dead_sandbox_is_no_error_for_the_model() -> None:
     tools = Tools()
     with ProcessSandbox() as tools.sandbox:

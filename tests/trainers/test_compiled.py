@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import shutil
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +60,10 @@ def test_a_compiled_model_is_trained_as_a_plain_one(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler for C++")
+@pytest.mark.skipif(
+    shutil.which("g++") is None or not Path(sysconfig.get_path("include"), "Python.h").is_file(),
+    reason="needs a compiler for C++ and Python's headers: apt-get install g++ python3-dev",
+)
 def test_code_for_the_processor_gives_the_same() -> None:
     must_be_the_same("rows", "qwen3")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import pickle
@@ -10,6 +11,8 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,6 +23,7 @@ from testkit.checkpoints import read_checkpoint
 from testkit.counting_runs import ENV_FILE, NUM_STEPS, token_ages, trained_ordinals, weights
 from testkit.counting_runs import from_scratch as config
 from testkit.killed_runs import resume, start
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING
 
 from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import assign_credit, credit_groups
@@ -42,6 +46,7 @@ from agentgym.trainers.config.overrides import apply_overrides, save_config
 from agentgym.trainers.config.train import EvalConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
 from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint
+from agentgym.trainers.distributed.hashes import HASHES
 from agentgym.trainers.loop import train
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.update import update_policy
@@ -354,7 +359,59 @@ def test_a_damaged_checkpoint_says_what_to_do(name: str, finished: Path, tmp_pat
     shutil.copytree(finished, copy)
     path = checkpoint_path(copy, "rl", 6) / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(CorruptDataError, match=r"rl-000006 is damaged .* delete it to resume from rl-000004"):
+    with pytest.raises(CorruptDataError, match=rf"rl-000006 is damaged: {name} .* to resume from rl-000004") as raised:
+        train(config(), copy, resume=True)
+    assert "delete" not in str(raised.value)
+
+
+def test_a_whole_checkpoint_that_is_not_read_is_not_called_damaged(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "strange"
+    shutil.copytree(finished, copy)
+    folder = checkpoint_path(copy, "rl", 6)
+    other = pickle.dumps(pickle.loads((folder / ".metadata").read_bytes()) and Decimal(1))
+    (folder / ".metadata").write_bytes(other)
+    hashes = json.loads((folder / HASHES).read_text())
+    hashes["sha256"][".metadata"] = hashlib.sha256(other).hexdigest()
+    (folder / HASHES).write_text(json.dumps(hashes | {"written_by": "Python 4.0"}))
+    with pytest.raises(
+        CorruptDataError, match=r"is whole, .*decimal\.Decimal.* what wrote it \(Python 4\.0\), and keep"
+    ):
+        train(config(), copy, resume=True)
+    (folder / HASHES).unlink()
+    with pytest.raises(CorruptDataError, match=r"has no hashes, so it may be whole: keep it") as raised:
+        train(config(), copy, resume=True)
+    assert "damaged" not in str(raised.value) and "delete" not in str(raised.value)
+
+
+def test_metadata_of_other_releases_of_python_are_read(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python before 3.11.4 pickles a member of an enumeration by getattr, and Python 3.13 names another module of paths
+    copy = tmp_path / "other"
+    shutil.copytree(finished, copy)
+    file = checkpoint_path(copy, "rl", 6) / ".metadata"
+    metadata = pickle.loads(file.read_bytes())
+    with monkeypatch.context() as patched:
+        patched.setattr(Enum, "__reduce_ex__", lambda member, protocol: (getattr, (type(member), member.name)))
+        written = pickle.dumps(metadata, protocol=3).replace(b"cpathlib\n", b"cpathlib._local\n")
+    assert b"getattr" in written and b"pathlib._local" in written
+    file.write_bytes(written)
+    (checkpoint_path(copy, "rl", 6) / HASHES).unlink()
+    train(config(), copy, resume=True)
+    assert weights(copy) == weights(finished)
+
+
+@pytest.mark.parametrize("attribute", ["__init__", "mro", 0])
+def test_getattr_of_anything_but_a_member_is_not_called(attribute: object, finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "evil"
+    shutil.copytree(finished, copy)
+
+    class Call:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return getattr, (_MEM_FORMAT_ENCODING, attribute)
+
+    (checkpoint_path(copy, "rl", 6) / ".metadata").write_bytes(pickle.dumps(Call()))
+    with pytest.raises(CorruptDataError, match=r"calls? getattr"):
         train(config(), copy, resume=True)
 
 

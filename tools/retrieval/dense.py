@@ -56,7 +56,7 @@ class DenseRetriever(LocalRetriever):
     def __init__(self, folder: Path, embedder: Embedder) -> None:
         super().__init__(folder)
         self._embedder = embedder
-        with boundary(EnvError, f"index at {folder} (delete the folder, and it is built anew)"):
+        with boundary(EnvError, f"index at {folder} (move the folder away, and it is built anew)"):
             self._matrix: Any = None
             if (folder / VECTORS).exists():
                 self._matrix = np.load(folder / VECTORS, mmap_mode="r")

@@ -86,7 +86,7 @@ class DocumentStore:
         """
         if self._is_closed:
             raise ClosedError(f"the index at {self.path.parent} is closed; open it again")
-        with boundary(EnvError, f"index at {self.path.parent} (delete the folder, and it is built anew)"):
+        with boundary(EnvError, f"index at {self.path.parent} (move the folder away, and it is built anew)"):
             kept = getattr(self._local, "connection", None)
             if kept is None or kept[0] != os.getpid():  # a connection cannot be used after a fork
                 uri = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"

@@ -46,7 +46,7 @@ class TantivyRetriever(LocalRetriever):
     def __init__(self, folder: Path) -> None:
         tantivy = imported_tantivy()
         super().__init__(folder)
-        with boundary(EnvError, f"index at {folder} (delete the folder, and it is built anew)"):
+        with boundary(EnvError, f"index at {folder} (move the folder away, and it is built anew)"):
             self._index = tantivy.Index.open(str(folder / FOLDER))
             self._index.register_tokenizer(TOKENIZER, _stemmer(tantivy))
             self._index.config_reader(reload_policy="manual")  # the index never changes, so it need not be watched

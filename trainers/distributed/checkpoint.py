@@ -23,6 +23,7 @@ from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.rollout.plan import PlanState
 from agentgym.rollout.stream import StreamState
 from agentgym.trainers.distributed.devices import on_this_device
+from agentgym.trainers.distributed.hashes import compare_hashes, this_python
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer
 from agentgym.trainers.distributed.tensor_folder import (
@@ -288,7 +289,7 @@ def _filled(state: TrainState, found: Checkpoint, ranks: Ranks, has_base: bool) 
     try:
         parts: StateDict = load_tree(found.folder, dict(found.outline), targets, ranks)
     except CorruptDataError as error:
-        raise _damaged(found.folder, str(error)) from error
+        raise _unreadable(found.folder, str(error)) from error
     return parts
 
 
@@ -318,7 +319,7 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
     try:
         outline, plain = read_outline(found[-1])
     except Exception as error:
-        raise _damaged(found[-1], f"{type(error).__name__}: {error}") from error
+        raise _unreadable(found[-1], f"{type(error).__name__}: {error}") from error
     return Checkpoint(found[-1], next(known for known in _PHASES if known == phase), int(step), outline, plain)
 
 
@@ -329,12 +330,24 @@ def _older(path: Path) -> CorruptDataError:
     )
 
 
-def _damaged(path: Path, reason: str) -> CorruptDataError:
+def _unreadable(path: Path, reason: str) -> CorruptDataError:
+    """Return the error of a checkpoint that was not read. Only its hashes say whether it is damaged."""
     found = _checkpoints(path.parents[1])
     earlier = [other.name for other in found[: found.index(path)]]
+    reason = reason.strip().partition("\n")[0]
+    aside = f"move it out of {path.parent} to resume from {earlier[-1] if earlier else 'the beginning'}"
+    findings = compare_hashes(path)
+    if findings is None:
+        return CorruptDataError(
+            f"the checkpoint {path} cannot be read ({reason}); it has no hashes, so it may be whole: keep it, and "
+            f"resume with the Python, torch and agentgym that wrote it, or {aside}"
+        )
+    if findings.damaged:
+        changed = f"{', '.join(findings.damaged)} {'is' if len(findings.damaged) == 1 else 'are'} not as written"
+        return CorruptDataError(f"the checkpoint {path} is damaged: {changed} ({reason}); {aside}")
     return CorruptDataError(
-        f"the checkpoint {path} is damaged ({reason.strip().partition(chr(10))[0]}); "
-        f"delete it to resume from {earlier[-1] if earlier else 'the beginning'}"
+        f"the checkpoint {path} is whole, as its hashes say, but {this_python()} cannot read it ({reason}); "
+        f"resume with what wrote it ({findings.written_by}), and keep it"
     )
 
 

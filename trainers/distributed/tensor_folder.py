@@ -13,6 +13,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,13 +27,16 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from agentgym.errors import CorruptDataError, RunHaltedError, UsageError
+from agentgym.trainers.distributed.hashes import write_hashes
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.types import StateDict
 
 Held = TypeVar("Held")
 
 OUTLINE = "outline.pt"
-"""File of the tree without its tensors; the first rank writes it last."""
+"""File of the tree without its tensors, which the first rank writes."""
+METADATA = ".metadata"
+"""torch's file about the tensors of all ranks."""
 _PROBE_BYTES = 1 << 20
 _METADATA_NAMES = {
     "torch.distributed.checkpoint.metadata": {
@@ -43,9 +47,10 @@ _METADATA_NAMES = {
     "torch.serialization": {"_get_layout"},
     "torch": {"Size", "float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool"},
     "pathlib": {"Path", "PosixPath"},
-    "pathlib._local": {"Path", "PosixPath"},
 }
 """The only classes that the metadata of a folder may contain, by module."""
+_MOVED = {"pathlib._local": "pathlib"}
+"""Modules that only some releases of Python have (3.13), and where others have the same classes."""
 
 
 def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ranks) -> None:
@@ -73,14 +78,29 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
     except CheckpointException as error:
         _raise_interrupt(error)
         raise _not_written(folder, _refusal(folder) or _reason(error)) from error
-    if not ranks.is_main:
-        return
+    if ranks.is_main:
+        _check_shared(folder, metadata)
+        _write_outline(folder, tree, plain)
+    write_hashes(folder, _written_by(ranks, folder), ranks)
+
+
+def _written_by(ranks: Ranks, folder: Path) -> list[str]:
+    """Return the names of a rank's files: its tensors, and on the first rank the files about all tensors, too."""
+    tensors = [path.name for path in folder.glob(f"__{ranks.rank}_*.distcp")]
+    return [*tensors, METADATA, OUTLINE] if ranks.is_main else tensors
+
+
+def _check_shared(folder: Path, metadata: Metadata) -> None:
+    """Raise an error if the files of other ranks cannot be seen from here."""
     missing = sorted({info.relative_path for info in (metadata.storage_data or {}).values()} - {*os.listdir(folder)})
     if missing:
         raise UsageError(
             f"{folder} lacks {', '.join(missing)}, which other ranks wrote: put the run's folder (--run-dir) "
             "on storage that all machines share"
         )
+
+
+def _write_outline(folder: Path, tree: object, plain: Mapping[str, object]) -> None:
     held = io.BytesIO()  # torch hides the system's error if it writes the file itself
     torch.save({"tree": _map_tensors(tree, lambda _, tensor: _outlined(tensor)), "plain": dict(plain)}, held)
     try:
@@ -223,7 +243,7 @@ class _Reader(FileSystemReader):
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         try:
-            with open(Path(self.path) / ".metadata", "rb") as file:
+            with open(Path(self.path) / METADATA, "rb") as file:
                 metadata: Metadata = _MetadataUnpickler(file).load()
         except Exception as error:
             self.refusal = f"{type(error).__name__}: {error}"
@@ -233,6 +253,17 @@ class _Reader(FileSystemReader):
 
 class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
+        if (module, name) == ("builtins", "getattr"):
+            return _member
+        module = _MOVED.get(module, module)
         if name not in _METADATA_NAMES.get(module, ()):
             raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint holds")
         return super().find_class(module, name)
+
+
+def _member(enumeration: object, name: object) -> Enum:
+    """Return a member of an enumeration, which Python 3.11.0 to 3.11.3 pickle as a call of ``getattr``."""
+    if isinstance(enumeration, type) and issubclass(enumeration, Enum) and isinstance(name, str):
+        with suppress(KeyError):
+            return enumeration[name]
+    raise pickle.UnpicklingError(f"its metadata call getattr for {name!r}, which no checkpoint holds")

@@ -94,7 +94,9 @@ def _read(path: Path) -> Counts:
         saved = read_json(path.read_text(encoding="utf-8"))
         return {str(task): (int(size), int(num_successes)) for task, (size, num_successes) in saved.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise CorruptDataError(f"{path} cannot be read ({error}); remove it, and the tasks are probed again") from error
+        raise CorruptDataError(
+            f"{path} cannot be read ({error}); move it away, and the tasks are probed again"
+        ) from error
 
 
 def _is_mixed(count: tuple[int, int]) -> bool:

@@ -6,10 +6,12 @@ import functools
 import json
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,16 +24,24 @@ from agentgym.sandbox import ExecResult, Limits, Sandbox
 
 ALWAYS: Final = ("answers", "reset", "afterwards")
 """Promises that every sandbox makes. ``answers``: programs cannot forge the sandbox's answers. ``reset``: a reset
-leaves nothing behind. ``afterwards``: after any program, the sandbox either works or reports that it is spent, never an
-infrastructure failure."""
+leaves nothing behind in the sandbox's own folders and interpreter. ``afterwards``: after any program, the sandbox
+either works or reports that it is spent, never an infrastructure failure."""
 
+_NEEDED: Final = {"traces": "signals"}
+"""Promises that follow from a guarantee of another name. ``traces``: a reset also removes keys, System V objects and
+processes, which cannot be told from those of the host unless code has a user or namespaces of its own."""
+SIGNAL_ALL: Final = ("stops whatever it may", "ends whatever it may")
+"""Programs that signal every process they can. They run only where a sandbox promises that these are its own."""
 _HARMLESS: Final = ("filesystem", "network", "cpu")
 """Promises that an unprivileged user may attack without harm even if the sandbox does not make them."""
 _WRONG: Final = ("SyntaxError:", "IndentationError:", "NameError:", "AttributeError:", "TypeError:")
 _LIMITS: Final = Limits(wall_s=20, memory_mb=256, workspace_mb=64, tmp_mb=32, num_pids=32, num_cpus=0.5)
-_TIMEOUT_S: Final = {"time": 0.5, "memory": 6.0, "reset": 6.0}
+_TIMEOUT_S: Final = {"time": 0.5, "memory": 6.0, "reset": 6.0, "traces": 6.0}
 _PATIENCE: Final = (1, 4, 16)
 """Multiples of the time-out: on a busy machine it may be over before Python has started."""
+_SHARED: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock", "/dev/mqueue")
+"""Folders of the host that a reset empties, if code has files or a user of its own. Otherwise nothing there can be told
+from the files of the person who started it."""
 _READY: Final = "READY"
 _BROKE: Final = "BROKE: "
 
@@ -92,8 +102,10 @@ def attack_sandbox(
             if promise in ("prelude", "voids") or not only(promise):
                 continue
             in_force = arena.sandbox.capabilities().in_force
-            is_promised = promise in ALWAYS or promise in in_force
+            is_promised = promise in ALWAYS or _NEEDED.get(promise, promise) in in_force
             tries = programs if is_promised or ("user" in in_force and promise in _HARMLESS) else {}
+            if not (arena.is_confined or tries.keys().isdisjoint(SIGNAL_ALL)):
+                tries = {name: code for name, code in tries.items() if name not in SIGNAL_ALL}
             broken = [
                 f"{name}: {words}" for name, code in tries.items() if (words := arena.attempt(promise, name, code))
             ]
@@ -113,10 +125,20 @@ class _Arena:
         self._factory = factory
         values = names | {"MEMORY_MB": _LIMITS.memory_mb, "NUM_PIDS": _LIMITS.num_pids}
         settings = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-        self._head = f"{settings}{attempts()['prelude']}print({_READY!r}, flush=True)"
         self.sandbox: Sandbox = factory(_LIMITS)
+        in_force = self.sandbox.capabilities().in_force
+        settings += f"SHARED = {_SHARED if in_force & {'filesystem', 'user'} else ()!r}\n"
+        self._head = f"{settings}{attempts()['prelude']}print({_READY!r}, flush=True)"
         self.num_attempts = 0
         self.deaths: list[str] = []
+
+    @functools.cached_property
+    def is_confined(self) -> bool:
+        """True if the sandbox promises ``signals`` and a signal that does nothing did not reach the host."""
+        probe = "processes of the host"
+        return "signals" in self.sandbox.capabilities().in_force and not self.attempt(
+            "signals", probe, attempts()["signals"][probe]
+        )
 
     def attempt(self, promise: str, name: str, code: Any) -> str:
         """Run one attempt. Return the effect that it should not have had, or an empty text if the promise held."""
@@ -124,7 +146,7 @@ class _Arena:
         plant, look = (code["plant"], code["look"]) if isinstance(code, dict) else (code, "")
         try:
             said = self._run(promise, plant).stdout
-            if promise == "reset":
+            if look:
                 self.sandbox.reset()
                 said = self._run(promise, look).stdout
             elif promise == "time":
@@ -168,21 +190,27 @@ class _Arena:
 
 @contextmanager
 def _targets() -> Iterator[dict[str, object]]:
-    """Create targets on this host for the adversary: a secret, a server, an abstract socket and a variable."""
+    """Create targets on this host for the adversary: a secret, a server, an abstract socket, a variable, a process."""
     mark = f"agentgym-adversary-{uuid.uuid4().hex}"
     with (
         tempfile.NamedTemporaryFile("w", prefix="agentgym-adversary-") as secret,
         socket.create_server(("0.0.0.0", 0)) as server,
         socket.socket(socket.AF_UNIX) as abstract,
+        ExitStack() as waiting,
     ):
         secret.write(json.dumps("of the host"))
         secret.flush()
         Path(secret.name).chmod(0o644)
+        canary = mark.replace("adversary", "canary")  # a process that ends with this one
+        command = [sys.executable, "-c", "input()", canary]
+        process = waiting.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL))
+        waiting.callback(process.kill)  # an attempt may have stopped it
         abstract.bind("\0" + mark)
         abstract.listen()
         os.environ["AGENTGYM_ADVERSARY"] = mark
         try:
             key = int(mark[-7:], 16) | 1  # number of objects that sandboxes share unless they have their own namespace
-            yield {"SECRET": secret.name, "PORT": server.getsockname()[1], "MARK": mark, "KEY": key}
+            port = server.getsockname()[1]
+            yield {"SECRET": secret.name, "PORT": port, "MARK": mark, "CANARY": canary, "KEY": key}
         finally:
             del os.environ["AGENTGYM_ADVERSARY"]

@@ -47,8 +47,9 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     from agentgym.server.workers import Workers, default_num_processes
     from agentgym.tools.retrieval.server import bound_socket
 
+    out = Output(as_json)  # before modules of environments print what is no JSON
     if protocol != "agentgym":
-        _serve_openenv(envs, protocol, host, port, max_sessions, as_json)
+        _serve_openenv(envs, protocol, host, port, max_sessions, out)
         return
     token = _token(token_file)
     _check_host(host, token)
@@ -57,7 +58,6 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     sessions = Sessions(envs, limits, Workers(envs, limits, num_processes) if num_processes else None)
     listening = bound_socket(host, port)
     listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
-    out = Output(as_json)
     url = f"ws://{host}:{listening.getsockname()[1]}"
     out.announce({"url": url, "envs": sessions.env_ids}, f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]")
     try:
@@ -92,7 +92,7 @@ def _check_host(host: str, token: str) -> None:
 
 
 def _serve_openenv(  # one parameter per option
-    envs: list[str], protocol: str, host: str, port: int, max_sessions: int, as_json: bool
+    envs: list[str], protocol: str, host: str, port: int, max_sessions: int, out: Output
 ) -> None:
     """Serve one environment with OpenEnv's protocol, on loopback only, since the protocol has no tokens."""
     if protocol != "openenv":
@@ -111,7 +111,6 @@ def _serve_openenv(  # one parameter per option
     listening = bound_socket(host, port)
     listening.listen(4096)
     url = f"http://{host}:{listening.getsockname()[1]}"
-    out = Output(as_json)
     out.announce({"url": url, "envs": [entry.id]}, f"serving {entry.id} by OpenEnv's protocol at [bold]{url}[/]")
     try:
         run(listening, app)

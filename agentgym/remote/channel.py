@@ -18,10 +18,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
 
 from agentgym.env.worker_thread import LoopThread, loop_thread
 from agentgym.errors import EnvError
+from agentgym.proxies import by_proxy, is_loopback
 from agentgym.remote import wire
 from agentgym.remote.wire import ForbiddenError, TooLargeError
 
@@ -137,7 +139,11 @@ class Channel:
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else None
             try:
                 async with connect(
-                    f"{self.url}/ws", additional_headers=headers, max_size=wire.MAX_FRAME_BYTES, compression=None
+                    f"{self.url}/ws",
+                    additional_headers=headers,
+                    max_size=wire.MAX_FRAME_BYTES,
+                    compression=None,
+                    proxy=None if is_loopback(self.url) else True,
                 ) as connection:
                     self._connection = connection
                     await self._converse(connection)
@@ -145,8 +151,8 @@ class Channel:
                 if error.response.status_code in _FORBIDDEN:
                     self._fail(ForbiddenError(f"{self.url} refused the token; set AGENTGYM_SERVER_TOKEN"))
                     return
-            except (OSError, WebSocketException, TimeoutError) as error:
-                reason = _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
+            except (OSError, WebSocketException, TimeoutError, ImportError) as error:
+                reason = _reason(error, by_proxy(self.url))
             finally:
                 self._connection = None
             self.num_reconnects += 1
@@ -207,6 +213,15 @@ class Channel:
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(error)
+
+
+def _reason(error: Exception, by_proxy: str) -> str:
+    """Return what is known about a failed connection, for the error."""
+    if isinstance(error, ConnectionClosed) and error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
+        return f"; it sends frames above {wire.MAX_FRAME_BYTES:,} bytes, as an older agentgym does"
+    if by_proxy:
+        return f"{by_proxy}; {type(error).__name__}: {error!s:.200}"
+    return _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
 
 
 _channels: dict[tuple[str, str], Channel] = {}

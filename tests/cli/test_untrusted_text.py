@@ -94,7 +94,7 @@ def agentgym(*arguments: str, folder: Path, stdin: str = "") -> subprocess.Compl
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-@pytest.mark.parametrize("text", ["plain", "two\nlines\tand a tab", "ünïcode 你好 👩‍🔬"])  # noqa: RUF001
+@pytest.mark.parametrize("text", ["plain", "two\nlines\tand a tab", "ünïcode 你好 👩‍🔬"])
 def test_ordinary_text_is_kept(text: str) -> None:
     assert visible(text) == text
 

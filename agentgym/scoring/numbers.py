@@ -50,7 +50,8 @@ def read_number(text: str) -> float | None:
         >>> read_number("none") is None
         True
     """
-    found = [match.group() for match in _NUMBER.finditer(text)]
+    plain = text.replace("{,}", ",").replace("\\,", "\u2009").replace("\\%", "%")  # as LaTeX writes them
+    found = [match.group() for match in _NUMBER.finditer(plain)]
     return _value(found[-1]) if found else None
 
 

@@ -11,6 +11,7 @@ import typer
 
 from agentgym.cli.output import JsonFlag, Output
 from agentgym.errors import UsageError, require_extra, unknown_name
+from agentgym.ports import reachable
 from agentgym.registry import find, make
 
 
@@ -58,7 +59,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     sessions = Sessions(envs, limits, Workers(envs, limits, num_processes) if num_processes else None)
     listening = bound_socket(host, port)
     listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
-    url = f"ws://{host}:{listening.getsockname()[1]}"
+    url = f"ws://{reachable(host, listening.getsockname()[1])}"
     out.announce({"url": url, "envs": sessions.env_ids}, f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]")
     try:
         run(listening, sessions, token, drain_s, out.status.print)

@@ -9,6 +9,7 @@ import typer
 
 from agentgym.cli.output import JsonFlag, Output
 from agentgym.errors import require_extra
+from agentgym.ports import reachable
 
 
 def serve_search(  # one per option
@@ -35,7 +36,7 @@ def serve_search(  # one per option
     retriever.close()
     settings_to_environment(corpus, backend, model)
     listening.listen(1024)  # from here on the port is open, so clients wait instead of being rejected
-    url = f"http://{host}:{listening.getsockname()[1]}"
+    url = f"http://{reachable(host, listening.getsockname()[1])}"
     out.announce(
         {"url": url, "corpus": str(corpus), "backend": backend, "num_documents": num_documents},
         f"serving {num_documents} documents of {corpus} at [bold]{url}[/] ({backend})",

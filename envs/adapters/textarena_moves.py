@@ -43,7 +43,8 @@ def candidates(shown: Iterable[str], rng: random.Random) -> Iterator[str]:
     forms = {_form(text) for text in texts}
     squares = {found.group(3) for text in texts if (found := _SQUARE_PAIR.fullmatch(text.lower()))}
     likely = [*texts, *(move for form in sorted(forms) if form.count("{}") == 1 for move in _filled(form))]
-    near, far = [], []
+    near: list[str] = []
+    far: list[str] = []
     for mark in sorted(squares):
         for start, end in itertools.permutations(itertools.product(range(8), _RANKS), 2):
             is_near = max(abs(start[0] - end[0]), abs(start[1] - end[1])) <= _NEAR

@@ -61,7 +61,7 @@ def test_each_request_has_its_reply_and_the_bystander_its_episode() -> None:
         with connect(f"{server.url}/ws", max_size=None, compression=None) as socket:
             session = opened(client)
             for number, request in enumerate(requests):
-                sent = {**request, "id": request["id"] if "id" in request else number}
+                sent = {**request, "id": request.get("id", number)}
                 socket.send(json.dumps([sent]).replace('"SESSION"', json.dumps(session)))
                 (reply,) = json.loads(socket.recv(timeout=20))
                 assert ("ok" in reply) != ("error" in reply)

@@ -6,39 +6,61 @@ gigabytes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx
 
+from agentgym.errors import ConfigError
+from agentgym.proxies import is_loopback
+
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
-def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: object) -> httpx.Client:
+def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, to: str = "", **settings: object) -> httpx.Client:
     """Return a client whose requests raise ``httpx.DecodingError`` if the response is compressed or above
     ``max_bytes``.
 
     Args:
         max_bytes: largest body of a response, in bytes.
+        to: the one server of the client. Proxies of the environment's variables are not used on this machine.
         settings: arguments of :class:`httpx.Client`, except ``event_hooks``.
+
+    Raises:
+        ConfigError: the client cannot use the proxy of the environment's variables.
     """
 
     def limit(response: httpx.Response) -> None:
         _limit(response, max_bytes)
 
-    return httpx.Client(**_unpacked(settings), event_hooks={"response": [limit]})
+    with _named_proxy():
+        return httpx.Client(**_unpacked(settings, to), event_hooks={"response": [limit]})
 
 
-def limited_async_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: Any) -> httpx.AsyncClient:
+def limited_async_client(*, max_bytes: int = MAX_ANSWER_BYTES, to: str = "", **settings: Any) -> httpx.AsyncClient:
     """Return the asynchronous counterpart of :func:`limited_client`."""
 
     async def limit(response: httpx.Response) -> None:
         _limit(response, max_bytes)
 
-    return httpx.AsyncClient(**_unpacked(settings), event_hooks={"response": [limit]})
+    with _named_proxy():
+        return httpx.AsyncClient(**_unpacked(settings, to), event_hooks={"response": [limit]})
 
 
-def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
+@contextmanager
+def _named_proxy() -> Iterator[None]:
+    try:
+        yield
+    except (ImportError, ValueError) as error:  # a scheme that httpx does not know, or SOCKS without its package
+        names = ", ".join(sorted(name for name in os.environ if name.lower().endswith("_proxy")))
+        raise ConfigError(f"{error} (the proxy comes from {names or 'the system'})") from error
+
+
+def _unpacked(settings: Mapping[str, Any], to: str) -> dict[str, Any]:
+    if is_loopback(to):
+        settings = {**settings, "trust_env": False}
     return {**settings, "headers": {**(settings.get("headers") or {}), "Accept-Encoding": "identity"}}
 
 

@@ -11,6 +11,17 @@ _OF_CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST, _NUM_TRIES = 15_000, 100
 
 
+def reachable(host: str, port: int) -> str:
+    """Return host and port for the URL of a server that listens on an address.
+
+    Example:
+        >>> reachable("::1", 80), reachable("0.0.0.0", 80), reachable("gym.example", 80)
+        ('[::1]:80', '127.0.0.1:80', 'gym.example:80')
+    """
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a free port that the system gives to no outgoing connection before the server listens.
 

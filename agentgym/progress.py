@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Column
 from rich.text import Text
 
 from agentgym.types import Trajectory
+from agentgym.visible_text import visible
 
 _GAP = "  "
 
 
-class StatusConsole(Console):
+class VisibleConsole(Console):
+    """A console that shows control characters of texts instead of sending them to the terminal."""
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Convert a string to rich's text, which would drop some control characters and pass others on."""
+        return super().render_str(visible(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render to segments, whose texts are made visible and whose styles are kept."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+class StatusConsole(VisibleConsole):
     """A console on standard error that raises ``BrokenPipeError`` when its reader has gone.
 
     A plain console raises ``SystemExit``, which no handler of errors sees: a run would stop without saving its last

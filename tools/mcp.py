@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
 from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, require_extra
+from agentgym.proxies import by_proxy, is_loopback
 from agentgym.settings import Settings
 from agentgym.tool import Tool, usage
 from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, ToolSpec
@@ -136,18 +137,23 @@ class McpConnection:
             from mcp.client.client import Client
             from mcp.client.stdio import StdioServerParameters, stdio_client
 
+            from agentgym.tools.mcp_direct import direct_streams
+
             command = self.server.command
             target: Any = self.server.url
             if command:
                 started = StdioServerParameters(command=command[0], args=list(command[1:]))
                 target = stdio_client(started, errlog=self._log)
+            elif is_loopback(self.server.url):
+                target = direct_streams(self.server.url)
             async with Client(target, read_timeout_seconds=self.server.start_timeout_s) as client:
                 self._client = client
                 ready.set_result(await self._listed(client))
                 await self._stop.wait()
         except Exception as error:
             if not ready.done():
-                told = f"the MCP server {self.server.place} did not start: {_first(error)}{self._last_words()}"
+                why = f"{_first(error)}{self._last_words()}{by_proxy(self.server.url)}"
+                told = f"the MCP server {self.server.place} did not start: {why}"
                 ready.set_exception(EnvError(told))
         finally:
             self._client = None

@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from agentgym.errors import RunStoppedError
-from agentgym.progress import progress_bars
+from agentgym.progress import VisibleConsole, progress_bars
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
@@ -66,7 +64,7 @@ def _trained(
     model = config.model
     texts: list[str] = []
     words: list[str] = []
-    with progress_bars(Console(stderr=True, quiet=not ranks.is_main), transient=True) as bars:
+    with progress_bars(VisibleConsole(stderr=True, quiet=not ranks.is_main), transient=True) as bars:
         say = partial(bars.console.print, highlight=False, markup=False, soft_wrap=True)
         announce(say)
         for env in envs:

@@ -29,7 +29,7 @@ from agentgym.evals.episodes import read_groups, read_rows, write_json
 from agentgym.evals.policies import policy_of
 from agentgym.evals.prices import read_prices
 from agentgym.evals.scoring import Scoring
-from agentgym.progress import episode_progress
+from agentgym.progress import VisibleConsole, episode_progress
 from agentgym.registry import id_of, make, with_id
 from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent
@@ -312,7 +312,7 @@ async def play(
         status: the console for progress and remarks; by default standard error.
         bars: context manager that shows the progress.
     """
-    status = status or Console(file=sys.stderr, highlight=False)
+    status = status or VisibleConsole(file=sys.stderr, highlight=False)
     price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else id_of(plan.env, plan.kwargs)

@@ -17,6 +17,7 @@ from agentgym.evals.scoring import Scoring
 from agentgym.rollout.context import FULL
 from agentgym.rollout.journal import file_digest, model_facts, note_remark
 from agentgym.trainers.models.sources import NAMED, check_source, is_source, local_model
+from agentgym.visible_text import visible
 
 if TYPE_CHECKING:
     from agentgym.rollout.agent import MakeAgent
@@ -45,7 +46,7 @@ class SamplingPlan:
 
 def note_on_stderr(text: str) -> None:
     """Print a remark on standard error, so that it does not mix with results."""
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)
 
 
 def is_scripted(policy: str) -> bool:

@@ -28,6 +28,7 @@ from agentgym.errors import (
     first_cause,
     place_of,
 )
+from agentgym.visible_text import visible
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -133,7 +134,7 @@ def mapped_errors() -> Iterator[None]:
         if _is_from_the_command_line_parser(error):
             raise
         if os.environ.get("AGENTGYM_DEBUG") == "1":
-            traceback.print_exc()
+            _say(traceback.format_exc())
         text, code = ending(error)
         _say(f"error: {text}")
         raise typer.Exit(code) from None
@@ -190,7 +191,7 @@ def _is_from_the_command_line_parser(error: Exception) -> bool:
 
 def _say(line: str) -> None:
     with suppress(OSError):  # after SIGHUP the terminal is gone
-        print(encodable(line), file=sys.stderr, flush=True)
+        print(visible(encodable(line)), file=sys.stderr, flush=True)
 
 
 def silence_closed_pipes() -> None:

@@ -10,6 +10,7 @@ import faulthandler
 import functools
 import importlib
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors, open_missing_streams, silence_closed_pipes
+from agentgym.visible_text import visible
 
 _COMMANDS = {
     "list": "list:list_",
@@ -120,6 +122,13 @@ def _root(
     """
 
 
+class _VisibleFormatter(logging.Formatter):
+    """A format of log lines, which may quote servers, that shows control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
 def main() -> None:
     """Run the command line."""
     # Threads of torch that wait for each other sleep. By default they spin, and on busy cores keep away the one that is
@@ -129,6 +138,8 @@ def main() -> None:
     interrupt_on_ending_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):  # as Python does for stderr: names of folders may be no text
         sys.stdout.reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_VisibleFormatter())
     faulthandler.enable()  # a tool's library that crashes ends the process; this prints where
     try:
         app()

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
+from agentgym.cli.output import claim_stdin, claim_stdout
 from agentgym.errors import UsageError, require_extra
 from agentgym.registry import find, make
 
@@ -36,6 +37,8 @@ def mcp(
     from agentgym.tools.retrieval.server import bound_socket
 
     _require_place(record)
+    # before the environment's module is imported, since whatever it prints is no message of the protocol
+    streams = (claim_stdin(), claim_stdout()) if port is None else None
     made = make(find(env).id, **parse_pairs(kwargs or ()))
     try:
         tasks = made.tasks(split)
@@ -46,7 +49,7 @@ def mcp(
         episode = McpEpisode(made, seed=seed, options={"task": task, "split": split})
         try:
             if port is None:
-                asyncio.run(episode.run())
+                asyncio.run(episode.run(*(streams or ())))
             else:
                 listening = bound_socket("127.0.0.1", port)
                 listening.listen(64)  # from here on the port is open, so clients wait instead of being rejected

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TextIO
 
 import typer
 from rich.console import Console, RenderableType
@@ -17,7 +16,11 @@ from rich.text import Text
 from agentgym.canonical import strict_json
 from agentgym.cli.exits import ending
 from agentgym.errors import UsageError
+from agentgym.progress import VisibleConsole
 
+_STDIN: Final = 0
+_STDOUT: Final = 1
+_STDERR: Final = 2
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
 
 
@@ -31,8 +34,9 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(quiet=as_json, highlight=False)
-        self.status = Console(stderr=True, highlight=False)
+        self._protocol = claim_stdout() if as_json else None
+        self.console: Console = VisibleConsole(quiet=as_json, highlight=False)
+        self.status: Console = VisibleConsole(stderr=True, highlight=False)
         self._value: object = None
 
     def result(self, value: object) -> None:
@@ -41,9 +45,13 @@ class Output:
 
     def announce(self, value: Mapping[str, object], text: str, *, markup: bool = True) -> None:
         """Print at once what programs may wait for, such as an address: a value as JSON, or else a text."""
-        if self.as_json:
-            print(json.dumps(value), flush=True)
+        self.answer(value)
         self.console.print(text, soft_wrap=True, markup=markup)
+
+    def answer(self, value: object) -> None:
+        """Print a JSON value on standard output if the command was called with ``--json``."""
+        if self._protocol is not None:
+            print(strict_json(value), file=self._protocol, flush=True)
 
     def note(self, text: str) -> None:
         """Print a remark on standard error, without markup."""
@@ -65,23 +73,53 @@ class Output:
 def output(as_json: bool) -> Iterator[Output]:
     """Yield the output of a command, and print its JSON value at the end if ``as_json``.
 
-    With ``as_json``, everything else printed inside the block goes to standard error. If the command fails, the JSON
-    value is an object with ``error`` and ``exit_code``.
+    With ``as_json``, everything else that this process and its children write to standard output goes to standard
+    error. If the command fails, the JSON value is an object with ``error`` and ``exit_code``.
     """
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr if as_json else stdout):
+    with contextlib.redirect_stdout(sys.stdout):  # puts back the stream that claim_stdout replaces
         out = Output(as_json)
         try:
             yield out
         except (Exception, KeyboardInterrupt) as error:
-            if as_json and not isinstance(error, BrokenPipeError | typer.Exit):
+            if not isinstance(error, BrokenPipeError | typer.Exit):
                 text, code = ending(error)
-                print(strict_json({"error": text, "exit_code": code}), file=stdout, flush=True)
+                out.answer({"error": text, "exit_code": code})
             raise
         finally:
             sys.stdout.flush()
-    if as_json:
-        print(strict_json(out._value), file=stdout, flush=True)
+    out.answer(out._value)
+
+
+def claim_stdout() -> TextIO:
+    """Take standard output for a protocol, and return it as a stream. From now on all else goes to standard error.
+
+    The file descriptor is replaced, too, since ``os.write``, libraries in C and child processes write to its number.
+    """
+    stdout = sys.stdout
+    stdout.flush()
+    if _number_of(stdout) == _STDOUT:
+        stdout = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8", errors="backslashreplace")
+        os.dup2(_STDERR, _STDOUT)
+    sys.stdout = sys.stderr
+    return stdout
+
+
+def claim_stdin() -> TextIO:
+    """Take standard input for a protocol, and return it as a stream. All else finds an empty input."""
+    stdin = sys.stdin
+    if _number_of(stdin) == _STDIN:
+        stdin = os.fdopen(os.dup(_STDIN), encoding="utf-8", errors="replace")
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, _STDIN)
+        os.close(empty)
+    return stdin
+
+
+def _number_of(stream: TextIO) -> int:
+    try:
+        return stream.fileno()
+    except (AttributeError, OSError, ValueError):  # a test's stream in memory
+        return -1
 
 
 def page_path(path: Path) -> Path:

@@ -9,6 +9,7 @@ import typer
 from agentgym.cli.output import JsonFlag, Output
 from agentgym.cli.server_options import AllowHost, NoToken, TokenFile, access_of, token_text
 from agentgym.errors import UsageError, require_extra, unknown_name
+from agentgym.ports import reachable
 from agentgym.registry import find, make
 from agentgym.server_tokens import keeping_token
 from agentgym.web_guard import Access, is_loopback
@@ -46,8 +47,10 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     from agentgym.server.workers import Workers, default_num_processes
     from agentgym.tools.retrieval.server import bound_socket
 
+    out = Output(as_json)  # before modules of environments print what is no JSON
     if protocol != "agentgym":
-        _serve_openenv(envs, protocol, Access(host=host, names=tuple(allow_host or ())), port, max_sessions, as_json)
+        access = Access(host=host, names=tuple(allow_host or ()))
+        _serve_openenv(envs, protocol, access, port, max_sessions, out)
         return
     access = access_of(host, token_file=token_file, no_token=no_token, allow_host=allow_host)
     limits = Limits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
@@ -55,8 +58,8 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     workers = Workers(envs, limits, num_processes) if num_processes else None
     sessions = Sessions(envs, limits, workers, trusts_clients=bool(access.token))
     listening = bound_socket(host, port)
-    out, bound_port = Output(as_json), listening.getsockname()[1]
-    url = f"ws://{host}:{bound_port}"
+    bound_port = listening.getsockname()[1]
+    url = f"ws://{reachable(host, bound_port)}"
     with keeping_token(bound_port, access.token):
         listening.listen(4096)  # from here on the port is open, so clients wait instead of being rejected
         text = f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]\n{token_text(access, token_file)}"
@@ -68,7 +71,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
 
 
 def _serve_openenv(  # one parameter per option
-    envs: list[str], protocol: str, access: Access, port: int, max_sessions: int, as_json: bool
+    envs: list[str], protocol: str, access: Access, port: int, max_sessions: int, out: Output
 ) -> None:
     """Serve one environment with OpenEnv's protocol, on loopback only, since the protocol has no tokens."""
     if protocol != "openenv":
@@ -86,8 +89,7 @@ def _serve_openenv(  # one parameter per option
     app = make_app(lambda: make(entry.id), max_sessions)
     listening = bound_socket(access.host, port)
     listening.listen(4096)
-    url = f"http://{access.host}:{listening.getsockname()[1]}"
-    out = Output(as_json)
+    url = f"http://{reachable(access.host, listening.getsockname()[1])}"
     out.announce({"url": url, "envs": [entry.id]}, f"serving {entry.id} by OpenEnv's protocol at [bold]{url}[/]")
     try:
         run(listening, app, access)

@@ -10,6 +10,7 @@ import typer
 from agentgym.cli.output import JsonFlag, Output
 from agentgym.cli.server_options import AllowHost, NoToken, TokenFile, access_of, token_text
 from agentgym.errors import require_extra
+from agentgym.ports import reachable
 from agentgym.server_tokens import keeping_token
 
 
@@ -39,7 +40,7 @@ def serve_search(  # noqa: PLR0913, PLR0917  # one per option
     retriever.close()
     settings_to_environment(corpus, backend, model, access)
     bound_port = listening.getsockname()[1]
-    url = f"http://{host}:{bound_port}"
+    url = f"http://{reachable(host, bound_port)}"
     value = {"url": url, "corpus": str(corpus), "backend": backend, "num_documents": num_documents}
     text = f"serving {num_documents} documents of {corpus} at [bold]{url}[/] ({backend})"
     with keeping_token(bound_port, access.token):

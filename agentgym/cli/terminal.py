@@ -19,6 +19,7 @@ from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import usage
 from agentgym.types import Message, Observation
+from agentgym.visible_text import visible
 
 COMMANDS = {
     "help": "this page",
@@ -211,7 +212,7 @@ def _complete_with_tab(candidates: Callable[[], Sequence[str]]) -> None:
         return
 
     def complete(text: str, state: int) -> str | None:
-        matches = [candidate for candidate in candidates() if candidate.startswith(text)]
+        matches = [one for one in candidates() if one.startswith(text) and visible(one) == one]
         return matches[state] if state < len(matches) else None
 
     readline.set_completer(complete)
@@ -220,4 +221,4 @@ def _complete_with_tab(candidates: Callable[[], Sequence[str]]) -> None:
 
 
 def _text_of(observation: Observation) -> Text:
-    return Text("\n".join(message.text for message in observation))
+    return Text(visible("\n".join(message.text for message in observation)))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from agentgym.visible_text import visible
+
 TrustFlag = Annotated[
     bool, typer.Option("--trust", help="Use the code and servers that another user's run folder names.")
 ]
@@ -35,5 +37,5 @@ def _asked(folder: Path, shown: str) -> bool:
     """Ask the user on a terminal and return the answer; without a terminal, return False."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    typer.echo(f"{folder} was not made by you here. It names: {shown}", err=True)
+    typer.echo(visible(f"{folder} was not made by you here. It names: {shown}"), err=True)
     return bool(typer.confirm("Run this code, and send these servers your prompts and API keys?", err=True))

@@ -12,6 +12,7 @@ from agentgym.cli.output import JsonFlag, Output, output, page_path
 from agentgym.cli.server_options import NoToken
 from agentgym.errors import UsageError, require_extra
 from agentgym.server_tokens import made_token
+from agentgym.visible_text import visible
 
 
 def view(  # noqa: PLR0913  (a command's options)
@@ -102,7 +103,7 @@ def print_episodes(run_dir: Path, num_tasks: int, out: Output) -> None:
             label = f", {episode.played_in}" if episode.played_in else ""
             out.console.print(f"\n[bold]task {episode.task}{label}[/]: {episode.outcome}", soft_wrap=True)
             for line in episode.lines:
-                text = Text(f"  {line.speaker:5} ", style="dim").append(line.text, style=STYLES[line.speaker])
+                text = Text(f"  {line.speaker:5} ", style="dim").append(visible(line.text), style=STYLES[line.speaker])
                 out.console.print(
                     text.append(f"  [{line.reward}]" if line.reward else "", style="yellow"), soft_wrap=True
                 )

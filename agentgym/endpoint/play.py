@@ -36,6 +36,7 @@ from agentgym.types import (
     Trajectory,
     Turn,
 )
+from agentgym.visible_text import visible
 
 _SUBMIT = "submit"
 _OVER = "The episode has ended; this call was not run."
@@ -43,7 +44,7 @@ _OVER = "The episode has ended; this call was not run."
 
 def note_on_stderr(text: str) -> None:
     """Print a remark on standard error, so that it does not mix with results."""
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)
 
 
 class HarnessAgents:

@@ -47,6 +47,7 @@ from agentgym.types import (
     Task,
     ToolSpec,
 )
+from agentgym.visible_text import visible
 
 Result = TypeVar("Result")
 
@@ -525,7 +526,7 @@ class Env(gymnasium.Env[Observation, Action]):
     def _observe(self, said: str | Observation, source: str) -> None:
         self.__episode.last_observation = as_observation(said, f"{type(self).__name__}.{source}")
         if self.render_mode == "human":
-            print("\n".join(message.text for message in self.__episode.last_observation), flush=True)
+            print(visible("\n".join(message.text for message in self.__episode.last_observation)), flush=True)
 
     def _leave(self, said: str | Observation) -> TypedStep:
         self._observe(said, "respond(action)")

@@ -11,29 +11,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
-import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
 
 from agentgym.env.worker_thread import LoopThread, loop_thread
 from agentgym.errors import EnvError
+from agentgym.proxies import by_proxy, is_loopback
 from agentgym.remote import wire
-from agentgym.remote.wire import BusyError, ForbiddenError
+from agentgym.remote.wire import ForbiddenError, TooLargeError
 from agentgym.server_tokens import TOKEN_VARIABLE, token_for
 
 HEARTBEAT_S: Final = 5.0
 PATIENCE_S: Final = 20.0
 """Seconds without a connection after which requests fail."""
 BUSY_WAIT_S: Final = 600.0
-"""Seconds to wait for a free session on a full server."""
-_LOG: Final = logging.getLogger(__name__)
+"""Seconds to wait for a free session if every server is full."""
 _FORBIDDEN: Final = (401, 403)
 _REFUSED: Final = "; nothing listens there: the server has ended, or was not started"
 
@@ -61,7 +60,6 @@ class Channel:
         self._sessions: set[str] = set()
         self._idle: dict[str, None] = {}
         """Sessions whose episode has ended, the oldest first. A reset opens another one if they are closed."""
-        self._has_said_full = False
         self._beat_s = HEARTBEAT_S
         self._is_sooner = asyncio.Event()
         self._connection: ClientConnection | None = None
@@ -81,7 +79,7 @@ class Channel:
         number = next(self._numbers)
         sent = wire.encode({"id": number, "op": op, **fields})
         if len(sent) > wire.MAX_FRAME_BYTES // 2:
-            raise EnvError(f"a request of {len(sent):,} bytes exceeds the server's limit")
+            raise TooLargeError(f"a request of {len(sent):,} bytes exceeds the limit of {wire.MAX_FRAME_BYTES // 2:,}")
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         session = fields.get("session", "")
         self._idle.pop(session, None)
@@ -99,27 +97,28 @@ class Channel:
         return found
 
     async def open(self, **fields: Any) -> Any:
-        """Open a session. On a full server close one that is idle here, or else wait."""
-        began = time.monotonic()
-        while True:
-            try:
-                opened = await self.request("open", **fields)
-            except BusyError as error:
-                if self._idle:  # environments that wait for their turn in a pool, while others wait for a session
-                    await self.close_session(next(iter(self._idle)))
-                    continue
-                if time.monotonic() - began + error.retry_after_s > BUSY_WAIT_S:
-                    raise EnvError(f"{self.url}: {error}, for {BUSY_WAIT_S:g} s") from error
-                if not self._has_said_full:
-                    self._has_said_full = True
-                    _LOG.warning("%s: %s; waiting up to %g s for one", self.url, error, BUSY_WAIT_S)
-                await asyncio.sleep(error.retry_after_s)
-            else:
-                self._sessions.add(opened["session"])
-                if (beat_s := opened["idle_timeout_s"] / 4) < self._beat_s:
-                    self._beat_s = beat_s
-                    self._is_sooner.set()
-                return opened
+        """Open a session.
+
+        Raises:
+            BusyError: the server is full or shutting down.
+            AgentGymError: as :meth:`request`.
+        """
+        opened = await self.request("open", **fields)
+        self._sessions.add(opened["session"])
+        if (beat_s := opened["idle_timeout_s"] / 4) < self._beat_s:
+            self._beat_s = beat_s
+            self._is_sooner.set()
+        return opened
+
+    async def close_idle(self) -> bool:
+        """Close the oldest session whose episode has ended. Return False if there is none.
+
+        Environments that wait for their turn in a pool hold such sessions, while others wait for a session.
+        """
+        if not self._idle:
+            return False
+        await self.close_session(next(iter(self._idle)))
+        return True
 
     async def close_session(self, session: str) -> None:
         """Close a session. A session that no longer exists counts as closed."""
@@ -142,7 +141,11 @@ class Channel:
             headers = {"Authorization": f"Bearer {token}"} if token else None
             try:
                 async with connect(
-                    f"{self.url}/ws", additional_headers=headers, max_size=wire.MAX_FRAME_BYTES, compression=None
+                    f"{self.url}/ws",
+                    additional_headers=headers,
+                    max_size=wire.MAX_FRAME_BYTES,
+                    compression=None,
+                    proxy=None if is_loopback(self.url) else True,
                 ) as connection:
                     self._connection = connection
                     await self._converse(connection)
@@ -150,8 +153,8 @@ class Channel:
                 if error.response.status_code in _FORBIDDEN:
                     self._fail(ForbiddenError(_forbidden(self.url, token)))
                     return
-            except (OSError, WebSocketException, TimeoutError) as error:
-                reason = _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
+            except (OSError, WebSocketException, TimeoutError, ImportError) as error:
+                reason = _reason(error, by_proxy(self.url))
             finally:
                 self._connection = None
             self.num_reconnects += 1
@@ -184,7 +187,7 @@ class Channel:
             self._has_outgoing.clear()
             frame, self._outgoing = self._outgoing, []
             if frame:
-                for part in _frames(frame):
+                for part in wire.joined_frames(frame):
                     await connection.send(part)
 
     async def _beat(self) -> None:
@@ -222,17 +225,13 @@ def _forbidden(url: str, token: str) -> str:
     )
 
 
-def _frames(requests: Iterable[bytes]) -> Iterator[str]:
-    """Join requests to frames below the size limit."""
-    gathered: list[bytes] = []
-    size = 0
-    for request in requests:
-        if gathered and size + len(request) > wire.MAX_FRAME_BYTES // 2:
-            yield f"[{b','.join(gathered).decode()}]"
-            gathered, size = [], 0
-        gathered.append(request)
-        size += len(request) + 1
-    yield f"[{b','.join(gathered).decode()}]"
+def _reason(error: Exception, by_proxy: str) -> str:
+    """Return what is known about a failed connection, for the error."""
+    if isinstance(error, ConnectionClosed) and error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
+        return f"; it sends frames above {wire.MAX_FRAME_BYTES:,} bytes, as an older agentgym does"
+    if by_proxy:
+        return f"{by_proxy}; {type(error).__name__}: {error!s:.200}"
+    return _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
 
 
 _channels: dict[tuple[str, str], Channel] = {}

@@ -5,28 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import re
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.tasks import LazyTasks
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import wire
-from agentgym.remote.channel import Channel, channel_to
+from agentgym.remote.channel import Channel
+from agentgym.remote.servers import Servers
 from agentgym.remote.wire import EnvFacts, Step, TaskPage, View
-from agentgym.server_tokens import token_in
 from agentgym.types import Message, Observation, Task, ToolSpec
 
 PAGE: Final = 256
 """Number of tasks fetched at a time."""
-_URL = re.compile(r"wss?://[^\s/,]+")
-_turns_at_servers = itertools.count()
 _described: dict[str, EnvFacts] = {}
 
 
@@ -51,7 +45,7 @@ class RemoteEnv(Env):
     def __init__(self, env: str, *, url: str, token_file: str = "", **kwargs: Any) -> None:
         self._render = kwargs.pop("render_mode", None)
         self._env, self._kwargs = env, kwargs
-        self._channels = _channels(url, token_file)
+        self._servers = Servers(url, token_file)
         self._facts = self._describe()
         self._tools = self._facts.tools
         super().__init__(max_turns=self._facts.max_turns, render_mode=self._render)
@@ -59,6 +53,8 @@ class RemoteEnv(Env):
         self.longest_step_s, self.reset_options = self._facts.longest_step_s, self._facts.reset_options  # type: ignore[misc]
         self._channel: Channel | None = None
         self._session = ""
+        self._is_left = False
+        """True if a request was cancelled, so that the session may still be busy with it."""
         self._sequence = itertools.count(1)
         self._view: View | None = None
         self._success = False
@@ -103,19 +99,19 @@ class RemoteEnv(Env):
 
     def end_episode(self) -> None:
         """Let the server free resources that only a running episode needs."""
-        if self._session:
+        if self._session and not self._is_left:
             self._wait(self._asked("end_episode"))
 
     async def aend_episode(self) -> None:
         """Free the episode's resources, as :meth:`end_episode` does."""
-        if self._session:
+        if self._session and not self._is_left:
             await self._awaited(self._asked("end_episode"))
 
     def stop(self) -> None:
         """Close the session without waiting for the server."""
         if self._channel is not None and self._session:
             self._channel.thread.submit(self._channel.close_session(self._session))
-            self._session = ""
+            self._session, self._is_left = "", False
 
     def is_success(self) -> bool:
         """Return True if the server reports that the episode is a success."""
@@ -197,58 +193,40 @@ class RemoteEnv(Env):
     def task_page(self, split: str, start: int, stop: int) -> TaskPage:
         """Fetch tasks ``start`` to ``stop`` (exclusive) of a split."""
         asked = {"env": self._env, "kwargs": self._kwargs, "split": split, "start": start, "stop": stop}
-        return wire.read(TaskPage, self._wait(self._from_any("tasks", asked)))
+        return wire.read(TaskPage, self._wait(self._servers.ask("tasks", asked)))
 
     def _describe(self) -> EnvFacts:
-        key = wire.encode([[channel.url for channel in self._channels], self._env, self._kwargs]).decode()
+        key = wire.encode([self._servers.urls, self._env, self._kwargs]).decode()
         if key not in _described:
-            found = self._wait(self._from_any("describe", {"env": self._env, "kwargs": self._kwargs}))
+            found = self._wait(self._servers.ask("describe", {"env": self._env, "kwargs": self._kwargs}))
             facts = wire.read(EnvFacts, found)
             if facts.version != wire.VERSION:
                 raise UsageError(f"the server speaks version {facts.version} of the protocol, not {wire.VERSION}")
             _described[key] = facts
         return _described[key]
 
-    def _by_turn(self) -> list[Channel]:
-        """Return the servers in the order of trying them: each is first equally often, unreachable ones are last."""
-        first = next(_turns_at_servers) % len(self._channels)
-        turned = self._channels[first:] + self._channels[:first]
-        now = time.monotonic()
-        return sorted(turned, key=lambda channel: channel.dead_until > now)
-
-    async def _from_any(self, op: str, fields: Mapping[str, Any]) -> Any:
-        """Send a request to the first server that answers."""
-        for channel in (servers := self._by_turn()):
-            try:
-                if op == "open":
-                    return await self._open_at(channel, fields)
-                return await asyncio.wrap_future(channel.submit(op, **fields))
-            except EnvError:
-                if channel is servers[-1]:
-                    raise
-        raise AssertionError
-
-    async def _open_at(self, channel: Channel, fields: Mapping[str, Any]) -> None:
-        opened = await asyncio.wrap_future(channel.thread.submit(channel.open(**fields)))
-        self._channel, self._session = channel, opened["session"]
-        self._sequence = itertools.count(1)
-
-    def _to_open(self) -> dict[str, Any]:
+    async def _open(self, only: Channel | None = None) -> None:
+        """Open a session at any server, or at a given one."""
         # with the key, a request that is repeated after a lost reply finds the session that it opened
-        return {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
+        fields = {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
+        self._channel, self._session = await self._servers.open(fields, only)
+        self._sequence, self._is_left = itertools.count(1), False
 
     async def _open_and_reset(self, task: Task) -> Any:
-        at_any = partial(self._from_any, "open", self._to_open())
-        return await self._first_asked(at_any, "reset", task=task, seed=self.episode.seed)
+        return await self._first_asked(None, "reset", task=task, seed=self.episode.seed)
 
-    async def _first_asked(self, open_session: Callable[[], Awaitable[Any]], op: str, **fields: Any) -> Any:
-        """Begin an episode, which needs nothing of a session that was lost in a restart or closed as idle."""
+    async def _first_asked(self, only: Channel | None, op: str, **fields: Any) -> Any:
+        """Begin an episode, which needs nothing of a session that was lost in a restart, closed as idle, or left in the
+        middle of a request.
+        """
+        if self._is_left:
+            self.stop()
         if self._session:
             try:
                 return await self._asked(op, **fields)
             except wire.NoSessionError:
                 self.stop()
-        await open_session()
+        await self._open(only)
         return await self._asked(op, **fields)
 
     def _kept(self, sent: Mapping[str, Any]) -> RemoteState | None:
@@ -257,23 +235,34 @@ class RemoteEnv(Env):
 
     async def _open_and_load(self, state: RemoteState) -> Any:
         """Open a session on the server that holds the state, and load the state."""
-        channel = next((one for one in self._channels if one.url == state.url), None)
+        channel = self._servers.at(state.url)
         if channel is None:
-            raise wire.NoStateError(f"{state.url}holds the state, but is not one of this environment's servers")
+            raise wire.NoStateError(f"{state.url} holds the state, but is not one of this environment's servers")
         if self._channel is not channel:
             self.stop()
-        return await self._first_asked(partial(self._open_at, channel, self._to_open()), "restore", state=state.id)
+        return await self._first_asked(channel, "restore", state=state.id)
 
     async def _asked(self, op: str, **fields: Any) -> Any:
         if self._channel is None or not self._session:
             raise EnvError(f"{self.env_id}: no session before reset()")
+        if self._is_left:
+            raise EnvError(f"{self.env_id}: a request was cancelled before its answer; reset the environment")
         asked = self._channel.submit(op, session=self._session, seq=next(self._sequence), **fields)
-        return await asyncio.wrap_future(asked)
+        try:
+            return await asyncio.wrap_future(asked)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            self._is_left = True  # the server still works on it
+            raise
 
     def _wait(self, work: Any) -> Any:
         """Run a coroutine in the channel's thread and wait for it in this thread."""
-        done: Future[Any] = self._channels[0].thread.submit(work)
-        return done.result()
+        done: Future[Any] = self._servers.thread.submit(work)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            self._is_left = bool(self._session)
+            done.cancel()
+            raise
 
     async def _awaited(self, work: Any) -> Any:
         return await work
@@ -319,23 +308,20 @@ class RemoteTasks(LazyTasks):
         self._env, self._split = env, split
         first = env.task_page(split, 0, PAGE)
         self._total = first.total
-        self._pages = {0: first.tasks}
+        self._known = dict(enumerate(first.tasks))
 
     def __len__(self) -> int:
         return self._total
 
     def task_at(self, index: int) -> Task:
-        page, place = divmod(index, PAGE)
-        if page not in self._pages:
-            self._pages[page] = self._env.task_page(self._split, page * PAGE, (page + 1) * PAGE).tasks
-        return self._pages[page][place]
-
-
-def _channels(url: str, token_file: str) -> list[Channel]:
-    urls = [one.strip().rstrip("/") for one in url.split(",") if one.strip()]
-    if wrong := [one for one in urls if not _URL.fullmatch(one)]:
-        raise UsageError(f"url={wrong[0]!r} is not an address of an environment server; expected ws://HOST:PORT")
-    if not urls:
-        raise UsageError("url is empty; expected ws://HOST:PORT")
-    given = token_in(Path(token_file), "token_file") if token_file else ""
-    return [channel_to(one, given) for one in urls]
+        if index not in self._known:
+            start = index - index % PAGE
+            while start in self._known:  # the server ended the page before this task, since the tasks are large
+                start += 1
+            while index not in self._known:
+                found = self._env.task_page(self._split, start, index - index % PAGE + PAGE).tasks
+                if not found:
+                    raise EnvError(f"{self._env.env_id}: the server has no task {index} of {self._split} any more")
+                self._known.update(enumerate(found, start))
+                start += len(found)
+        return self._known[index]

@@ -7,7 +7,7 @@ and either ``ok`` or ``error``. The client compares :data:`VERSION` when it asks
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -20,6 +20,15 @@ from agentgym.types import Message, Observation, RewardPart, Task, ToolSpec
 
 VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of a frame, in both directions."""
+MAX_REPLY_BYTES: Final = MAX_FRAME_BYTES - 1024
+"""Most bytes of a single reply, which must fit into a frame."""
+MAX_PAGE_BYTES: Final = MAX_FRAME_BYTES // 4
+"""Bytes after which a page of tasks ends."""
+_JOINED_BYTES: Final = MAX_FRAME_BYTES // 2
+"""Most bytes of several requests or replies in one frame. A larger one is sent alone."""
+MAX_MESSAGE_CHARS: Final = 1024 * 1024
+"""Most characters of an error's message."""
 T = TypeVar("T")
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
@@ -67,7 +76,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPage:
-    """Some tasks of a split and the number of all its tasks."""
+    """Some tasks of a split and the number of all its tasks. A page of large tasks ends before the requested one."""
 
     total: int
     tasks: tuple[Task, ...]
@@ -87,6 +96,49 @@ def encode(value: object) -> bytes:
         return json.dumps(value, default=_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise EnvError(f"cannot be sent as JSON: {error}") from error
+
+
+def encode_reply(reply: object, what: str) -> bytes:
+    """Encode a reply, which must fit into a frame.
+
+    Args:
+        what: the request that is answered, for the error.
+
+    Raises:
+        TooLargeError: the reply does not fit.
+        EnvError: the reply contains something that JSON cannot represent.
+    """
+    encoded = encode(reply)
+    if len(encoded) > MAX_REPLY_BYTES:
+        raise TooLargeError(
+            f"the reply to {what} has {len(encoded):,} bytes, more than the limit of {MAX_REPLY_BYTES:,}; let the "
+            "environment return less at a time"
+        )
+    return encoded
+
+
+def fitting(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the first tasks that fit into a page, and at least one."""
+    size = 0
+    for index, task in enumerate(tasks):
+        size += len(encode(task))
+        if index and size > MAX_PAGE_BYTES:
+            return
+        yield task
+
+
+def joined_frames(parts: Iterable[bytes]) -> Iterator[str]:
+    """Join requests or replies to as few frames below the size limit as possible."""
+    gathered: list[bytes] = []
+    size = 0
+    for part in parts:
+        if gathered and size + len(part) > _JOINED_BYTES:
+            yield f"[{b','.join(gathered).decode()}]"
+            gathered, size = [], 0
+        gathered.append(part)
+        size += len(part) + 1
+    if gathered:
+        yield f"[{b','.join(gathered).decode()}]"
 
 
 def _plain(value: Any) -> Any:
@@ -160,22 +212,32 @@ class NoStateError(EnvError):
     """The server has dropped a snapshot's state; its actions can be replayed."""
 
 
+class TooLargeError(EnvError):
+    """A request or a reply exceeds the limit of one frame. Other requests of the connection are unaffected."""
+
+
 class ForbiddenError(UsageError):
     """The token is missing, wrong, or of the wrong kind."""
 
 
-_OWN: Final = {kind.__name__: kind for kind in (NoSessionError, NoStateError, ForbiddenError)}
+_OWN: Final = {kind.__name__: kind for kind in (NoSessionError, NoStateError, TooLargeError, ForbiddenError)}
 
 
 def error_as_json(error: BaseException) -> dict[str, Any]:
-    """Convert an error to JSON. An error that is not agentgym's becomes an :class:`EnvError`."""
+    """Convert an error to JSON. An error that is not agentgym's becomes an :class:`EnvError`. Long messages are cut."""
+    message = _cut(str(error))
     if isinstance(error, BusyError):
-        return {"type": "BusyError", "message": str(error), "retry_after_s": error.retry_after_s}
+        return {"type": "BusyError", "message": message, "retry_after_s": error.retry_after_s}
     for kind in type(error).__mro__:
         if kind.__name__ in _SENT or kind.__name__ in _OWN:
-            extra = {"error_type": error.error_type} if isinstance(error, ToolError) else {}
-            return {"type": kind.__name__, "message": str(error), **extra}
-    return {"type": "EnvError", "message": f"{type(error).__name__}: {error}"}
+            extra = {"error_type": _cut(error.error_type)} if isinstance(error, ToolError) else {}
+            return {"type": kind.__name__, "message": message, **extra}
+    return {"type": "EnvError", "message": f"{type(error).__name__}: {message}"}
+
+
+def _cut(message: str) -> str:
+    left_out = len(message) - MAX_MESSAGE_CHARS
+    return message if left_out <= 0 else f"{message[:MAX_MESSAGE_CHARS]} [{left_out:,} more characters]"
 
 
 def error_from_json(sent: Mapping[str, Any]) -> AgentGymError:

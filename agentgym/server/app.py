@@ -27,6 +27,9 @@ from agentgym.tools.retrieval.body_limits import BodyLimits
 
 Answer = Callable[..., Awaitable[Response]]
 REAP_EVERY_S: Final = 1.0
+MAX_UNSENT_BYTES: Final = 4 * wire.MAX_FRAME_BYTES
+"""Most bytes of replies that wait for a client. Further requests of its connection are read later."""
+MAX_ID_CHARS: Final = 100
 _STATUS: Final = (
     (BusyError, 503),
     (NoSessionError, 404),
@@ -175,7 +178,7 @@ def _control_routes(sessions: Sessions, token: str, durations: Durations) -> API
         began = time.perf_counter()
         found = await sessions.ask({"op": op, **fields})
         durations.add(time.perf_counter() - began)
-        return Response(wire.encode(found), media_type="application/json")
+        return Response(wire.encode_reply(found, repr(op)), media_type="application/json")
 
     routes = APIRouter(dependencies=[Depends(control)])
     _add_env_routes(routes, answer)
@@ -244,12 +247,15 @@ class _Conversation:
     def __init__(self, socket: WebSocket, sessions: Sessions, durations: Durations) -> None:
         self._socket, self._sessions, self._durations = socket, sessions, durations
         self._replies: list[bytes] = []
-        self._has_replies = asyncio.Event()
+        self._num_unsent = 0
+        """Bytes of replies that the client has not taken yet."""
+        self._has_replies, self._has_room = asyncio.Event(), asyncio.Event()
         self._working: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Answer requests until the client disconnects. Its sessions stay open until they are idle for too long."""
-        sender = asyncio.create_task(self._send())
+        self._sender = asyncio.create_task(self._send())
+        self._sender.add_done_callback(lambda _: self._has_room.set())
         try:
             while True:
                 frame = await self._socket.receive()
@@ -259,17 +265,22 @@ class _Conversation:
         except WebSocketDisconnect:
             return
         finally:
-            sender.cancel()
+            self._sender.cancel()
 
     async def _take(self, text: str | bytes) -> None:
         try:
             requests = wire.decode(text)
         except UsageError as error:
-            self._reply({"id": None, "error": wire.error_as_json(error)})
+            self._reply(_error_reply(None, error))
             return
         for request in requests if isinstance(requests, list) else [requests]:
             while len(self._working) >= self._most_at_once:
                 await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+            while (
+                self._num_unsent > MAX_UNSENT_BYTES and not self._sender.done()
+            ):  # the client does not read; only its own requests wait
+                self._has_room.clear()
+                await self._has_room.wait()
             task = asyncio.create_task(self._answer(request))
             self._working.add(task)
             task.add_done_callback(self._working.discard)
@@ -281,32 +292,47 @@ class _Conversation:
 
     async def _answer(self, request: Any) -> None:
         began = time.perf_counter()
-        number = request.get("id") if isinstance(request, Mapping) else None
+        number = None
         try:
-            if not isinstance(request, Mapping):
-                raise UsageError("a request is an object with id and op")
-            self._reply({"id": number, "ok": await self._sessions.ask(request)})
+            number = _number_of(request)
+            found = await self._sessions.ask(request)
+            self._reply(wire.encode_reply({"id": number, "ok": found}, repr(request.get("op"))[:60]))
         except Exception as error:
             self._sessions.counts["errors"] += 1
-            self._reply({"id": number, "error": wire.error_as_json(error)})
+            self._reply(_error_reply(number, error))
         self._durations.add(time.perf_counter() - began)
 
-    def _reply(self, reply: Mapping[str, Any]) -> None:
-        try:
-            encoded = wire.encode(reply)
-        except AgentGymError as error:
-            encoded = wire.encode({"id": reply["id"], "error": wire.error_as_json(error)})
+    def _reply(self, encoded: bytes) -> None:
         self._replies.append(encoded)
+        self._num_unsent += len(encoded)
         self._has_replies.set()
 
     async def _send(self) -> None:
-        """Send all replies since the last frame as one frame."""
+        """Send all replies since the last frame, in as few frames as their size allows."""
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while True:
                 await self._has_replies.wait()
                 self._has_replies.clear()
                 replies, self._replies = self._replies, []
-                await self._socket.send_text("[" + b",".join(replies).decode() + "]")
+                for frame in wire.joined_frames(replies):
+                    await self._socket.send_text(frame)
+                self._num_unsent -= sum(map(len, replies))
+                self._has_room.set()
+
+
+def _number_of(request: Any) -> int | str | None:
+    """Return the id of a request, which its reply repeats."""
+    if not isinstance(request, Mapping):
+        raise UsageError("a request is an object with id and op")
+    number = request.get("id")
+    is_short = number is None or (isinstance(number, str) and len(number) <= MAX_ID_CHARS)
+    if not is_short and not (isinstance(number, int) and abs(number) < 2**63):
+        raise UsageError(f"the id of a request is a whole number of 64 bits or a text of {MAX_ID_CHARS} characters")
+    return number
+
+
+def _error_reply(number: Any, error: Exception) -> bytes:
+    return wire.encode({"id": number, "error": wire.error_as_json(error)})
 
 
 # ------------------------------------------------------------------------------------------------------- agent plane
@@ -328,7 +354,7 @@ def _add_agent(app: FastAPI, sessions: Sessions) -> None:
         sessions.counts["steps"] += 1
         messages, is_over = await session.act(body.name, body.arguments)
         found = {"messages": wire.messages_as_json(messages), "is_over": is_over}
-        return Response(wire.encode(found), media_type="application/json")
+        return Response(wire.encode_reply(found, "a call"), media_type="application/json")
 
     if importlib.util.find_spec("mcp_types") is not None:  # mcp 1 has no such module
         from agentgym.server.mcp_http import McpSessions

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import mcp_types as types
-from anyio import EndOfStream
+from anyio import EndOfStream, wrap_file
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
@@ -73,10 +73,11 @@ class McpEpisode:
             on_call_tool=self._call_tool,
         )
 
-    async def run(self) -> None:
-        """Serve on standard input and output until the client closes them."""
+    async def run(self, stdin: TextIO | None = None, stdout: TextIO | None = None) -> None:
+        """Serve on two streams until the client closes them; by default on standard input and output."""
         server = self.server()
-        async with stdio_server() as (incoming, outgoing):
+        given = [None if stream is None else wrap_file(stream) for stream in (stdin, stdout)]
+        async with stdio_server(*given) as (incoming, outgoing):
             await server.run(_Refused(incoming, outgoing), outgoing, server.create_initialization_options())
 
     async def run_http(self, listening: socket.socket) -> None:

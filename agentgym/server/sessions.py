@@ -314,7 +314,9 @@ class Sessions:
         if split not in by_split:
             by_split[split] = made.tasks(split)
         tasks = by_split[split]
-        return TaskPage(total=len(tasks), tasks=tuple(tasks[start : min(stop, start + MAX_PAGE)]))
+        return TaskPage(
+            total=len(tasks), tasks=tuple(wire.fitting(tasks[start : max(start, min(stop, start + MAX_PAGE))]))
+        )
 
     async def _template(self, env: Any, kwargs: Any) -> tuple[Env, dict[str, Sequence[Task]]]:
         key = digest([str(env), kwargs or {}])

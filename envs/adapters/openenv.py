@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError
+from agentgym.proxies import by_proxy, direct_loopback
 from agentgym.tools.mcp import McpTool
 from agentgym.types import Task, ToolSpec
 
@@ -92,11 +93,14 @@ class OpenEnvEnv(ToolEnv):
     def _action_schema(self) -> Mapping[str, Any]:
         import httpx
 
+        from agentgym.http_limits import limited_client
+
         url = self._url.replace("ws://", "http://").replace("wss://", "https://").rstrip("/")
         try:
-            schema = dict(httpx.get(f"{url}/schema", timeout=self.longest_step_s).raise_for_status().json()["action"])
+            with limited_client(to=url, timeout=self.longest_step_s) as client:
+                schema = dict(client.get(f"{url}/schema").raise_for_status().json()["action"])
         except (httpx.HTTPError, ValueError, KeyError) as error:
-            raise EnvError(f"{url} is no OpenEnv server that answers: {error!r:.300}") from error
+            raise EnvError(f"{url} is no OpenEnv server that answers: {error!r:.300}{by_proxy(url)}") from error
         schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k != "metadata"}
         return schema
 
@@ -124,7 +128,8 @@ class OpenEnvEnv(ToolEnv):
         try:
             if self._client is None:
                 self._client = self._make_client()
-                self._client.connect()
+                with direct_loopback(self._url):
+                    self._client.connect()
             return getattr(self._client, op)(*arguments, **named)
         except TimeoutError as error:
             self.stop()

@@ -22,8 +22,9 @@ class TextArenaEnv(EngineEnv):
 
     Args:
         game: an id of TextArena; ids that end in ``-raw`` show only the game's own messages.
-        opponent: the other player in a game for two: ``random`` for a random move among those shown in brackets, or a
-            list of moves that is repeated cyclically.
+        opponent: the other player in a game for two: ``random`` for a random legal move of the forms that the rules
+            show in brackets, or a list of moves that is repeated cyclically, without those that are illegal then. If
+            the opponent finds no legal move, the episode fails and counts for nobody.
         seat: player number of the agent, 0 (who usually begins) or 1.
         max_turns, interface, step_timeout_s, load_timeout_s: see :class:`EngineEnv`. With ``text``, the whole message
             is the action, as in TextArena.

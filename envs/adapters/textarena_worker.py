@@ -9,16 +9,18 @@ import importlib
 import itertools
 import json
 import random
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from agentgym.envs.adapters.textarena_moves import candidates, first_legal, has_forfeited, legal_moves, moves_in
 from agentgym.envs.adapters.worker_main import serve
 
-Opponent = Callable[[str], str]
-"""A function that chooses the other player's action from that player's observation."""
+Opponent = Callable[[Any, Sequence[str]], str | None]
+"""A function that chooses the other player's action from the game and the moves that it has been shown, or None."""
 
-_MOVE = re.compile(r"\[[^\[\]\n]{1,30}\]")
+
+MOST_SHOWN = 60
+"""Most texts in brackets that are kept for a player, the latest first."""
 
 
 class Table:
@@ -27,7 +29,10 @@ class Table:
     def __init__(self) -> None:
         self._arena: Any = importlib.import_module("textarena")
         self._game: Any = None
-        self._opponent: Opponent = lambda shown: ""
+        self._opponent: Opponent = lambda game, shown: None
+        self._shown: dict[int, list[str]] = {}
+        """Texts in brackets that each player has seen."""
+        self._seed = 0
         self._seat = 0
         self._said = ""
         self._score = 0.0
@@ -42,6 +47,7 @@ class Table:
         self._opponent = random_opponent(seed) if opponent == "random" else scripted_opponent(opponent)
         self._seat = seat if self._num_players > 1 else 0
         self._said, self._score, self._is_over = "", 0.0, False
+        self._shown, self._seed = {}, seed
         self._let_others_play()
         return self._seen(is_valid=True)
 
@@ -60,8 +66,10 @@ class Table:
         return self._seen(is_valid)
 
     def admissible(self) -> dict[str, Any]:
-        """Return the moves in brackets in the last observation."""
-        return {"commands": sorted(set(_MOVE.findall(self._said.rpartition("\n\n")[2])))}
+        """Return the legal moves of the forms that the agent has been shown."""
+        if self._is_over:
+            return {"commands": []}
+        return {"commands": legal_moves(self._game, self._shown.get(self._seat, []), self._seed)}
 
     def _begin(self, game: str, seed: int) -> None:
         made = self._arena.make(game)
@@ -78,10 +86,18 @@ class Table:
         while not self._is_over:
             player, shown = self._game.get_observation()
             text = "\n".join(_line(sender, words) for sender, words, *_ in _entries(shown))
+            self._shown[player] = moves_in("\n".join([text, *self._shown.get(player, [])]))[:MOST_SHOWN]
             if player == self._seat:
                 self._said += text
                 return
-            self._is_over, _ = self._game.step(self._opponent(text))
+            move = self._opponent(self._game, self._shown[player])
+            if move is None:
+                raise RuntimeError(
+                    f"the opponent knows no legal move after: {text[-300:]!r}; give opponent=[MOVE, ...]"
+                )
+            self._is_over, _ = self._game.step(move)
+            if has_forfeited(self._game, player):
+                raise RuntimeError(f"the opponent forfeits by {move!r}, which is no success of the agent")
 
     def _seen(self, is_valid: bool) -> dict[str, Any]:
         state = self._game.state
@@ -97,20 +113,15 @@ class Table:
 
 
 def random_opponent(seed: int) -> Opponent:
-    """Return an opponent that draws one of the moves in brackets in the last part of its observation."""
+    """Return an opponent that draws one of the legal moves of the forms that its observations show."""
     rng = random.Random(seed)
-
-    def choose(shown: str) -> str:
-        moves = _MOVE.findall(shown.rpartition("\n\n")[2]) or _MOVE.findall(shown) or ["[0]"]
-        return str(rng.choice(moves))
-
-    return choose
+    return lambda game, shown: first_legal(game, candidates(shown, rng))
 
 
 def scripted_opponent(moves: Sequence[str]) -> Opponent:
-    """Return an opponent that repeats a list of moves cyclically."""
+    """Return an opponent that repeats a list of moves cyclically, without those that are illegal at the time."""
     following: Iterator[str] = itertools.cycle(moves)
-    return lambda shown: next(following)
+    return lambda game, shown: first_legal(game, itertools.islice(following, len(moves)))
 
 
 def _entries(shown: Any) -> Sequence[Any]:

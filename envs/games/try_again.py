@@ -23,6 +23,7 @@ from agentgym.env.tasks import SPLITS, SeededTasks
 from agentgym.envs.rows import lines_of
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import CorruptDataError, UsageError
+from agentgym.scoring.numbers import without_groups
 from agentgym.types import Message, RewardRole, Task
 
 TRY_AGAIN = "Try again."
@@ -53,7 +54,7 @@ def normalised(answer: str) -> str:
         >>> normalised("The Eiffel Tower."), normalised("7.0"), normalised("14/2")
         ('eiffel tower', '7', '7')
     """
-    number = answer.strip().rstrip(".").replace(",", "")
+    number = without_groups(answer.strip().rstrip(".")).replace(",", "")
     if _NUMBER.fullmatch(number):
         with suppress(ZeroDivisionError):
             return str(Fraction(number))

@@ -11,7 +11,7 @@ import pytest
 from agentgym.check import check_env
 from agentgym.envs.adapters.textarena import TextArenaEnv
 from agentgym.envs.adapters.textarena_worker import random_opponent, scripted_opponent
-from agentgym.errors import ResetNeededError, UsageError
+from agentgym.errors import EnvError, ResetNeededError, UsageError
 
 arena = pytest.importorskip("textarena", reason="needs the package textarena (the extra textarena)")
 
@@ -87,12 +87,46 @@ def test_an_impossible_move_is_marked_and_a_second_loses() -> None:
 
 
 def test_opponents() -> None:
-    shown = "Moves are like [9].\n\nAvailable: '[1]', '[2]'"
+    game = arena.make("TicTacToe-v0-raw")
+    game.reset(num_players=2, seed=3)
+    game.step("[4]")
     one, other = random_opponent(5), random_opponent(5)
-    chosen = [one(shown) for _ in range(20)]
-    assert chosen == [other(shown) for _ in range(20)] and set(chosen) == {"[1]", "[2]"}
-    scripted = scripted_opponent(["[1]", "[2]"])
-    assert [scripted(shown) for _ in range(3)] == ["[1]", "[2]", "[1]"]
+    chosen = [one(game, ["[4]", "[row]"]) for _ in range(40)]
+    assert chosen == [other(game, ["[4]", "[row]"]) for _ in range(40)]
+    assert set(chosen) == {f"[{number}]" for number in range(9) if number != 4}
+    scripted = scripted_opponent(["[4]", "[1]", "[2]"])
+    assert [scripted(game, []) for _ in range(3)] == ["[1]", "[2]", "[1]"]
+
+
+@pytest.mark.parametrize("game", ["Nim-v0-raw", "ConnectFour-v0-raw", "TicTacToe-v0-raw", "KuhnPoker-v0-raw"])
+def test_no_game_ends_by_a_fault_of_a_random_player(game: str) -> None:
+    env = TextArenaEnv(game=game, interface="text")
+    rng = random.Random(0)
+    for seed in range(3):
+        env.reset(seed=seed)
+        terminated = truncated = False
+        while not (terminated or truncated):
+            moves = env.admissible_actions()
+            assert moves
+            observation, _, terminated, truncated, info = env.step(rng.choice(moves))
+            assert info["is_valid"] and "invalid" not in observation[0].text.lower()
+    env.close()
+
+
+def test_one_legal_move_does_not_win() -> None:
+    env = TextArenaEnv(game="Breakthrough-v0-raw", interface="text")
+    env.reset(seed=0)
+    _, reward, terminated, _, _ = env.step("[a2a3]")
+    assert (reward, terminated) == (0.0, False)
+    env.close()
+
+
+def test_an_opponent_without_a_legal_move_voids_the_episode() -> None:
+    env = TextArenaEnv(interface="text", opponent=["[99]", "nonsense"])
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"the opponent knows no legal move.*opponent=\[MOVE"):
+        env.step("[4]")
+    env.close()
 
 
 def test_a_snapshot_is_replayed_and_seeds_decide_the_opponent() -> None:

@@ -296,3 +296,9 @@ def test_metrics_are_cumulative() -> None:
     text = prometheus_text(3, {"opened": 4}, durations)
     assert 'agentgym_request_seconds_bucket{le="0.003"} 2' in text
     assert 'le="+Inf"} 3' in text and "agentgym_opened_total 4" in text
+
+
+@pytest.mark.parametrize("host", ["::1", "0.0.0.0", "::", "localhost"])
+def test_the_printed_address_works(host: str) -> None:
+    with env_server(MAZE, "--host", host, token=TOKEN) as server:
+        assert httpx.get(f"{server.http}/health", trust_env=False).status_code == 200

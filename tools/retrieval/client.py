@@ -13,6 +13,7 @@ import httpx
 from agentgym.canonical import encodable, read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
 from agentgym.http_limits import limited_async_client, limited_client
+from agentgym.proxies import by_proxy
 from agentgym.server_tokens import TOKEN_VARIABLE, add_token
 from agentgym.tools.retrieval import wire
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
@@ -61,6 +62,7 @@ class RemoteRetriever(AsyncRetriever):
         self._options = options or ClientOptions()
         self._settings: dict[str, Any] = {
             "base_url": self.url,
+            "to": self.url,
             "timeout": self._options.timeout_s,
             "auth": add_token,
             "limits": httpx.Limits(
@@ -152,20 +154,23 @@ class RemoteRetriever(AsyncRetriever):
             beginning = response.text[:200]
             raise EnvError(
                 f"{self.url}{path} does not answer like a search server (status {response.status_code}, "
-                f"{beginning!r}); is it agentgym serve-search?"
+                f"{beginning!r}); is it agentgym serve-search?{by_proxy(self.url)}"
             ) from nonsense
         raise error
 
     def _failure(self, path: str, error: httpx.HTTPError) -> InfrastructureError:
         asked = f"the search server at {self.url} ({path}, {self._options.num_tries} tries)"
         if isinstance(error, httpx.TimeoutException):
-            return EnvTimeoutError(f"{asked} did not answer within {self._options.timeout_s:g} s")
+            return EnvTimeoutError(f"{asked} did not answer within {self._options.timeout_s:g} s{by_proxy(self.url)}")
         how = f"{type(error).__name__}: {error}".rstrip(": ")
-        return EnvError(f"{asked} cannot be reached: {how}; start it by: agentgym serve-search CORPUS")
+        return EnvError(
+            f"{asked} cannot be reached: {how}{by_proxy(self.url)}; start it by: agentgym serve-search CORPUS"
+        )
 
     def _failed_by(self, path: str, response: httpx.Response) -> InfrastructureError:
         return EnvError(
-            f"the search server at {self.url} fails: {path}, status {response.status_code}, {response.text[:300]!r}"
+            f"the search server at {self.url} fails: {path}, status {response.status_code}, "
+            f"{response.text[:300]!r}{by_proxy(self.url)}"
         )
 
 

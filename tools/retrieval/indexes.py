@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import track
 
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import UsageError, require_known
+from agentgym.progress import VisibleConsole
 from agentgym.tools.retrieval import dense, fts5, tantivy_index
 from agentgym.tools.retrieval.corpus import Corpus
 from agentgym.tools.retrieval.embedders import Embedder
@@ -109,7 +109,7 @@ def _folder(
     folder = (options.cache or cache_folder()) / "indexes" / f"{backend}-{digest(description)}"
 
     def build_with_progress(empty: Path) -> None:
-        console = Console(stderr=True)
+        console = VisibleConsole(stderr=True)
         is_shown = options.show_progress and console.is_terminal
         documents = corpus.documents()
         if is_shown:

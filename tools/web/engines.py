@@ -13,6 +13,7 @@ import httpx
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError
 from agentgym.http_limits import limited_async_client
+from agentgym.proxies import by_proxy
 from agentgym.tools.retrieval.types import Hit
 from agentgym.tools.retrieval.words import query_words, snippet_of
 from agentgym.tools.web.cassette import Cassette
@@ -140,14 +141,18 @@ async def _answer_of(
 ) -> Any:
     """Return an engine's answer. Errors name the engine and the status, but no header, since headers hold keys."""
     failure: InfrastructureError
-    async with limited_async_client(timeout=timeout_s, headers=headers, verify=ssl_context()) as client:
+    async with limited_async_client(to=url, timeout=timeout_s, headers=headers, verify=ssl_context()) as client:
         for num_tried in range(1, num_tries + 1):
             try:
                 response = await client.get(url, params=parameters)
             except httpx.TimeoutException:
-                failure = EnvTimeoutError(f"the search engine at {url} did not answer within {timeout_s:g} s")
+                failure = EnvTimeoutError(
+                    f"the search engine at {url} did not answer within {timeout_s:g} s{by_proxy(url)}"
+                )
             except httpx.HTTPError as error:
-                failure = EnvError(f"the search engine at {url} cannot be reached: {type(error).__name__}")
+                failure = EnvError(
+                    f"the search engine at {url} cannot be reached: {type(error).__name__}{by_proxy(url)}"
+                )
             else:
                 if response.status_code == 200:
                     return _json(url, response)

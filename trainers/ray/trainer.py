@@ -17,10 +17,10 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from rich.console import Console
 
 from agentgym.canonical import shell_word
 from agentgym.errors import AgentGymError, ConfigError, RunStoppedError, UsageError
+from agentgym.progress import VisibleConsole
 from agentgym.rollout.folder_lock import locked
 from agentgym.trainers.config.overrides import to_dict
 from agentgym.trainers.config.rank_limits import check_ranks
@@ -252,7 +252,7 @@ def _marked(run_dir: Path) -> Iterator[Path]:
 
 def _terminal() -> dict[str, str]:
     """Return the environment variables that describe this process's terminal; empty without a terminal."""
-    console = Console(stderr=True)
+    console = VisibleConsole(stderr=True)
     if not console.is_terminal:
         return {}
     kept = {name: os.environ[name] for name in ("TERM", "COLORTERM", "NO_COLOR") if name in os.environ}
@@ -264,6 +264,6 @@ def _reason(error: RayError) -> str:
 
 
 def _say(line: str) -> None:
-    console = Console(stderr=True)
+    console = VisibleConsole(stderr=True)
     console.show_cursor()  # which the bars of a rank that died have hidden
     console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,174 @@
+"""Texts from outside reach neither a terminal as commands nor a protocol as lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from agentgym.progress import VisibleConsole
+from agentgym.visible_text import visible
+
+ODD = r'''
+import os
+import subprocess
+import sys
+
+from agentgym import ToolEnv, register, tool
+
+print("module imported")
+os.write(1, b"by number\n")
+ODD = "\x1b]0;title\x07\x1b[2J\x9b1m\u202egpj.exe\u202c\rover\x08"
+
+
+class Odd(ToolEnv):
+    """Says what terminals obey."""
+
+    max_turns = 3
+    takes_words = True
+
+    def start(self, task):
+        print("starting an episode")
+        subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
+        subprocess.run(["cat"], check=True)  # takes what is left of an inherited input
+        return f"page {ODD}"
+
+    def oracle(self):
+        from agentgym import Message, ToolCall
+        return Message("assistant", "text " + ODD, (ToolCall("look", {}, "0"),))
+
+    def admissible_actions(self):
+        return ("look " + ODD,)
+
+    @tool
+    def look(self) -> str:
+        """Look."""
+        self.finish(1.0)
+        return f"tool {ODD}"
+
+    @tool
+    def fail(self) -> str:
+        """Fail."""
+        raise RuntimeError(f"fault {ODD}")
+
+
+class Fails(Odd):
+    """Fails with such a text."""
+
+    def start(self, task):
+        raise RuntimeError(f"fault {ODD}")
+
+
+register("Odd-v0", Odd)
+register("Fails-v0", Fails)
+'''
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> str:
+    (tmp_path / "odd.py").write_text(ODD, encoding="utf-8")
+    return str(tmp_path / "odd.py")
+
+
+def agentgym(*arguments: str, folder: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command in a new process and return what it wrote, without translation of line ends."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentgym", *arguments],
+        input=stdin.encode(),
+        capture_output=True,
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "300"},
+        check=False,
+        timeout=120,
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.parametrize("text", ["plain", "two\nlines\tand a tab", "ünïcode 你好 👩‍🔬"])
+def test_ordinary_text_is_kept(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_controls_are_shown() -> None:
+    assert visible("\x1b[2J \x07 \x9b \r \x7f \u202e \u2066") == r"\x1b[2J \x07 \x9b \x0d \x7f \u202e \u2066"
+    assert visible("a\r\nb") == "a\nb"
+
+
+def test_a_console_shows_them_in_every_kind_of_output() -> None:
+    odd = "a\x1b[2J\u202eb\x9b"
+    file = io.StringIO()
+    console = VisibleConsole(file=file, force_terminal=True, width=200)
+    table = Table(title=odd)
+    table.add_column(odd)
+    table.add_row(odd, Text(odd))
+    for part in (odd, Text(odd, style="bold"), Panel(odd, title=odd), table):
+        console.print(part, markup=False)
+    console.print(odd, soft_wrap=True)
+    written = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())  # the console's own styles
+    assert not OBEYED.search(written) and written.count(r"\x1b[2J\u202e") >= 8
+
+
+def test_commands_show_the_texts_of_an_environment(odd: str, tmp_path: Path) -> None:
+    runs = [
+        agentgym("eval", f"{odd}:Odd-v0", "--policy", "oracle", "--episodes", "1", "--run-dir", "out", folder=tmp_path),
+        agentgym("view", "out", "--episodes", "1", folder=tmp_path),
+        agentgym("play", f"{odd}:Odd-v0", "--policy", "oracle", folder=tmp_path),
+        agentgym("play", f"{odd}:Odd-v0", folder=tmp_path, stdin="actions\nhint\nlook\n"),
+        agentgym("describe", f"{odd}:Odd-v0", folder=tmp_path),
+    ]
+    for done in runs:
+        assert done.returncode == 0, done.stderr
+        assert not OBEYED.search(done.stdout + done.stderr), (done.args, done.stdout, done.stderr)
+    assert r"\x1b]0;title\x07" in runs[1].stdout and r"\x1b]0;title\x07" in runs[2].stdout
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_errors_show_them_too(odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, debug: str) -> None:
+    monkeypatch.setenv("AGENTGYM_DEBUG", debug)
+    for command in (("eval", "--policy", "oracle", "--episodes", "1"), ("play", "--policy", "oracle"), ("mcp",)):
+        done = agentgym(command[0], f"{odd}:Fails-v0", *command[1:], folder=tmp_path)
+        assert done.returncode != 0 and r"\x1b]0;title\x07" in done.stderr
+        assert not OBEYED.search(done.stdout + done.stderr), (done.stdout, done.stderr)
+
+
+def test_json_is_all_of_standard_output(odd: str, tmp_path: Path) -> None:
+    for arguments in (
+        ("eval", f"{odd}:Odd-v0", "--policy", "oracle", "--episodes", "1", "--json"),
+        ("play", f"{odd}:Odd-v0", "--policy", "oracle", "--json"),
+        ("describe", f"{odd}:Odd-v0", "--json"),
+        ("check", f"{odd}:Fails-v0", "--json"),
+    ):
+        done = agentgym(*arguments, folder=tmp_path)
+        json.loads(done.stdout)
+        assert "by number" in done.stderr and done.stdout.isascii()
+
+
+def test_mcp_writes_messages_alone(odd: str, tmp_path: Path) -> None:
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+    }
+    said = "".join(
+        json.dumps(line) + "\n"
+        for line in (
+            hello,
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "look", "arguments": {}}},
+        )
+    )
+    done = agentgym("mcp", f"{odd}:Odd-v0", folder=tmp_path, stdin=said)
+    replies = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [reply.get("id") for reply in replies] == [1, 2], done.stderr
+    assert "module imported" in done.stderr and "from a child" in done.stderr

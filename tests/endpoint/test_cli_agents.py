@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,19 @@ from agentgym.types import Status, Trajectory
 
 FOLDER = os.environ.get("AGENTGYM_NPM_AGENTS", "")
 """A ``node_modules`` with the agents; ``make .agents/npm/.installed`` creates one."""
-TOOLS = {
+TOOLS: dict[str, tuple[str, Callable[[str], dict[str, str]]]] = {
     "claude_code": ("Bash", lambda line: {"command": line, "description": "Work."}),
     "codex": ("exec_command", lambda line: {"cmd": line}),
     "opencode": ("bash", lambda line: {"command": line, "description": "Work."}),
     "gemini_cli": ("run_shell_command", lambda line: {"command": line}),
 }
+LONG = ("opencode", "gemini_cli")
+PLAYED = [
+    pytest.param(name, marks=pytest.mark.skipif(not os.environ.get("CI_ALL"), reason="set CI_ALL=1"))
+    if name in LONG
+    else name
+    for name in sorted(TOOLS)
+]
 needs_agents = pytest.mark.skipif(not FOLDER, reason="set AGENTGYM_NPM_AGENTS, or make test-agents")
 
 
@@ -40,7 +48,7 @@ def test_the_folder_with_the_agent_must_be_named(name: str) -> None:
 
 @needs_agents
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(TOOLS))
+@pytest.mark.parametrize("name", PLAYED)
 def test_it_solves_an_issue(name: str) -> None:
     env = SWEEnv(sandbox="process")
     task = env.tasks("train")[0]

@@ -44,8 +44,9 @@ def test_unknown_fields_are_noted_and_leave_the_conversation_as_it_was(wire: Mod
 
 @pytest.mark.parametrize(("wire", "body"), BODIES, ids=lambda one: getattr(one, "__name__", ""))
 def test_every_refused_field_is_refused_by_name_unless_it_asks_for_nothing(wire: ModuleType, body: Any) -> None:
-    for name in wire.FIELDS.refused:  # type: ignore[attr-defined]
-        for nothing in (None, False, 0, "", [], {}):
+    for name in wire.FIELDS.refused:
+        nothings: list[Any] = [None, False, 0, "", [], {}]
+        for nothing in nothings:
             wire.parse({**body, name: nothing})
         with pytest.raises(CallRefusedError, match=f"Unsupported field: {name}; ") as refused:
             wire.parse({**body, name: {"x": 1}})
@@ -185,7 +186,7 @@ def test_blocks_of_a_message_have_a_meaning() -> None:
     thinking = [{"type": "redacted_thinking", "data": "x"}, {"type": "thinking", "thinking": "Hm.", "signature": "s"}]
     failed = {"type": "tool_result", "tool_use_id": "a", "is_error": True, "cache_control": {"type": "ephemeral"}}
     image = {"type": "image", "source": {"type": "base64", "data": "iVBO"}}
-    said = {"role": "assistant", "content": [*thinking, *use("a")["content"]]}
+    said: Any = {"role": "assistant", "content": [*thinking, *use("a")["content"]]}
     last = {"role": "user", "content": [{**failed, "content": [{"type": "text", "text": "No."}, image]}, *blocks]}
     call = anthropic.parse({"messages": [{"role": "user", "content": blocks}, said, last]})
     assert [one.text for one in call.messages] == [
@@ -200,7 +201,7 @@ def test_blocks_of_a_message_have_a_meaning() -> None:
 
 
 def test_reasoning_of_other_servers_and_refusals_are_texts_of_the_assistant() -> None:
-    said = {
+    said: Any = {
         "role": "assistant",
         "content": None,
         "refusal": "I must not.",

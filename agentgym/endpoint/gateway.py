@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
 from agentgym.endpoint.calls import CallRefusedError
 from agentgym.endpoint.session import EpisodeSession
-from agentgym.endpoint.wire import anthropic, openai_chat, openai_responses
+from agentgym.endpoint.wire import anthropic, gemini, openai_chat, openai_responses
 from agentgym.errors import AgentGymError, UsageError
 from agentgym.sandboxes.run_folder import shared_folder
 from agentgym.web_guard import Access, WebGuard
@@ -39,6 +39,9 @@ WIRES: Final[Mapping[str, ModuleType]] = {
     "responses": openai_responses,
     "messages": anthropic,
 }
+"""APIs by their path after ``/v1/``. Gemini's paths hold the model: ``/v1beta/models/MODEL:generateContent``."""
+_GEMINI = "/v1beta/models/{action:path}"
+_GEMINI_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 _CONTAINER_NAMES: Final = ("host.docker.internal", "host.containers.internal")
 """Names under which containers reach this machine."""
 _PATIENCE_S = 5.0
@@ -60,7 +63,7 @@ class Gateway:
         self.socket_path = ""
         """Path of the Unix socket on which it listens, too; empty if there is none."""
         self.noted: set[str] = set()
-        """Fields of requests that have been reported as overridden."""
+        """Fields of requests that have been reported as overridden or ignored."""
 
     @property
     def url(self) -> str:
@@ -155,13 +158,20 @@ def make_app(sessions: Mapping[str, EpisodeSession]) -> FastAPI:
         endpoint = _endpoint(sessions, wire)
         app.add_api_route(f"/v1/{path}", endpoint, methods=["POST"], response_model=None)
         app.add_api_route(f"/s/{{session_id}}/v1/{path}", endpoint, methods=["POST"], response_model=None)
+    for prefix in ("", "/s/{session_id}"):
+        count = _counting(sessions, anthropic)
+        app.add_api_route(f"{prefix}/v1/messages/count_tokens", count, methods=["POST"], response_model=None)
+        app.add_api_route(prefix + _GEMINI, _gemini(sessions), methods=["POST"], response_model=None)
     return app
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
     """Answer a request for a path or a method that does not exist, in OpenAI's format."""
     paths = ", ".join(f"POST /v1/{path}" for path in WIRES)
-    what = f"No {request.method} {request.url.path} here; the endpoint answers {paths} and GET /v1/models."
+    what = (
+        f"No {request.method} {request.url.path} here; the endpoint answers {paths}, "
+        "POST /v1beta/models/MODEL:generateContent and GET /v1/models."
+    )
     status = error.status_code if isinstance(error, HTTPException) else 404
     return JSONResponse(openai_chat.error(CallRefusedError("invalid", what)), status_code=status)
 
@@ -185,9 +195,48 @@ def _endpoint(sessions: Mapping[str, EpisodeSession], wire: ModuleType) -> Any:
     return answer
 
 
+def _counting(sessions: Mapping[str, EpisodeSession], wire: ModuleType) -> Any:
+    """Return a handler that counts the tokens of a prompt without sampling."""
+
+    async def count(request: Request) -> Response:
+        try:
+            session = _session(sessions, request)
+            num_tokens = session.count(wire.parse_count(await _body(request)))
+        except CallRefusedError as refused:
+            return JSONResponse(wire.error(refused), status_code=refused.http_status)
+        return JSONResponse(wire.count_response(num_tokens))
+
+    return count
+
+
+def _gemini(sessions: Mapping[str, EpisodeSession]) -> Any:
+    """Return a handler of Gemini's methods, whose names end the path."""
+
+    async def answer(request: Request, action: str) -> Response:
+        method = action.rpartition(":")[2]
+        if method not in _GEMINI_METHODS:
+            return await _no_such_path(request, HTTPException(404))
+        if method == "countTokens":
+            return cast(Response, await _counting(sessions, gemini)(request))
+        try:
+            session = _session(sessions, request)
+            found = await session.answer(gemini.parse(await _body(request)), request.is_disconnected)
+        except CallRefusedError as refused:
+            return JSONResponse(gemini.error(refused), status_code=refused.http_status)
+        if method == "generateContent":
+            return JSONResponse(gemini.response(found, MODEL))
+        if request.query_params.get("alt") != "sse":
+            return JSONResponse([gemini.response(found, MODEL)])
+        return StreamingResponse(gemini.events(found, MODEL), media_type="text/event-stream")
+
+    return answer
+
+
 def _session(sessions: Mapping[str, EpisodeSession], request: Request) -> EpisodeSession:
-    key = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
-    named = request.path_params.get("session_id") or request.headers.get("x-session-id")
+    headers = request.headers
+    key = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key", "")
+    key = key or headers.get("x-goog-api-key", "") or request.query_params.get("key", "")
+    named = request.path_params.get("session_id") or headers.get("x-session-id")
     id = named or key.removeprefix(KEY_PREFIX)
     session = sessions.get(id)
     if session is None:

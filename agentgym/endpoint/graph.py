@@ -194,6 +194,10 @@ class CallGraph:
         if message.role == "assistant":
             if (known := self._by_key.get(_key(message))) is not None:
                 return known
+            calls = [call for call in message.calls if isinstance(call, ToolCall)]
+            if calls and not tools:  # without tools, no text is read as a call
+                written = "\n".join(filter(None, (message.text, self._renderer.format.format(calls, ()))))
+                return replace(message, content=written, answer=message.text)
             return self._renderer.read_text(
                 self._renderer.action_text(message, tools, is_open=False), tools, is_open=False
             )

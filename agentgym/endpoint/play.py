@@ -100,13 +100,16 @@ class HarnessAgents:
         finally:
             self._gateway.forget(session)
             await session.close()
-            self._note(session.overridden)
+            self._note(session)
         return episode.trajectory()
 
-    def _note(self, overridden: set[str]) -> None:
-        if new := sorted(overridden - self._gateway.noted):
-            self._gateway.noted |= set(new)
+    def _note(self, session: EpisodeSession) -> None:
+        noted = self._gateway.noted
+        if new := sorted(session.overridden - noted):
             self._say(f"note: the run decides {', '.join(new)}; what agents ask for there has no effect")
+        if ignored := sorted(session.ignored - noted):
+            self._say(f"note: the endpoint ignores {', '.join(ignored)}; the model's prompt has nothing of it")
+        noted |= {*new, *ignored}
 
     async def close(self) -> None:
         """Close the endpoint."""

@@ -63,6 +63,8 @@ def stopped(
     return Stopped(completion=cut, text=text[:start], stop=stop)
 
 
+_MOST_IGNORED = 100
+"""Most ignored fields that an episode notes. Agents choose the names."""
 CallTool = Callable[[str, JsonObject], Awaitable[str]]
 
 
@@ -112,6 +114,7 @@ class EpisodeSession:
         self.refusal: tuple[Status, str] | None = None
         """Status and reason if the last request was rejected because of a limit; else None."""
         self.overridden: set[str] = set()
+        self.ignored: set[str] = set()
         self.is_open = True
         self.is_state_hidden = False
         """True if the environment sees the agent's work only at the end. The prompt then serves as the state key."""
@@ -135,7 +138,7 @@ class EpisodeSession:
             CallRefusedError: the prompt is too long or cannot be rendered, a limit is reached, or the engine failed.
         """
         self._check_open()
-        self.overridden |= set(call.overridden)
+        self._take_notes(call)
         started = time.perf_counter()
         try:
             state_key = self._state_key()
@@ -160,6 +163,18 @@ class EpisodeSession:
         self._names[self.graph.sampled[-1].segment] = name
         return answer
 
+    def count(self, call: ChatCall) -> int:
+        """Return the number of tokens of a request's prompt, without sampling.
+
+        Raises:
+            CallRefusedError: the episode has ended or failed, or the prompt cannot be rendered.
+        """
+        self._check_alive()
+        self._take_notes(call)
+        prompt = self._prompt(call)
+        self.graph.drop(prompt)
+        return len(prompt.token_ids)
+
     @property
     def sampling_s(self) -> float:
         """Seconds in which at least one completion was being sampled."""
@@ -182,11 +197,19 @@ class EpisodeSession:
 
     # ---------------------------------------------------------------------------------------------------- private
 
-    def _check_open(self) -> None:
+    def _take_notes(self, call: ChatCall) -> None:
+        self.overridden |= set(call.overridden)
+        if len(self.ignored) < _MOST_IGNORED:
+            self.ignored |= set(call.ignored[:_MOST_IGNORED])
+
+    def _check_alive(self) -> None:
         if self.failure is not None:
             raise CallRefusedError("engine", f"The episode has failed: {self.failure}")
         if not self.is_open:
             raise CallRefusedError("over", "The episode has ended.")
+
+    def _check_open(self) -> None:
+        self._check_alive()
         if self._num_started >= self._max_calls:
             message = f"The episode has a limit of {self._max_calls} calls."
             self.refusal = (Status.TRUNCATED_TURNS, message)
@@ -283,6 +306,8 @@ class EpisodeSession:
             num_prompt_tokens=len(prompt.token_ids),
             num_completion_tokens=len(completion.token_ids),
             tokens=self._tokens(completion, end.text if end is not None else None) if call.wants_logprobs else (),
+            prompt_ids=prompt.token_ids if call.wants_token_ids else (),
+            completion_ids=completion.token_ids if call.wants_token_ids else (),
         )
 
     def _tokens(self, completion: Completion, before_stop: str | None) -> tuple[AnswerToken, ...]:

@@ -50,15 +50,14 @@ def known_control_text(text: str) -> str:
 def control_texts(tokenizer: Any) -> tuple[str, ...]:
     """Return the texts that a tokenizer encodes as a single control token.
 
-    These are its special tokens, and added tokens that look like marks and either occur in its chat template
-    (``<tool_call>``) or are written like control tokens (``<|fim_prefix|>``).
+    These are its special tokens, and added tokens that look like marks, whether its chat template names them
+    (``<tool_call>``) or not (``<think>`` in templates of models that do not think).
     """
-    template = str(tokenizer.chat_template)
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     texts = set(getattr(tokenizer, "all_special_tokens", ()))
     for token in added:
         text = str(token.content)
-        is_mark = _CONTROL.fullmatch(text) is not None and (text in template or text[1] in "|｜")
+        is_mark = _CONTROL.fullmatch(text) is not None
         if token.special or is_mark:
             texts.add(text)
     return tuple(sorted(text for text in texts if text.strip()))

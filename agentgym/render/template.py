@@ -17,11 +17,19 @@ from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
 from agentgym.render.guard import ContentGuard
+from agentgym.render.rows import (
+    Chat,
+    merged,
+    with_joined_turns,
+    with_late_as_user,
+    with_one_system,
+    with_results,
+    with_results_first,
+    with_system_text,
+    without_system,
+)
 from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
-
-Chat = list[dict[str, Any]]
-"""Messages as dicts for ``apply_chat_template``."""
 
 
 class Tokenizer(Protocol):
@@ -49,6 +57,14 @@ class Abilities:
     """It renders the tools that are passed to it."""
     system: bool
     """It accepts a system message."""
+    system_alone: bool
+    """It renders a system message that no user message follows."""
+    systems: bool
+    """It accepts two system messages at the beginning."""
+    late_system: bool
+    """It renders a system message after others, in its place."""
+    turns: bool
+    """It accepts two assistant messages in a row."""
     calls: Literal["many", "one", "none"]
     """Number of calls that it renders per assistant message."""
     text_beside_calls: bool
@@ -63,6 +79,8 @@ class Abilities:
     """It accepts two user messages in a row."""
     user_after_call: bool
     """It renders a user message in place of a call's result."""
+    result_after_user: bool
+    """It renders a tool result that a user message separates from its call."""
     user_after_result: bool
     """It renders a user message after a tool result."""
     thinking: bool
@@ -127,6 +145,8 @@ class ChatTemplate:
             said.append(f"the model's chat template {why}, so they are described in the first message")
         if not can.system:
             said.append("the model's chat template takes no system message, so its text goes into the first user one")
+        elif not can.late_system:
+            said.append("the model's chat template takes no later system message, so its text becomes the user's")
         if not can.results:
             said.append("the model's chat template takes no tool results, so they are user messages")
         if can.tools and can.calls == "one":
@@ -162,15 +182,32 @@ class ChatTemplate:
                 row = self._result(message, open_ids)
             else:
                 row = {"role": message.role, "content": self._guard.hidden(message.text)}
+            if row.get("tool_calls") and message.text and not can.text_beside_calls:
+                rows.append({"role": "assistant", "content": self._guard.hidden_said(message.text)})
             rows.append(row)
         if tools and self._family.tells_tools and not self._passes_tools:
-            rows = _with_system_text(rows, tools_text(FORMATS[self._family.format], tools, self._tools_style))
+            rows = with_system_text(rows, tools_text(FORMATS[self._family.format], tools, self._tools_style))
+        return self._accepted(rows)
+
+    def _accepted(self, rows: Chat) -> Chat:
+        """Return the rows in an order and in roles that this template accepts."""
+        can = self.abilities
         if not can.system:
-            rows = _without_system(rows)
+            rows = without_system(rows)
+        if not can.systems:
+            rows = with_one_system(rows)
+        if not can.system_alone and all(row["role"] == "system" for row in rows):
+            rows = [{**row, "role": "user"} for row in rows]
+        if not can.late_system:
+            rows = with_late_as_user(rows)
+        if not can.turns:
+            rows = with_joined_turns(rows)
+        if not can.result_after_user:
+            rows = with_results_first(rows)
         if not can.user_after_call:
-            rows = _with_results(rows)
+            rows = with_results(rows)
         takes_user = {"user": can.repeats, "tool": can.user_after_result}
-        return _merged(rows, [role for role, is_taken in takes_user.items() if not is_taken])
+        return merged(rows, [role for role, is_taken in takes_user.items() if not is_taken])
 
     def renders_calls(self, message: Message) -> bool:
         """Return True if the template writes the calls of an assistant message; otherwise the message is passed as
@@ -290,7 +327,8 @@ class ChatTemplate:
                 text = self._apply(chat, tools, more=True)
             except UsageError:
                 return False
-            return all(text.count(word) == 1 for word in wanted)
+            places = [text.find(word) for word in wanted]
+            return all(text.count(word) == 1 for word in wanted) and places == sorted(places)
 
         def calling(count: int, content: str = "", as_text: bool = False) -> dict[str, Any]:
             arguments: Any = [{"key": f"probe-value-{number}"} for number in range(count)]
@@ -321,13 +359,23 @@ class ChatTemplate:
         alone = [user, {"role": "assistant", "content": "probe-said"}, result(0)]
         thinking: dict[str, Any] = {self._family.thinking_key: "probe-thought"}
         again = {"role": "user", "content": "probe-again"}
+        system = {"role": "system", "content": "probe-system"}
+        late = {"role": "system", "content": "probe-late"}
+        answer = {"role": "assistant", "content": "probe-said"}
+        more = {"role": "assistant", "content": "probe-more"}
         results = shows([user, asked, result(0)], "probe-result-0", tools=[_PROBE_TOOL])
         marks = self._family.think or ("", "")
         thought = {"role": "assistant", "content": f"{marks[0]}probe-thought{marks[1]}probe-said"}
         return Abilities(
             tools=shows([user], "probe-user", tools=[_PROBE_TOOL])
             and "probe_tool" in self._apply([user], [_PROBE_TOOL], more=True),
-            system=shows([{"role": "system", "content": "probe-system"}, user], "probe-system", "probe-user"),
+            system=shows([system, user], "probe-system", "probe-user"),
+            system_alone=shows([system], "probe-system"),
+            systems=shows([system, late, user], "probe-system", "probe-late", "probe-user"),
+            late_system=shows([user, late], "probe-user", "probe-late")
+            and shows([system, user, answer, late, again], "probe-system", "probe-said", "probe-late", "probe-again")
+            and (not results or shows([user, asked, result(0), late], "probe-late", tools=[_PROBE_TOOL])),
+            turns=shows([user, answer, more, again], "probe-said", "probe-more", "probe-again"),
             calls=calls,
             text_beside_calls=calls != "none" and shows([user, spoken, result(0)], "probe-said", "probe-value-0"),
             arguments="text" if as_text else "object",
@@ -335,6 +383,8 @@ class ChatTemplate:
             results_alone=shows(alone, "probe-result-0", tools=[_PROBE_TOOL]),
             repeats=shows([user, again], "probe-user", "probe-again"),
             user_after_call=not results or shows([user, asked, again], "probe-again", tools=[_PROBE_TOOL]),
+            result_after_user=not results
+            or shows([user, asked, again, result(0)], "probe-again", "probe-result-0", tools=[_PROBE_TOOL]),
             user_after_result=not results
             or shows([user, asked, result(0), again], "probe-result-0", "probe-again", tools=[_PROBE_TOOL]),
             thinking=shows([user, {**asked, **thinking}, *([result(0)] if calls != "none" else [])], "probe-thought"),
@@ -342,53 +392,3 @@ class ChatTemplate:
             and not shows([user, thought, again], "probe-thought"),
             parts=self._takes_parts,
         )
-
-
-def _with_system_text(rows: Chat, text: str) -> Chat:
-    if rows and rows[0]["role"] == "system":
-        return [{**rows[0], "content": f"{rows[0]['content']}\n\n{text}"}, *rows[1:]]
-    return [{"role": "system", "content": text}, *rows]
-
-
-def _without_system(rows: Chat) -> Chat:
-    """Move system messages into the user message that follows."""
-    kept: Chat = []
-    waiting: list[str] = []
-    for row in rows:
-        if row["role"] == "system":
-            waiting.append(row["content"])
-        elif waiting and row["role"] == "user":
-            kept.append({**row, "content": "\n\n".join([*waiting, row["content"]])})
-            waiting = []
-        else:
-            kept.append(row)
-    return kept + [{"role": "user", "content": "\n\n".join(waiting)} for _ in waiting[:1]]
-
-
-def _with_results(rows: Chat) -> Chat:
-    """Give each call whose results a user message replaces a placeholder as its result."""
-    kept: Chat = []
-    calls: Chat = []
-    for row in rows:
-        if row["role"] == "tool":
-            calls = [call for call in calls if call["id"] != row["tool_call_id"]]
-        else:
-            kept += map(_no_answer, calls if row["role"] == "user" else ())
-            calls = row.get("tool_calls", [])
-        kept.append(row)
-    return kept
-
-
-def _no_answer(call: Mapping[str, Any]) -> dict[str, Any]:
-    return {"role": "tool", "content": "(no answer)", "name": call["function"]["name"], "tool_call_id": call["id"]}
-
-
-def _merged(rows: Chat, roles: Sequence[str]) -> Chat:
-    """Append user messages to the message before if that has one of the roles."""
-    kept: Chat = []
-    for row in rows:
-        if kept and row["role"] == "user" and kept[-1]["role"] in roles:
-            kept[-1] = {**kept[-1], "content": f"{kept[-1]['content']}\n{row['content']}"}
-        else:
-            kept.append(row)
-    return kept

@@ -100,7 +100,7 @@ def test_a_chat_completion_is_refused_with_one_line(body: Any, line: str) -> Non
             "embeddings",
             {},
             "No POST /s/abc/v1/embeddings here; the endpoint answers POST /v1/chat/completions, "
-            "POST /v1/responses, POST /v1/messages and GET /v1/models.",
+            "POST /v1/responses, POST /v1/messages, POST /v1beta/models/MODEL:generateContent and GET /v1/models.",
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, Final
 
 from agentgym.endpoint.calls import (
@@ -17,16 +18,24 @@ from agentgym.endpoint.calls import (
     as_stops,
     as_text,
     check_conversation,
-    overridden_in,
-    refuse_unknown,
 )
-from agentgym.endpoint.wire.openai_chat import check_tool_choice, read_function
-from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
+from agentgym.endpoint.wire.fields import Fields, Notes, unseen_text
+from agentgym.endpoint.wire.openai_chat import check_tool_choice, read_tools
+from agentgym.types import Message, ToolCall, ToolResult
 
-FIXED: Final = frozenset(("temperature", "top_p", "top_k", "thinking", "output_config"))
-"""Fields that the run overrides; agents may send them."""
-_READ = frozenset(("messages", "system", "tools", "tool_choice", "max_tokens", "stream", "stop_sequences"))
-_IGNORED = frozenset(("model", "metadata", "service_tier", "cache_control"))
+FIELDS: Final = Fields(
+    read=frozenset(("messages", "system", "tools", "tool_choice", "max_tokens", "stream", "stop_sequences")),
+    fixed=frozenset(("temperature", "top_p", "top_k", "thinking", "output_config")),
+    refused={"output_format": "the policy's text is never constrained"},
+    partly={
+        "output_config": "a format other than text",
+        "tool_choice": "none, or a certain tool",
+        "messages": "the assistant's as the last one",
+    },
+)
+"""Fields of the API."""
+_MESSAGE = frozenset(("role", "content", "cache_control"))
+_RESULT = frozenset(("type", "tool_use_id", "content", "cache_control"))
 
 
 def parse(body: Mapping[str, Any]) -> ChatCall:
@@ -35,21 +44,17 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
     Raises:
         CallRefusedError: a field is wrong or not supported; the message names it.
     """
-    refuse_unknown(body, _READ | FIXED | _IGNORED)
-    choice = body.get("tool_choice")
-    forced = check_tool_choice(as_object(choice, "tool_choice").get("type") if choice is not None else None)
-    system = _text(body.get("system"), "system")
-    messages = [Message("system", system)] if system else []
-    for one in as_list(body.get("messages"), "messages"):
-        messages += _messages(as_object(one, "messages[]"))
-    return ChatCall(
-        messages=check_conversation(messages),
-        tools=tuple(_tool(as_object(one, "tools[]")) for one in as_list(body.get("tools") or [], "tools")),
-        max_tokens=as_limit(body.get("max_tokens"), "max_tokens"),
-        stops=as_stops(body.get("stop_sequences"), "stop_sequences"),
-        is_stream=as_flag(body.get("stream"), "stream"),
-        overridden=(*overridden_in(body, FIXED), *forced),
-    )
+    return _call(body)
+
+
+def parse_count(body: Mapping[str, Any]) -> ChatCall:
+    """Parse the body of a request for the number of its tokens; errors are those of :func:`parse`."""
+    return _call(body, is_counted=True)
+
+
+def count_response(num_tokens: int) -> dict[str, Any]:
+    """Return the answer to a request for the number of tokens."""
+    return {"input_tokens": num_tokens}
 
 
 def response(answer: Answer, model: str) -> dict[str, Any]:
@@ -89,16 +94,40 @@ def error(refused: CallRefusedError) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- requests
 
 
-def _messages(given: Mapping[str, Any]) -> list[Message]:
+def _call(body: Mapping[str, Any], *, is_counted: bool = False) -> ChatCall:
+    notes = FIELDS.checked(body)
+    form = as_object(body.get("output_config") or {}, "output_config").get("format") or {"type": "text"}
+    if as_object(form, "output_config.format").get("type") != "text":
+        raise CallRefusedError("unsupported", "Unsupported: output_config.format other than text.", "output_config")
+    choice = body.get("tool_choice")
+    check_tool_choice(as_object(choice, "tool_choice").get("type") if choice is not None else None, notes)
+    system = _text(body.get("system"), "system", notes)
+    messages = [Message("system", system)] if system else []
+    for one in as_list(body.get("messages"), "messages"):
+        messages += _messages(as_object(one, "messages[]"), notes)
+    return ChatCall(
+        messages=check_conversation(messages, is_counted=is_counted),
+        tools=read_tools(body.get("tools"), (None, "custom"), notes, schema="input_schema"),
+        max_tokens=as_limit(body.get("max_tokens"), "max_tokens"),
+        stops=as_stops(body.get("stop_sequences"), "stop_sequences"),
+        is_stream=as_flag(body.get("stream"), "stream"),
+        overridden=tuple(notes.overridden),
+        ignored=tuple(notes.ignored),
+    )
+
+
+def _messages(given: Mapping[str, Any], notes: Notes) -> list[Message]:
     """Convert one message of the API to messages. Tool results become separate messages."""
-    refuse_unknown(given, frozenset(("role", "content")), "messages[].")
+    notes.skips(given, _MESSAGE, "messages[].")
     role, content = given.get("role"), given.get("content")
+    if role == "system":
+        return [Message("system", _text(content, "messages[].content", notes))]
     if role not in ("user", "assistant"):
-        raise CallRefusedError("invalid", f"Unknown role {role!r}; expected user or assistant.", "messages")
+        raise CallRefusedError("invalid", f"Unknown role {role!r}; expected user, assistant or system.", "messages")
     if isinstance(content, str):
         return [Message(role, content, answer=content if role == "assistant" else None)]
     parts = [as_object(part, "messages[].content[]") for part in as_list(content, "messages[].content")]
-    return [_assistant(parts)] if role == "assistant" else _user(parts)
+    return [_assistant(parts)] if role == "assistant" else _user(parts, notes)
 
 
 def _assistant(parts: list[Mapping[str, Any]]) -> Message:
@@ -112,41 +141,42 @@ def _assistant(parts: list[Mapping[str, Any]]) -> Message:
         elif kind == "tool_use":
             name = as_text(part.get("name"), "content[].name")
             calls.append(ToolCall(name, as_object(part.get("input") or {}, "content[].input"), str(part.get("id"))))
-        else:
+        elif kind != "redacted_thinking":  # encrypted, so that no model here can read it
             raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}.", "messages")
     text = "".join(texts)
     return Message("assistant", text, tuple(calls), thinking="".join(thinking), answer=text)
 
 
-def _user(parts: list[Mapping[str, Any]]) -> list[Message]:
+def _user(parts: list[Mapping[str, Any]], notes: Notes) -> list[Message]:
+    """Convert the content of a user message. Neighbouring texts are one message, and each tool result is one."""
     found: list[Message] = []
-    for part in parts:
-        kind = part.get("type")
-        if kind == "text":
-            found.append(Message("user", as_text(part.get("text"), "content[].text")))
-        elif kind == "tool_result":
-            text = _text(part.get("content"), "content[].content")
+    for kind, group in groupby(parts, key=lambda part: part.get("type") == "tool_result"):
+        if not kind:
+            found.append(Message("user", _text(list(group), "messages[].content", notes)))
+            continue
+        for part in group:
+            notes.skips(part, _RESULT, "messages[].content[].")
+            text = _text(part.get("content"), "content[].content", notes)
             found.append(Message("tool", text, result=ToolResult(text, "", str(part.get("tool_use_id") or ""))))
-        else:
-            raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}; text is.", "messages")
     return found
 
 
-def _text(content: object, what: str) -> str:
+def _text(content: object, what: str, notes: Notes) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
     for part in as_list(content, what):
-        if (kind := as_object(part, what).get("type")) != "text":
+        kind = as_object(part, what).get("type")
+        source = as_object(part.get("source") or {}, f"{what}.source")
+        if kind == "text":
+            texts.append(as_text(part.get("text"), what))
+        elif kind == "document" and source.get("type") == "text":
+            texts.append(as_text(source.get("data"), f"{what}.source.data"))
+        elif (instead := unseen_text(kind, notes, what)) is not None:
+            texts.append(instead)
+        else:
             raise CallRefusedError("unsupported", f"Unsupported: {what} of type {kind!r}; text is.", what)
-        texts.append(as_text(part.get("text"), what))
     return "".join(texts)
-
-
-def _tool(given: Mapping[str, Any]) -> ToolSpec:
-    if given.get("type") not in (None, "custom"):
-        raise CallRefusedError("unsupported", f"Unsupported: a tool of type {given.get('type')!r}.", "tools")
-    return read_function(given, "input_schema")
 
 
 # -------------------------------------------------------------------------------------------------------- answers

@@ -20,27 +20,52 @@ from agentgym.endpoint.calls import (
     as_stops,
     as_text,
     check_conversation,
-    overridden_in,
-    refuse_unknown,
 )
+from agentgym.endpoint.wire.fields import Fields, Notes, unseen_text
 from agentgym.types import Message, Observation, ToolCall, ToolResult, ToolSpec
 
-FIXED: Final = frozenset(
-    ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "parallel_tool_calls")
-)
-"""Fields that the run overrides; agents may send them."""
-IGNORED: Final = frozenset(
-    ("model", "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier")
-)
-"""Fields that do not affect sampling."""
-_READ = frozenset(
-    ("messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options",
-     "logprobs", "top_logprobs", "response_format", "stop")
+CONSTRAINED: Final = "the policy's text is never constrained"
+FIELDS: Final = Fields(
+    read=frozenset(
+        ("messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options",
+         "logprobs", "response_format", "stop", "return_token_ids")
+    ),
+    fixed=frozenset(
+        ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
+         "repetition_penalty", "reasoning_effort", "reasoning", "verbosity", "parallel_tool_calls", "min_tokens",
+         "ignore_eos", "chat_template_kwargs")
+    ),
+    refused={
+        "logit_bias": CONSTRAINED,
+        "structured_outputs": CONSTRAINED,
+        "guided_json": CONSTRAINED,
+        "guided_regex": CONSTRAINED,
+        "guided_choice": CONSTRAINED,
+        "guided_grammar": CONSTRAINED,
+        "bad_words": CONSTRAINED,
+        "stop_token_ids": "use stop",
+        "include_stop_str_in_output": "completions end before the stop text",
+        "functions": "use tools",
+        "function_call": "use tool_choice",
+        "echo": "answers hold the completion only",
+        "continue_final_message": "completions begin a new message",
+        "chat_template": "the model's own one is used",
+        "documents": "put them into the messages",
+        "best_of": "each call gets one completion",
+        "use_beam_search": "each call gets one completion",
+    },
+    partly={
+        "n": "above 1",
+        "response_format": "other than text",
+        "tool_choice": "none, or a certain tool",
+        "messages": "the assistant's as the last one",
+    },
 )  # fmt: skip
+"""Fields of the API, and of vLLM's additions to it."""
 _CONTENT = "messages[].content"
 _MESSAGE = frozenset(
-    ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "annotations", "audio",
-     "function_call", "provider_specific_fields")
+    ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal", "annotations",
+     "audio", "function_call", "provider_specific_fields", "cache_control")
 )  # fmt: skip
 
 
@@ -50,41 +75,41 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
     Raises:
         CallRefusedError: a field is wrong or not supported; the message names it.
     """
-    refuse_unknown(body, _READ | FIXED | IGNORED)
+    notes = FIELDS.checked(body)
     if (as_limit(body.get("n"), "n") or 1) > 1:
         raise CallRefusedError("unsupported", "Unsupported: n above 1; each call gets one completion.", "n")
-    if body.get("top_logprobs"):
-        raise CallRefusedError(
-            "unsupported", "Unsupported: top_logprobs; logprobs of sampled tokens are.", "top_logprobs"
-        )
     form = body.get("response_format")
     if form is not None and as_object(form, "response_format").get("type") != "text":
         raise CallRefusedError("unsupported", "Unsupported: response_format other than text.", "response_format")
-    forced = check_tool_choice(body.get("tool_choice"))
+    check_tool_choice(body.get("tool_choice"), notes)
     options = body.get("stream_options") or {}
     limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    messages = [_message(one, notes) for one in as_list(body.get("messages"), "messages")]
     return ChatCall(
-        messages=check_conversation([_message(one) for one in as_list(body.get("messages"), "messages")]),
-        tools=tuple(_tool(one) for one in as_list(body.get("tools") or [], "tools")),
+        messages=check_conversation(messages),
+        tools=read_tools(body.get("tools"), ("function",), notes, "function"),
         max_tokens=as_limit(body.get(limit), limit),
         wants_logprobs=as_flag(body.get("logprobs"), "logprobs"),
         is_stream=as_flag(body.get("stream"), "stream"),
         stops=as_stops(body.get("stop"), "stop"),
         has_usage_event=bool(as_object(options, "stream_options").get("include_usage")),
-        overridden=(*overridden_in(body, FIXED), *forced),
+        wants_token_ids=as_flag(body.get("return_token_ids"), "return_token_ids"),
+        overridden=tuple(notes.overridden),
+        ignored=tuple(notes.ignored),
     )
 
 
-def check_tool_choice(choice: object) -> tuple[str, ...]:
-    """Return the overridden fields: the policy itself decides whether to call a tool.
+def check_tool_choice(choice: object, notes: Notes) -> None:
+    """Note a choice that has no effect: the policy itself decides whether to call a tool.
 
     Raises:
         CallRefusedError: the choice would change the set of tools.
     """
     if choice in (None, "auto"):
-        return ()
+        return
     if choice in ("required", "any"):
-        return ("tool_choice",)
+        notes.overridden.append("tool_choice")
+        return
     raise CallRefusedError("unsupported", f"Unsupported: tool_choice {choice!r}; use auto.", "tool_choice")
 
 
@@ -98,7 +123,11 @@ def response(answer: Answer, model: str) -> dict[str, Any]:
     choice = {
         "index": 0, "message": message, "finish_reason": _finish_reason(answer), "logprobs": _logprobs(answer)
     }  # fmt: skip
-    return {**_head(answer, model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+    whole = {**_head(answer, model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+    if answer.prompt_ids:  # vLLM's names
+        choice["token_ids"] = list(answer.completion_ids)
+        whole["prompt_token_ids"] = list(answer.prompt_ids)
+    return whole
 
 
 def events(answer: Answer, model: str, *, has_usage: bool = False) -> Iterator[str]:
@@ -109,14 +138,18 @@ def events(answer: Answer, model: str, *, has_usage: bool = False) -> Iterator[s
         choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None, **more}
         return _event({**head, "choices": [choice]})
 
+    if answer.prompt_ids:
+        head["prompt_token_ids"] = list(answer.prompt_ids)
     yield chunk({"role": "assistant", "content": ""})
+    head.pop("prompt_token_ids", None)
     if answer.thinking:
         yield chunk({"reasoning_content": answer.thinking})
     if answer.text:
         yield chunk({"content": answer.text}, logprobs=_logprobs(answer))
     for index, call in enumerate(answer.calls):
         yield chunk({"tool_calls": [{"index": index, **_wire_call(call)}]})
-    yield chunk({}, finish_reason=_finish_reason(answer))
+    ids = {"token_ids": list(answer.completion_ids)} if answer.prompt_ids else {}
+    yield chunk({}, finish_reason=_finish_reason(answer), **ids)
     if has_usage:
         yield _event({**head, "choices": [], "usage": _usage(answer)})
     yield "data: [DONE]\n\n"
@@ -142,11 +175,17 @@ def as_wire(messages: Observation) -> list[dict[str, Any]]:
 
 def read_said(message: Mapping[str, Any]) -> Message:
     """Parse an assistant message of the API; errors are those of :func:`parse`."""
-    return _message(message)
+    return _message(message, Notes())
 
 
-def read_content(content: object, what: str) -> str:
-    """Return the text of a content field, given as a string or as text parts; raise an error for other parts."""
+def read_content(content: object, what: str, notes: Notes) -> str:
+    """Return the text of a content field, given as a string or as parts.
+
+    A part that the policy cannot see, such as an image, becomes a text that says so.
+
+    Raises:
+        CallRefusedError: a part is of another kind.
+    """
     if content is None:
         return ""
     if isinstance(content, str):
@@ -154,9 +193,13 @@ def read_content(content: object, what: str) -> str:
     texts = []
     for part in as_list(content, what):
         kind = as_object(part, what).get("type")
-        if kind not in ("text", "input_text", "output_text"):
+        if kind in ("text", "input_text", "output_text", "refusal"):
+            key = "refusal" if kind == "refusal" else "text"
+            texts.append(as_text(part.get(key), f"{what}.{key}"))
+        elif (instead := unseen_text(kind, notes, what)) is not None:
+            texts.append(instead)
+        else:
             raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}; text is.", what)
-        texts.append(as_text(part.get("text"), f"{what}.text"))
     return "".join(texts)
 
 
@@ -171,10 +214,12 @@ def read_arguments(text: object) -> Mapping[str, Any]:
     return as_object(read, "arguments")
 
 
-def _message(given: object) -> Message:
+def _message(given: object, notes: Notes) -> Message:
     message = as_object(given, "messages[]")
-    refuse_unknown(message, _MESSAGE, "messages[].")
-    role, text = message.get("role"), read_content(message.get("content"), _CONTENT)
+    role, text = message.get("role"), read_content(message.get("content"), _CONTENT, notes)
+    notes.skips(message, _MESSAGE | ({"name"} if role == "tool" else set()), "messages[].")
+    if message.get("function_call"):
+        raise CallRefusedError("unsupported", "Unsupported field: messages[].function_call; use tool_calls.", "role")
     if role in ("system", "developer", "user", "tool") and message.get("content") is None:
         raise CallRefusedError("invalid", f"A {role} message has no content; it is text or a list of parts.", _CONTENT)
     if role in ("system", "developer"):
@@ -187,7 +232,9 @@ def _message(given: object) -> Message:
     if role != "assistant":
         raise CallRefusedError("invalid", f"Unknown role {role!r}; expected system, user, assistant or tool.", "role")
     calls = tuple(_call(one) for one in as_list(message.get("tool_calls") or [], "messages[].tool_calls"))
-    return Message("assistant", text, calls, thinking=str(message.get("reasoning_content") or ""), answer=text)
+    text = text or str(message.get("refusal") or "")
+    thinking = message.get("reasoning_content") or message.get("reasoning") or ""
+    return Message("assistant", text, calls, thinking=as_text(thinking, "messages[].reasoning"), answer=text)
 
 
 def _call(given: object) -> ToolCall:
@@ -197,11 +244,24 @@ def _call(given: object) -> ToolCall:
     return ToolCall(name, read_arguments(function.get("arguments")), str(call.get("id") or ""))
 
 
-def _tool(given: object) -> ToolSpec:
-    tool = as_object(given, "tools[]")
-    if tool.get("type") != "function":
-        raise CallRefusedError("unsupported", f"Unsupported: a tool of type {tool.get('type')!r}.", "tools")
-    return read_function(as_object(tool.get("function"), "tools[].function"))
+def read_tools(
+    given: object, kinds: Sequence[str | None], notes: Notes, inside: str = "", schema: str = "parameters"
+) -> tuple[ToolSpec, ...]:
+    """Return the tools that the agent runs itself. Tools of other types run at the API's owner; they are skipped.
+
+    Args:
+        kinds: types of tools that the agent runs.
+        inside: key of a tool under which its name and schema are; empty if they are in the tool itself.
+        schema: key of its schema.
+    """
+    found = []
+    for one in as_list(given or [], "tools"):
+        tool = as_object(one, "tools[]")
+        if (kind := tool.get("type")) not in kinds:
+            notes.ignore(f"tools[] of type {kind}")
+        else:
+            found.append(read_function(as_object(tool.get(inside), f"tools[].{inside}") if inside else tool, schema))
+    return tuple(found)
 
 
 def read_function(function: Mapping[str, Any], schema: str = "parameters") -> ToolSpec:

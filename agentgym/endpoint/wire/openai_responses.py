@@ -20,19 +20,29 @@ from agentgym.endpoint.calls import (
     as_object,
     as_text,
     check_conversation,
-    overridden_in,
-    refuse_unknown,
 )
 from agentgym.endpoint.wire import openai_chat
-from agentgym.endpoint.wire.openai_chat import check_tool_choice, logprob_rows, read_arguments, read_content
-from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
+from agentgym.endpoint.wire.fields import Fields, Notes
+from agentgym.endpoint.wire.openai_chat import check_tool_choice, logprob_rows, read_arguments, read_content, read_tools
+from agentgym.types import Message, ToolCall, ToolResult
 
-FIXED: Final = frozenset(("temperature", "top_p", "reasoning", "parallel_tool_calls", "truncation"))
-"""Fields that the run overrides; agents may send them."""
-_READ = frozenset(
-    ("input", "instructions", "tools", "tool_choice", "max_output_tokens", "stream", "include", "text",
-     "previous_response_id", "top_logprobs")
-)  # fmt: skip
+_STATEFUL = "send the whole conversation as input"
+FIELDS: Final = Fields(
+    read=frozenset(("input", "instructions", "tools", "tool_choice", "max_output_tokens", "stream", "include", "text")),
+    fixed=frozenset(("temperature", "top_p", "reasoning", "parallel_tool_calls", "truncation")),
+    refused={
+        "previous_response_id": _STATEFUL,
+        "conversation": _STATEFUL,
+        "prompt": _STATEFUL,
+        "background": "answers are sent when they are complete",
+    },
+    partly={
+        "text": "a format other than text",
+        "tool_choice": "none, or a certain tool",
+        "input": "the assistant's message as the last item",
+    },
+)
+"""Fields of the API."""
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED = "reasoning.encrypted_content"
 
@@ -45,25 +55,25 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
     Raises:
         CallRefusedError: a field is wrong or not supported; the message names it.
     """
-    refuse_unknown(body, _READ | FIXED | openai_chat.IGNORED)
-    for name in ("previous_response_id", "top_logprobs"):
-        if body.get(name):
-            raise CallRefusedError("unsupported", f"Unsupported field: {name}.", name)
+    notes = FIELDS.checked(body)
     form = as_object(as_object(body.get("text") or {}, "text").get("format") or {"type": "text"}, "text.format")
     if form.get("type") != "text":
         raise CallRefusedError("unsupported", "Unsupported: text.format other than text.", "text.format")
     included = as_list(body.get("include") or [], "include")
-    if others := [one for one in included if one not in (_LOGPROBS, _ENCRYPTED)]:
-        raise CallRefusedError("unsupported", f"Unsupported: include {others[0]!r}.", "include")
+    for one in included:
+        if one not in (_LOGPROBS, _ENCRYPTED):
+            notes.ignore(f"include {one}")
+    check_tool_choice(body.get("tool_choice"), notes)
     instructions = body.get("instructions")
     first = [Message("system", as_text(instructions, "instructions"))] if instructions else []
     return ChatCall(
-        messages=check_conversation([*first, *_conversation(body.get("input"))]),
-        tools=tuple(_tool(as_object(one, "tools[]")) for one in as_list(body.get("tools") or [], "tools")),
+        messages=check_conversation([*first, *_conversation(body.get("input"), notes)]),
+        tools=read_tools(body.get("tools"), ("function",), notes),
         max_tokens=as_limit(body.get("max_output_tokens"), "max_output_tokens"),
         wants_logprobs=_LOGPROBS in included,
         is_stream=as_flag(body.get("stream"), "stream"),
-        overridden=(*overridden_in(body, FIXED), *check_tool_choice(body.get("tool_choice"))),
+        overridden=tuple(notes.overridden),
+        ignored=tuple(notes.ignored),
     )
 
 
@@ -101,7 +111,7 @@ def events(answer: Answer, model: str) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------- requests
 
 
-def _conversation(given: object) -> list[Message]:
+def _conversation(given: object, notes: Notes) -> list[Message]:
     """Convert the input to messages. An assistant message and the calls after it form one turn."""
     if isinstance(given, str):
         return [Message("user", given)]
@@ -114,7 +124,7 @@ def _conversation(given: object) -> list[Message]:
             parts = as_list(item.get("content") or [], "input[].content")
             thinking = "".join(str(as_object(part, "input[].content[]").get("text", "")) for part in parts)
             continue
-        message = _item(kind, item)
+        message = _item(kind, item, notes)
         if message.role == "assistant":
             message = Message("assistant", message.content, message.calls, thinking=thinking, answer=message.text)
             thinking = ""
@@ -129,17 +139,17 @@ def _joined(first: Message, second: Message) -> Message:
     return Message("assistant", first.text, calls, thinking=first.thinking, answer=first.text)
 
 
-def _item(kind: object, item: Mapping[str, Any]) -> Message:
+def _item(kind: object, item: Mapping[str, Any], notes: Notes) -> Message:
     if kind == "function_call":
         name = as_text(item.get("name"), "input[].name")
         call = ToolCall(name, read_arguments(item.get("arguments")), as_text(item.get("call_id"), "input[].call_id"))
         return Message("assistant", "", (call,), answer="")
     if kind == "function_call_output":
-        text = read_content(item.get("output"), "input[].output")
+        text = read_content(item.get("output"), "input[].output", notes)
         return Message("tool", text, result=ToolResult(text, "", as_text(item.get("call_id"), "input[].call_id")))
     if kind != "message":
         raise CallRefusedError("unsupported", f"Unsupported: input of type {kind!r}.", "input")
-    role, text = item.get("role"), read_content(item.get("content"), "input[].content")
+    role, text = item.get("role"), read_content(item.get("content"), "input[].content", notes)
     if role in ("system", "developer"):
         return Message("system", text)
     if role == "user":
@@ -147,12 +157,6 @@ def _item(kind: object, item: Mapping[str, Any]) -> Message:
     if role == "assistant":
         return Message("assistant", text, answer=text)
     raise CallRefusedError("invalid", f"Unknown role {role!r}; expected system, user or assistant.", "input")
-
-
-def _tool(given: Mapping[str, Any]) -> ToolSpec:
-    if given.get("type") != "function":
-        raise CallRefusedError("unsupported", f"Unsupported: a tool of type {given.get('type')!r}.", "tools")
-    return openai_chat.read_function(given)
 
 
 # -------------------------------------------------------------------------------------------------------- answers

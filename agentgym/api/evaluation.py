@@ -23,11 +23,12 @@ from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals import compare as evals_compare
 from agentgym.evals import runner
-from agentgym.evals.budget import both
+from agentgym.evals.budget import Budget, both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import read_groups, read_rows, write_json
+from agentgym.evals.ledger import Ledger, kept_in
 from agentgym.evals.policies import policy_of
-from agentgym.evals.prices import read_prices
+from agentgym.evals.prices import Price, read_prices
 from agentgym.evals.scoring import Scoring
 from agentgym.progress import episode_progress
 from agentgym.registry import id_of, make, with_id
@@ -313,12 +314,43 @@ async def play(
         bars: context manager that shows the progress.
     """
     status = status or Console(file=sys.stderr, highlight=False)
-    price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
+    is_new_limit, effort = effort.is_limited, effort.kept_in(folder)
+    prices, budget = effort.prices_in(folder, [plan.policy]), effort.budget(folder)
+    ledger = Ledger(folder, prices, [plan.policy, plan.opponent], budget.count)
+    if not is_new_limit:
+        ledger.count_again()
+    with kept_in(ledger):
+        price = prices.of(plan.policy)
+        return await _play(
+            plan,
+            folder,
+            effort.slots,
+            price=price,
+            budget=budget,
+            resume=resume,
+            status=status,
+            bars=bars,
+            given=given,
+        )
+
+
+async def _play(  # noqa: PLR0913  (the rest of play, within its ledger)
+    plan: EvalPlan,
+    folder: Path,
+    num_envs: int,
+    *,
+    price: Price | None,
+    budget: Budget,
+    resume: bool,
+    status: Console,
+    bars: Bars,
+    given: Given,
+) -> runner.EvalSummary:
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else id_of(plan.env, plan.kwargs)
     tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
-    num_slots = max(1, min(effort.num_envs, len(tasks)))
+    num_slots = max(1, min(num_envs, len(tasks)))
     made = given.make_agent
     if made is None and resume and runner.is_complete(folder, [folder]):
         made = runner.complete_policy  # a new price, say, needs no endpoint that answers
@@ -326,7 +358,7 @@ async def play(
     make_opponent, close_opponent = (
         await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
     )
-    pool = EnvPool(make_env, effort.num_envs)
+    pool = EnvPool(make_env, num_envs)
     notes = EpisodeNotes(lambda text: status.print(text, markup=False, soft_wrap=True))
     try:
         with bars(status, len(tasks)) as count:
@@ -338,9 +370,10 @@ async def play(
                 suite_or_env=name,
                 policy=plan.policy,
                 seed=plan.seed,
-                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
+                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
                 resume=resume,
-                on_episode=both(count, effort.budget(folder).at(price), notes.watch),
+                on_episode=both(count, budget.at(price), notes.watch),
+                on_attempt=budget.end_attempt,
                 opponent=make_opponent,
                 scoring=Scoring.read(plan.scoring),
                 price=price,

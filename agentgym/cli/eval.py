@@ -90,19 +90,19 @@ def eval_(  # noqa: PLR0913  (a command's options)
     opponent: Annotated[
         str | None, typer.Option(help="In a game with opponent=self: who plays against the policy, named as it is.")
     ] = None,
-    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
+    num_envs: Annotated[int | None, typer.Option(min=1, help="Episodes played at the same time. [default: 32]")] = None,
     max_minutes: Annotated[
-        float, typer.Option(min=0.0, help="Stop after so many minutes; --resume continues. 0: no limit.")
-    ] = 0.0,
+        float | None, typer.Option(min=0.0, help="Stop after so many minutes; --resume continues. 0: no limit.")
+    ] = None,
     max_tokens: Annotated[
-        int, typer.Option(min=0, help="Stop after so many sampled tokens; --resume continues. 0: no limit.")
-    ] = 0,
+        int | None, typer.Option(min=0, help="Stop after so many sampled tokens; --resume continues. 0: no limit.")
+    ] = None,
     max_cost: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.0, help="Stop after spending so much according to --prices; --resume continues. 0: no limit."
         ),
-    ] = 0.0,
+    ] = None,
     prices: Annotated[
         str | None,
         typer.Option(

@@ -22,6 +22,7 @@ from agentgym.errors import UsageError
 from agentgym.evals.budget import both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import write_json
+from agentgym.evals.ledger import Ledger, kept_in
 from agentgym.evals.prices import cost_text
 from agentgym.evals.results_table import write_tables
 from agentgym.evals.runner import complete_policy, is_complete
@@ -121,6 +122,7 @@ async def evaluate_suites(
 ) -> list[SuiteResult]:
     """Evaluate every policy on every suite, one after the other. ``results.json`` holds the results so far."""
     results: list[SuiteResult] = []
+    is_new_limit, effort = effort.is_limited, effort.kept_in(folder)
     notes = EpisodeNotes(lambda text: out.status.print(text, markup=False, soft_wrap=True))
     budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
@@ -131,24 +133,30 @@ async def evaluate_suites(
             out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
             is_played = resume and all(_is_complete(suite, folder / suite.name / name) for suite in plan.suites)
-            make_agent, close = (
-                (complete_policy, _nothing)
-                if is_played  # a new price, say, needs no endpoint that answers
-                else await open_agents(policy, plan.sampling, num_slots=effort.num_envs, folder=folder)
-            )
+            ledgers = [Ledger(folder / suite.name / name, prices, [policy], budget.count) for suite in plan.suites]
+            for ledger in ledgers if not is_new_limit else ():
+                ledger.count_again()
+            with kept_in(ledgers[0]):  # the first suite pays for the checks of the endpoint
+                make_agent, close = (
+                    (complete_policy, _nothing)
+                    if is_played  # a new price, say, needs no endpoint that answers
+                    else await open_agents(policy, plan.sampling, num_slots=effort.slots, folder=folder)
+                )
             try:
-                for suite in plan.suites:
+                for suite, ledger in zip(plan.suites, ledgers, strict=True):
                     out.status.print(f"{suite.label}, {policy}", markup=False)
                     play = Play(
                         policy=policy,
                         make_agent=make_agent,
                         out_dir=folder / suite.name / name,
-                        num_envs=effort.num_envs,
+                        num_envs=effort.slots,
                         resume=resume,
                         on_episode=both(budget.at(prices.of(policy)), notes.watch),
+                        on_attempt=budget.end_attempt,
                         price=prices.of(policy),
                     )
-                    results.append(await run_suite(suite, play))
+                    with kept_in(ledger):
+                        results.append(await run_suite(suite, play))
                     write_json(folder / "results.json", [asdict(result) for result in results])
             finally:
                 await close()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from agentgym.canonical import digest, read_json, shell_word
@@ -64,9 +65,10 @@ class Comparison:
     num_left_out: int
     """Pairs in which an episode failed or is missing."""
     success_a: float
+    """Success of A in the pairs: the mean over tasks of each task's rate, as everywhere."""
     success_b: float
     difference: float
-    """Success of B minus success of A."""
+    """Success of B minus success of A, which is :attr:`success_b` minus :attr:`success_a`."""
     difference_low: float
     """Lower end of the 95 % interval over tasks, by :func:`~agentgym.evals.statistics.difference_interval`."""
     difference_high: float
@@ -250,8 +252,8 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         policy_b=b.policy,
         num_pairs=len(keys),
         num_left_out=len(set(a.rows) | set(b.rows)) - len(keys),
-        success_a=sum(x for x, _ in won) / len(won),
-        success_b=sum(y for _, y in won) / len(won),
+        success_a=fmean(means_by_task([float(x) for x, _ in won], tasks)),
+        success_b=fmean(means_by_task([float(y) for _, y in won], tasks)),
         difference=successes.value,
         difference_low=successes.low,
         difference_high=successes.high,

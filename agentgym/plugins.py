@@ -133,7 +133,8 @@ class Component:
         own = {field.name for field in fields(options)} if options is not None else set()
         return {
             name: options if name == "options" else getattr(options, name) if name in own else values[name]
-            for name in inspect.signature(self.call).parameters
+            for name, parameter in inspect.signature(self.call).parameters.items()
+            if name == "options" or name in own or name in values or parameter.default is parameter.empty
         }
 
     def invoke(self, values: Mapping[str, Any], options: Any) -> Any:
@@ -193,11 +194,11 @@ class Registry(Mapping[str, C], Generic[C]):
         self._components[component.name] = component
 
     def unfilled(self, component: C) -> list[str]:
-        """Return the parameters of a component's function that neither the family nor its options fill."""
+        """Return the parameters of a component's function that neither the family, its options nor defaults fill."""
         return sorted(
             name
-            for name in inspect.signature(component.call).parameters
-            if component.reads(name) and name not in self.offered | {"options"}
+            for name, parameter in inspect.signature(component.call).parameters.items()
+            if parameter.default is parameter.empty and component.reads(name) and name not in self.offered | {"options"}
         )
 
     def __getitem__(self, reference: str) -> C:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agentgym import entry_points
+from agentgym.env.arguments import typed_arguments
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
 from agentgym.plugins import import_module, run_file
@@ -155,6 +156,7 @@ def make(reference: str, **kwargs: Any) -> Env:
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
     check_arguments(entry, kwargs)
+    kwargs = typed_arguments(entry.id, creator_of(entry), kwargs)
     import gymnasium
 
     from agentgym.env.env import Env

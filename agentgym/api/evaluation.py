@@ -17,6 +17,7 @@ from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, op
 from agentgym.api.run_dirs import as_path, new_run_dir, removed_if_nothing_was_played
 from agentgym.api.run_settings import as_the_run, run_settings
 from agentgym.canonical import digest
+from agentgym.env.arguments import plain_arguments, typed_arguments
 from agentgym.env.env import Env
 from agentgym.env.tasks import require_tasks
 from agentgym.env.worker_thread import run_coroutine
@@ -255,7 +256,8 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
     Raises:
         UsageError: the environment or policy is unknown, or the folder is in use. No folder has been made then.
     """
-    plan = checked(EvalPlan, {**given, "env": with_id(given["env"])})
+    env = with_id(given["env"])
+    plan = checked(EvalPlan, {**given, "env": env, "kwargs": plain_arguments(env, given.get("kwargs", {}))})
     if plan.episodes < 1 or plan.repeats < 1:
         raise UsageError(f"episodes and repeats must be at least 1, got {plan.episodes} and {plan.repeats}")
     plan = replace(plan, scoring=asdict(Scoring.read(plan.scoring)) if plan.scoring else {})
@@ -278,7 +280,7 @@ def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
 
     def checked() -> Env:
         assert given.make_env is not None
-        made = given.make_env(**plan.kwargs)
+        made = given.make_env(**typed_arguments(plan.env, given.make_env, plan.kwargs))
         if not isinstance(made, Env):
             raise UsageError(f"{plan.env}() made a {type(made).__name__}, expected a subclass of agentgym.Env")
         return made

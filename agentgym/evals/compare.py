@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,6 +45,8 @@ class Evaluation:
     """Rows of all episodes by part, task and seed."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment. (A suite fixes those of its parts.)"""
+    scoring: Mapping[str, object] = field(default_factory=dict)
+    """The scorers that define success, by part of a suite; empty for the environment's own success."""
     moment: str = ""
     """Moment of a training run, as in ``before RL``; empty for other evaluations."""
 
@@ -305,10 +308,16 @@ def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
         for name in {**of_a, **of_b}
         if of_a.get(name) != of_b.get(name)
     ]
+    if a.scoring != b.scoring:
+        found.append(f"success by {_scorers(a)} against success by {_scorers(b)}")
     if set(a.rows) != set(b.rows):
         num_common = len(set(a.rows) & set(b.rows))
         found.append(f"{len(a.rows)} episodes against {len(b.rows)}, {num_common} of them with the same task and seed")
     return found or [f"{a.name} was changed between them (its parts' arguments or limits)"]
+
+
+def _scorers(one: Evaluation) -> str:
+    return json.dumps(one.scoring, default=str) if one.scoring else "the environment's own word"
 
 
 def open_evaluation(folder: Path) -> Evaluation:
@@ -326,6 +335,7 @@ def open_evaluation(folder: Path) -> Evaluation:
         policy=saved.policy,
         content_hash=saved.content_hash,
         rows={(label, key): row for label, rows in parts.items() for key, row in _by_key(rows).items()},
+        scoring={part.label: asdict(part.scoring) for part in saved.suite.parts if part.scorers},
     )
 
 
@@ -359,6 +369,7 @@ def _played(
         content_hash=content_hash,
         rows=by_part,
         kwargs=kwargs,
+        scoring=scoring or {},
         moment=moment,
     )
 

@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from itertools import combinations
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -38,6 +40,7 @@ REPEATS = {
 }
 """Statistics of repeated episodes per task, with their displayed names."""
 _FEWER = "num_tasks"
+_NUM_VOTES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +350,8 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
             chosen = (chosen_of(some, truth, k) for some, truth in zip(scores, truths, strict=True))
             found.setdefault("chosen", {})[str(k)] = fmean(chosen)
     if all(row.get("answer") is not None for rows in tasks for row in rows):
-        found["majority"] = {str(most): fmean(_wins_vote(rows) for rows in tasks)}
+        voting = {k: [rows for rows in tasks if len(rows) >= k] for k in numbers if k > 1}
+        found["majority"] = {str(k): fmean(_vote_of(rows, k) for rows in some) for k, some in voting.items()}
     fewer = {str(k): float(sum(len(rows) >= k for rows in tasks)) for k in numbers}
     if fewer := {k: number for k, number in fewer.items() if number < len(tasks)}:
         found[_FEWER] = fewer
@@ -363,7 +367,7 @@ def repeat_texts(repeats: Mapping[str, Mapping[str, float]]) -> list[tuple[str, 
     """
 
     def told(name: str, k: str, value: float) -> str:
-        num_tasks = None if name == "majority" else repeats.get(_FEWER, {}).get(k)  # the vote is one of all tasks
+        num_tasks = repeats.get(_FEWER, {}).get(k)
         return f"{value:.1%}" + (f" of {num_tasks:.0f} tasks" if num_tasks else "")
 
     return [
@@ -373,11 +377,23 @@ def repeat_texts(repeats: Mapping[str, Mapping[str, float]]) -> list[tuple[str, 
     ]
 
 
-def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
-    """Return True if the most frequent answer is right; of equally frequent answers the first one counts."""
-    answers = [normalize(str(row["answer"])) for row in rows]
-    chosen = max(answers, key=answers.count)
-    return bool(rows[answers.index(chosen)]["success"])
+def _vote_of(rows: Sequence[Mapping[str, object]], k: int) -> float:
+    """Return the probability that the most frequent answer of ``k`` trials is right, with ties broken at random.
+
+    All choices of ``k`` trials count, or :data:`_NUM_VOTES` random ones if there are more.
+    """
+    trials = [(normalize(str(row["answer"])), bool(row["success"])) for row in rows]
+    if math.comb(len(trials), k) <= _NUM_VOTES:
+        return fmean(_wins_vote(some) for some in combinations(trials, k))
+    draw = Random(0)
+    return fmean(_wins_vote(draw.sample(trials, k)) for _ in range(_NUM_VOTES))
+
+
+def _wins_vote(trials: Sequence[tuple[str, bool]]) -> float:
+    """Return the share of right answers among the most frequent ones."""
+    counts = Counter(answer for answer, _ in trials)
+    most = max(counts.values())
+    return fmean(right for answer, right in trials if counts[answer] == most)
 
 
 def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, object]]]:

@@ -23,7 +23,7 @@ from agentgym import entry_points
 from agentgym.env.arguments import typed_arguments
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
-from agentgym.plugins import import_module, run_file
+from agentgym.plugins import found_file, import_module, run_file
 from agentgym.settings import checked_turns
 
 if TYPE_CHECKING:
@@ -343,6 +343,7 @@ def _only(names: Sequence[str], source: str) -> str:
 
 def _load_file(path: Path) -> tuple[str, ...]:
     """Run a file unless it has run unchanged before, and return the ids that it registers."""
+    path = found_file(path)
     _newly_registered.clear()
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))

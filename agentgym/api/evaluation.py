@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from agentgym.api.effort import Effort
+from agentgym.api.kept_files import keep_files
 from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, open_agents, policy_facts
 from agentgym.api.run_dirs import as_path, new_run_dir, removed_if_nothing_was_played
 from agentgym.api.run_settings import as_the_run, run_settings
@@ -268,7 +269,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
         check_policy(plan.opponent, plan.sampling)
     name = plan.env if objects.make_env else id_of(plan.env, plan.kwargs)
     folder = new_run_dir(f"eval-{name.rpartition('/')[2].lower()}", run_dir)
-    write_json(folder / "config.json", {"eval": asdict(plan)})
+    write_json(folder / "config.json", keep_files(folder, {"eval": asdict(plan)}))
     sign(folder)
     return plan, folder
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agentgym.api.kept_files import keep_files
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.api.run_settings import run_settings
 from agentgym.canonical import read_json, shell_word
@@ -22,6 +23,8 @@ from agentgym.evals.rescore import rescore, rescore_suite
 from agentgym.evals.runner import EvalSummary, load_summary
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import SUITE_FILE, SuiteResult, load_saved
+from agentgym.rollout.record import read_json_object
+from agentgym.trust import sign
 
 
 async def rescored(
@@ -39,6 +42,7 @@ async def rescored(
         UsageError: there is no such evaluation, or the scorers' settings are wrong.
         CorruptDataError: the evaluation did not finish.
     """
+    require_trust(source)
     scoring = Scoring.read(settings)
     suites = [path.parent for path in sorted(source.glob(f"*/*/{SUITE_FILE}"))]
     plan = {} if suites else _plan_of(source)
@@ -53,10 +57,14 @@ async def rescored(
         prices.save(folder)
         if not suites:
             saved = plan | {"scoring": asdict(scoring)}
-            write_json(folder / "config.json", {"eval": saved, "rescored_from": str(source)})
+            write_json(folder / "config.json", keep_files(folder, {"eval": saved}) | {"rescored_from": str(source)})
+            sign(folder)
             with _ledger(source, folder, prices):
                 return folder, await rescore(source, folder, scoring, prices)
         results = []
+        config = read_json_object(source / "config.json")
+        write_json(folder / "config.json", keep_files(folder, config) | {"rescored_from": str(source)})
+        sign(folder)
         for one in suites:
             saved_suite = load_saved(one)
             out_dir = folder / saved_suite.suite.scored(scoring).name / one.name

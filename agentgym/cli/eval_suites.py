@@ -12,6 +12,7 @@ from typing import Any
 from rich.markup import escape
 
 from agentgym.api.effort import Effort
+from agentgym.api.kept_files import keep_files
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents, policy_facts
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.cli.compare import print_comparisons
@@ -102,7 +103,7 @@ def begin(
     plan = SuitesPlan(suites=tuple(suites), policies=tuple(policies), sampling=sampling, is_all=ALL in targets)
     folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
     saved = asdict(plan) | {"suites": [asdict(suite) for suite in suites]}
-    write_json(folder / "config.json", {"eval_suites": saved})
+    write_json(folder / "config.json", keep_files(folder, {"eval_suites": saved}))
     sign(folder)
     return plan, folder
 

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args, get_type_hints
 from agentgym.errors import UsageError
 
 
-def typed_arguments(where: str, creator: Callable[..., object], kwargs: Mapping[str, object]) -> dict[str, object]:
+def typed_arguments(where: str, creator: Callable[..., object], kwargs: Mapping[str, object]) -> dict[str, Any]:
     """Return arguments converted to the types that a class or function annotates them with.
 
     A date may be text, an enumeration's member its value, and a data class a mapping, as on the command line. Arguments

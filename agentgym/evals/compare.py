@@ -167,8 +167,8 @@ def config_differences(a: Path, b: Path) -> dict[str, tuple[object, object]]:
     """
     (_, of_a), (_, of_b) = _settings_of(a), _settings_of(b)
     # the comparison itself names the policies
-    left_out = {"eval_suites.suites", *incomparable_settings(a, b)}
-    names = (name for name in {**of_a, **of_b} if name not in left_out)
+    left_out = {"eval_suites.suites", "rescored_from", *incomparable_settings(a, b)}
+    names = (name for name in {**of_a, **of_b} if name not in left_out and not name.startswith("own_files"))
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
 
 

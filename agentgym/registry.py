@@ -9,6 +9,7 @@ Gymnasium and numpy take 0.1 s of a processor to import, so this module imports 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agentgym import entry_points
-from agentgym.env.arguments import typed_arguments
+from agentgym.env.arguments import ArgumentTypeError, typed_arguments
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
 from agentgym.plugins import found_file, import_module, run_file
@@ -156,7 +157,18 @@ def make(reference: str, **kwargs: Any) -> Env:
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
     check_arguments(entry, kwargs)
-    kwargs = typed_arguments(entry.id, creator_of(entry), kwargs)
+    try:
+        return _made(entry, typed_arguments(entry.id, creator_of(entry), kwargs))
+    except ArgumentTypeError:
+        with contextlib.suppress(Exception):
+            try:
+                _made(entry, kwargs).close()
+            except UsageError as error:  # the environment's own words about the value are better
+                wrong = ArgumentTypeError(str(error))
+        raise wrong from None
+
+
+def _made(entry: EnvEntry, kwargs: dict[str, Any]) -> Env:
     import gymnasium
 
     from agentgym.env.env import Env

@@ -23,6 +23,7 @@ from agentgym.errors import ToolError, UsageError
 from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
 
+_MOST_ADMISSIBLE = 20
 _ORACLE_TURNS = 1000
 # random episodes per requested episode: more, since a single failure among them passes the check
 _RANDOM_PER_EPISODE = 4
@@ -80,6 +81,32 @@ def oracle(subject: Subject) -> str:
                 end = "without success" if episode.is_over else "not at all"
                 raise CheckFailed(f"task {task.id}: the oracle's episode ended {end} after {len(episode.steps)} turns")
     return f"{subject.num_episodes} of {subject.num_episodes} episodes succeed"
+
+
+def admissible_actions(subject: Subject) -> str:
+    """Check that the actions which the environment lists as admissible can be taken at the start of an episode."""
+    refused: list[str] = []
+    num_tried = 0
+    with contextlib.closing(subject.factory()) as env:
+        for task in subject.tasks():
+            env.reset(options={"task": task})
+            for text in env.admissible_actions()[:_MOST_ADMISSIBLE]:
+                env.reset(options={"task": task})
+                num_tried += 1
+                try:
+                    *_, info = env.step(env.parse_action(text))
+                    is_taken = info.get("is_valid", True)
+                except ToolError:
+                    is_taken = False
+                refused += [] if is_taken else [text]
+    if not num_tried:
+        return "not applicable: admissible_actions() lists none at the start"
+    if len(refused) == num_tried:
+        raise CheckFailed(
+            f"admissible_actions() lists {refused[0]!r}, and the environment refuses it, as all the others"
+        )
+    found = f"{num_tried - len(refused)} of {num_tried} can be taken"
+    return found if not refused else f"warning: {found}; {refused[0]!r} is refused"
 
 
 def noop_policy(subject: Subject) -> str:

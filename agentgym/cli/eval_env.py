@@ -16,7 +16,8 @@ from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import EvalSummary, repeat_texts
+from agentgym.evals.repeats import repeat_texts
+from agentgym.evals.runner import EvalSummary
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:

@@ -36,7 +36,7 @@ from agentgym.rollout.folder_lock import locked
 from agentgym.trust import sign
 
 ALL = "all"
-WRITTEN = ("results.json", "results.md", "comparisons.json", "report.html")
+WRITTEN = ("results.json", "results.md", "comparisons.json", "tasks.csv", "report.html")
 """Files with the results of all suites."""
 
 
@@ -189,7 +189,8 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 def _print_repeats(out: Output, results: Sequence[SuiteResult]) -> None:
     """Print the statistics of repeated episodes per task, if there are any."""
-    table = Grid("suite", "policy", "trials", "result")
+    titles = ("suite", "policy", "trials", "result")
+    table = Grid(*titles, whole=titles)
     repeated = [result for result in results if result.summary is not None and result.summary.repeats]
     for result in repeated:
         for title, values in repeat_lines(result.summary.repeats if result.summary else {}):
@@ -206,10 +207,14 @@ def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
 def write_results(results: Sequence[SuiteResult], folder: Path) -> list[Comparison]:
     """Write the results as Markdown and HTML, and return the comparisons of policies."""
     from agentgym.report import write_report
+    from agentgym.report.models import CSV_NAME, tasks_csv
+    from agentgym.report.run_folder import open_run_folder
+    from agentgym.rollout.record import replace_text
 
     compared = write_tables(folder, results)
     if any(result.summary is not None for result in results):
         write_report(folder)
+        replace_text(folder / CSV_NAME, tasks_csv(open_run_folder(folder)))
     return compared
 
 
@@ -218,7 +223,9 @@ def print_results(
 ) -> None:
     """Print one table of all results, including the suites that could not run."""
     has_cost = any(result.summary is not None and result.summary.mean_tokens for result in results)
-    cost_column = ["cost"] if has_cost else []  # scripted policies have no tokens, and the terminal may be narrow
+    cost_column = (
+        ["cost", "spent"] if has_cost else []
+    )  # scripted policies have no tokens, and the terminal may be narrow
     table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", *cost_column, "episodes")
     for result in results:
         found = result.summary
@@ -243,7 +250,7 @@ def print_results(
             f"{found.success_low:.1%} to {found.success_high:.1%}",
             f"{found.mean_return:.3f}",
             f"{found.mean_turns:.1f}",
-            *(cost_text(found.cost) for _ in cost_column),
+            *((cost_text(found.cost), cost_text(found.spent)) if has_cost else ()),
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)

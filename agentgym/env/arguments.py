@@ -11,6 +11,10 @@ from typing import Any, cast, get_args, get_type_hints
 from agentgym.errors import UsageError
 
 
+class ArgumentTypeError(UsageError):
+    """An argument that does not fit its annotation."""
+
+
 def typed_arguments(where: str, creator: Callable[..., object], kwargs: Mapping[str, object]) -> dict[str, Any]:
     """Return arguments converted to the types that a class or function annotates them with.
 
@@ -21,7 +25,7 @@ def typed_arguments(where: str, creator: Callable[..., object], kwargs: Mapping[
         where: name of the environment in messages.
 
     Raises:
-        UsageError: a value does not fit; the message names the argument, the value, and what is expected.
+        ArgumentTypeError: a value does not fit; the message names the argument, the value, and what is expected.
 
     Example:
         >>> from datetime import date
@@ -66,12 +70,14 @@ def _typed(where: str, hint: Any, value: object) -> object:
         return value
     members = set(get_args(hint) or (hint,))
     if isinstance(value, bool) and bool not in members and members & {int, float}:  # pydantic reads true as 1
-        raise UsageError(f"{where}={value!r}: expected a number")
+        raise ArgumentTypeError(f"{where}={value!r}: expected a number")
+    if isinstance(value, float) and int in members and not members & {float, complex}:  # and 8.0 as 8
+        raise ArgumentTypeError(f"{where}={value!r}: expected a whole number")
     try:
         return cast("object", adapter.validate_python(value))
     except ValidationError as error:
         told = dict.fromkeys(_message(one) for one in error.errors())
-        raise UsageError(f"{where}={value!r}: {', or '.join(told)}") from None
+        raise ArgumentTypeError(f"{where}={value!r}: {', or '.join(told)}") from None
 
 
 def _message(error: Any) -> str:
@@ -86,11 +92,12 @@ def _adapter(hint: Any) -> Any:
     """Return pydantic's adapter of an annotation; None for one that pydantic cannot read."""
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError
+    from pydantic_core import SchemaError
 
     settings = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
     try:
         return TypeAdapter(hint, config=settings)
-    except PydanticSchemaGenerationError:
+    except (PydanticSchemaGenerationError, SchemaError, AttributeError):  # a protocol, say
         return None
     except PydanticUserError:  # a class with a configuration of its own
         try:

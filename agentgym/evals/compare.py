@@ -90,6 +90,8 @@ class Comparison:
     return_difference_low: float
     """Lower end of the 95 % bootstrap interval over tasks."""
     return_difference_high: float
+    p_adjusted: float = 1.0
+    """p-value by Holm's correction for the comparisons of the same suite; :attr:`p_value` for a single comparison."""
 
     @property
     def pays_for_failure(self) -> bool:
@@ -248,6 +250,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     successes = difference_interval(by_task)
     returns = task_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
     num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
+    p_value = mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task)
     return Comparison(
         suite_or_env=a.label if a.label == b.label else a.name,
         content_hash=a.content_hash,
@@ -262,7 +265,8 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         difference_high=successes.high,
         num_only_a=num_only_a,
         num_only_b=num_only_b,
-        p_value=mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task),
+        p_value=p_value,
+        p_adjusted=p_value,
         detectable=detectable_difference(by_task),
         tasks_needed=tasks_needed(by_task),
         return_difference=returns.value,

@@ -238,6 +238,22 @@ def mcnemar(num_only_a: int, num_only_b: int) -> float:
     return min(1.0, tail / 2 ** (num_pairs - 1)) if num_pairs else 1.0
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number, so that the chance of any false finding stays at the level tested.
+
+    Source: S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = largest
+    return adjusted
+
+
 def means_by_task(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
     """Return the mean of each task's values, in the order in which tasks first occur.
 

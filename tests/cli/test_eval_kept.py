@@ -29,7 +29,9 @@ OTHERS = {"targets", "policy", "codec", "harness", "opponent", "resume", "rescor
 
 def test_every_option_of_load_money_and_results_is_kept(run: Command, guess: str) -> None:
     assert set(inspect.signature(eval_).parameters) == set(OPTIONS) | OTHERS, "sort a new option into one of the two"
-    server = FakeOpenAI(lambda body: completion(None, ("guess", '{"number": 1}'), prompt_tokens=10, completion_tokens=2))
+    server = FakeOpenAI(
+        lambda body: completion(None, ("guess", '{"number": 1}'), prompt_tokens=10, completion_tokens=2)
+    )
     limits = "requests_per_minute=60000&max_requests=2"
     given = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value)) if value]
     policy = f"openai:{server.url}?model=only&{limits}"

@@ -9,7 +9,6 @@ Gymnasium and numpy take 0.1 s of a processor to import, so this module imports 
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import inspect
 import os
@@ -160,12 +159,19 @@ def make(reference: str, **kwargs: Any) -> Env:
     try:
         return _made(entry, typed_arguments(entry.id, creator_of(entry), kwargs))
     except ArgumentTypeError:
-        with contextlib.suppress(Exception):
-            try:
-                _made(entry, kwargs).close()
-            except UsageError as error:  # the environment's own words about the value are better
-                wrong = ArgumentTypeError(str(error))
-        raise wrong from None
+        _raise_own_error(entry, kwargs)
+        raise
+
+
+def _raise_own_error(entry: EnvEntry, kwargs: dict[str, Any]) -> None:
+    """Raise the environment's own error about its arguments, if it has one: its words are better than a type's."""
+    try:
+        _made(entry, kwargs).close()
+    except UsageError as error:
+        if not isinstance(error.__cause__, TypeError):
+            raise
+    except Exception:  # a value of the wrong type may fail anywhere
+        return
 
 
 def _made(entry: EnvEntry, kwargs: dict[str, Any]) -> Env:

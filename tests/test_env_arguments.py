@@ -102,7 +102,7 @@ def test_dates_of_toml_and_of_python_are_kept_as_text(tmp_path: Path) -> None:
     for number, env in enumerate(("Typed-v0", Typed)):
         found = agentgym.evaluate(env, "oracle", kwargs=kwargs, episodes=1, run_dir=tmp_path / str(number))
         assert found.success == 1.0
-    with pytest.raises(UsageError, match="today=.* cannot be kept"):
+    with pytest.raises(UsageError, match=r"today=.* cannot be kept"):
         plain_arguments("Typed-v0", {"today": object()})
 
 

@@ -83,8 +83,12 @@ def oracle(subject: Subject) -> str:
     return f"{subject.num_episodes} of {subject.num_episodes} episodes succeed"
 
 
-def admissible_actions(subject: Subject) -> str:
-    """Check that the actions which the environment lists as admissible can be taken at the start of an episode."""
+def _admissible(subject: Subject) -> str:
+    """Return a remark on admissible actions that are refused at the start of an episode; empty if there are none.
+
+    Raises:
+        CheckFailed: the environment refuses all that it lists.
+    """
     refused: list[str] = []
     num_tried = 0
     with contextlib.closing(subject.factory()) as env:
@@ -99,14 +103,13 @@ def admissible_actions(subject: Subject) -> str:
                 except ToolError:
                     is_taken = False
                 refused += [] if is_taken else [text]
-    if not num_tried:
-        return "not applicable: admissible_actions() lists none at the start"
+    if not refused:
+        return ""
     if len(refused) == num_tried:
         raise CheckFailed(
             f"admissible_actions() lists {refused[0]!r}, and the environment refuses it, as all the others"
         )
-    found = f"{num_tried - len(refused)} of {num_tried} can be taken"
-    return found if not refused else f"warning: {found}; {refused[0]!r} is refused"
+    return f"; {len(refused)} of {num_tried} admissible actions are refused at the start, as {refused[0]!r}"
 
 
 def noop_policy(subject: Subject) -> str:
@@ -118,7 +121,8 @@ def noop_policy(subject: Subject) -> str:
 
 
 def random_policy(subject: Subject) -> str:
-    """Check that a random policy does not succeed on every task."""
+    """Check that a random policy does not succeed on every task, and that listed actions are not all refused."""
+    remark = _admissible(subject)
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
     with contextlib.closing(_play(subject, random_action, subject.tasks(most_episodes))) as played:
@@ -128,7 +132,8 @@ def random_policy(subject: Subject) -> str:
                 has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
             )
             if num_successes < number >= subject.num_episodes:
-                return f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
+                told = f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
+                return f"warning: {told}{remark}" if remark else told
     raise CheckFailed(f"random actions succeed in {num_successes} of {most_episodes} episodes")
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from types import MappingProxyType
 
 from agentgym.check.behaviour import (
-    admissible_actions,
     hostile_actions,
     noop_policy,
     oracle,
@@ -84,7 +83,6 @@ CHECKS = (
     Check("state keys", state_keys, _REPEATABLE),
     Check("gymnasium", gymnasium_api, _REPEATABLE),
     Check("oracle", oracle, _PLAYED),
-    Check("admissible actions", admissible_actions, _PLAYED),
     Check("no-op policy", noop_policy, _PLAYED),
     Check("random policy", random_policy, _PLAYED),
     Check("repeated rewards", repeated_rewards, (*_PLAYED, "state keys")),

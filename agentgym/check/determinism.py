@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from agentgym.check.episodes import Episode, aplay, brief, first_difference, noop, play, play_on, replay, scripted
+from agentgym.check.episodes import Episode, aplay, first_difference, noop, play, play_on, replay, scripted
 from agentgym.check.policies import random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
@@ -86,7 +86,7 @@ def _cause(errors: str) -> str:
     if not lines:
         return "it ended without a message"
     named = [at for at, line in enumerate(lines) if _ERROR_LINE.match(line)]
-    return brief(" ".join(line.strip() for line in lines[named[-1] if named else -1 :]), 500)
+    return " ".join(line.strip() for line in lines[named[-1] if named else -1 :])[:500]
 
 
 def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) -> None:

@@ -83,9 +83,9 @@ def compare(
 
 def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     """Print comparisons as a table."""
-    from agentgym.evals.compare import as_points
+    from agentgym.evals.compare import as_points, holm_text
 
-    are_many = any(one.p_adjusted != one.p_value for one in found)
+    are_many = any(one.p_adjusted not in (None, one.p_value) for one in found)
     holm = ["p (Holm)"] if are_many else []
     policies = ["policy A", "policy B"] if len({(one.policy_a, one.policy_b) for one in found}) > 1 else []
     titles = ("suite", *policies, "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", *holm, "return")
@@ -101,7 +101,7 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
             str(one.num_only_a),
             str(one.num_only_b),
             f"{one.p_value:.3g}",
-            *([f"{one.p_adjusted:.3g}"] if are_many else []),
+            *([holm_text(one)] if are_many else []),
             _returns(one),
             f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
         )

@@ -90,13 +90,18 @@ class Comparison:
     return_difference_low: float
     """Lower end of the 95 % bootstrap interval over tasks."""
     return_difference_high: float
-    p_adjusted: float = 1.0
-    """p-value by Holm's correction for the comparisons of the same suite; :attr:`p_value` for a single comparison."""
+    p_adjusted: float | None = None
+    """p-value by Holm's correction for all pairs of policies of a suite; None for a comparison by itself."""
 
     @property
     def pays_for_failure(self) -> bool:
         """True if B significantly earns more but solves less than A, so that the reward pays for something else."""
         return self.return_difference_low > 0 > self.difference_high
+
+
+def holm_text(one: Comparison) -> str:
+    """Return the corrected p-value as text; a dash for a comparison by itself."""
+    return "–" if one.p_adjusted is None else f"{one.p_adjusted:.3g}"
 
 
 def as_points(difference: float) -> str:
@@ -266,7 +271,6 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         num_only_a=num_only_a,
         num_only_b=num_only_b,
         p_value=p_value,
-        p_adjusted=p_value,
         detectable=detectable_difference(by_task),
         tasks_needed=tasks_needed(by_task),
         return_difference=returns.value,

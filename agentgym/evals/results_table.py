@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from agentgym.errors import AgentGymError
-from agentgym.evals.compare import Comparison, Evaluation, as_points, compare, open_evaluation
+from agentgym.evals.compare import Comparison, Evaluation, as_points, compare, holm_text, open_evaluation
 from agentgym.evals.episodes import write_json
 from agentgym.evals.prices import cost_text
 from agentgym.evals.repeats import repeat_texts
@@ -119,7 +119,7 @@ def _comparison(one: Comparison) -> str:
     return (
         f"| {one.suite_or_env} | {_cell(one.policy_a)} | {_cell(one.policy_b)} | {as_points(one.difference)} "
         f"| {as_points(one.difference_low)} to {as_points(one.difference_high)} | {one.num_only_a} | {one.num_only_b} "
-        f"| {one.p_value:.3g} | {one.p_adjusted:.3g} | {one.num_pairs} |"
+        f"| {one.p_value:.3g} | {holm_text(one)} | {one.num_pairs} |"
     )
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from agentgym.errors import AgentGymError
-from agentgym.evals.compare import Comparison, as_points, open_evaluation
-from agentgym.evals.episodes import read_rows
+from agentgym.errors import AgentGymError, CorruptDataError
+from agentgym.evals.compare import Comparison, as_points, holm_text, open_evaluation
+from agentgym.evals.episodes import ROWS_NAME, read_rows
 from agentgym.evals.prices import cost_text
 from agentgym.evals.results_table import compare_all
 from agentgym.evals.runner import EvalSummary, success_of
@@ -45,10 +45,20 @@ def played_in(run: RunFolder) -> list[Played]:
     found = []
     for label, summary in run.summaries.items() if run.kind != "training run" else ():
         folder = Path(run.path, label) if (run.path / label / "summary.json").is_file() else run.path
-        is_suite = (folder / SUITE_FILE).is_file()
-        rows = rows_of_suite(folder, load_saved(folder).suite) if is_suite else read_rows(folder)
+        rows = _rows(folder)
         found.append(Played(label, summary.suite_or_env, summary.policy, summary, rows, folder))
     return found
+
+
+def _rows(folder: Path) -> Sequence[dict[str, Any]]:
+    """Return the rows of an evaluation; of a suite those of all parts, which name their part."""
+    if not (folder / SUITE_FILE).is_file():
+        return read_rows(folder)
+    try:
+        return rows_of_suite(folder, load_saved(folder).suite)
+    except CorruptDataError:  # written by another version: the folders are the parts
+        parts = [file.parent for file in sorted(folder.glob(f"**/{ROWS_NAME}"))]
+        return [row | ({"part": part.name} if len(parts) > 1 else {}) for part in parts for row in read_rows(part)]
 
 
 def models_of(run: RunFolder) -> dict[str, Any] | None:
@@ -188,7 +198,7 @@ def _pair(one: Comparison) -> dict[str, str]:
         "A alone": str(one.num_only_a),
         "B alone": str(one.num_only_b),
         "p": f"{one.p_value:.2g}",
-        "p (Holm)": f"{one.p_adjusted:.2g}",
+        "p (Holm)": holm_text(one),
         "pairs": str(one.num_pairs) + (f", {one.num_left_out} left out" if one.num_left_out else ""),
     }
 

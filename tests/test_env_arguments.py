@@ -99,7 +99,8 @@ def test_dates_of_toml_and_of_python_are_kept_as_text(tmp_path: Path) -> None:
     parts = [{"env": "Typed-v0", "num_tasks": 1, "kwargs": {"today": date(2026, 5, 1)}}]
     assert suite_from_dict({"name": "s", "version": 1, "parts": parts}).parts[0].kwargs == {"today": "2026-05-01"}
     kwargs = {"today": date(2026, 5, 1), "colour": Colour.BLUE}
-    for number, env in enumerate(("Typed-v0", Typed)):
+    envs: tuple[str | type[Typed], ...] = ("Typed-v0", Typed)
+    for number, env in enumerate(envs):
         found = agentgym.evaluate(env, "oracle", kwargs=kwargs, episodes=1, run_dir=tmp_path / str(number))
         assert found.success == 1.0
     with pytest.raises(UsageError, match=r"today=.* cannot be kept"):

@@ -133,7 +133,8 @@ class Component:
         own = {field.name for field in fields(options)} if options is not None else set()
         return {
             name: options if name == "options" else getattr(options, name) if name in own else values[name]
-            for name in inspect.signature(self.call).parameters
+            for name, parameter in inspect.signature(self.call).parameters.items()
+            if name == "options" or name in own or name in values or parameter.default is parameter.empty
         }
 
     def invoke(self, values: Mapping[str, Any], options: Any) -> Any:
@@ -193,11 +194,11 @@ class Registry(Mapping[str, C], Generic[C]):
         self._components[component.name] = component
 
     def unfilled(self, component: C) -> list[str]:
-        """Return the parameters of a component's function that neither the family nor its options fill."""
+        """Return the parameters of a component's function that neither the family, its options nor defaults fill."""
         return sorted(
             name
-            for name in inspect.signature(component.call).parameters
-            if component.reads(name) and name not in self.offered | {"options"}
+            for name, parameter in inspect.signature(component.call).parameters.items()
+            if parameter.default is parameter.empty and component.reads(name) and name not in self.offered | {"options"}
         )
 
     def __getitem__(self, reference: str) -> C:
@@ -221,7 +222,7 @@ class Registry(Mapping[str, C], Generic[C]):
         return found
 
     def _registered_by(self, source: str) -> str:
-        module = _name_of_file(Path(source).resolve()) if source.endswith(".py") else source
+        module = _name_of_file(found_file(Path(source)).resolve()) if source.endswith(".py") else source
         own = sorted(one.name for one in self._components.values() if one.module == module)
         return (
             f"only {', '.join(own)}" if own else f"and no other: write @{self.family.replace(' ', '_')}(NAME) above it"
@@ -360,6 +361,18 @@ def _imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
 # ------------------------------------------------------------------------------------------- modules and files of users
 
 _loaded_files: dict[Path, tuple[int, int]] = {}
+_copies: dict[Path, Path] = {}
+"""Copies of users' files, which stand for those that are not found from the working directory."""
+
+
+def use_copies(copies: Mapping[str, Path]) -> None:
+    """Use copies of files, by the paths that configurations name, wherever the files themselves are not found."""
+    _copies.update({Path(name): copy for name, copy in copies.items()})
+
+
+def found_file(path: Path) -> Path:
+    """Return the path of a user's file: that of its copy if there is no such file."""
+    return path if path.is_file() else _copies.get(path, path)
 
 
 def import_source(source: str) -> None:
@@ -398,7 +411,7 @@ def named_object(reference: str) -> Any:
     """
     source, _, name = reference.rpartition(":")
     import_source(source)
-    module = sys.modules.get(_name_of_file(Path(source).resolve()) if source.endswith(".py") else source)
+    module = sys.modules.get(_name_of_file(found_file(Path(source)).resolve()) if source.endswith(".py") else source)
     found = getattr(module or sys.modules["__main__"], name, None)
     if found is None:
         raise UsageError(f"{source} has no {name!r}")
@@ -413,6 +426,7 @@ def run_file(path: Path) -> bool:
     Raises:
         UsageError: there is no such file.
     """
+    path = found_file(path)
     if not path.is_file():
         raise UsageError(f"no file {str(path)!r}" + ("" if path.is_absolute() else f" in {Path.cwd()}"))
     path = path.resolve()

@@ -21,9 +21,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agentgym import entry_points
+from agentgym.env.arguments import ArgumentTypeError, typed_arguments
 from agentgym.errors import MissingExtraError, UnknownNameError, UsageError, require_extra, require_known, unknown_name
 from agentgym.import_hooks import when_imported
-from agentgym.plugins import import_module, named_object, run_file
+from agentgym.plugins import found_file, import_module, named_object, run_file
 from agentgym.settings import checked_turns
 
 if TYPE_CHECKING:
@@ -180,6 +181,25 @@ def make(reference: str, **kwargs: Any) -> Env:
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
     check_arguments(entry, kwargs)
+    try:
+        return _made(entry, typed_arguments(entry.id, creator_of(entry), kwargs))
+    except ArgumentTypeError:
+        _raise_own_error(entry, kwargs)
+        raise
+
+
+def _raise_own_error(entry: EnvEntry, kwargs: dict[str, Any]) -> None:
+    """Raise the environment's own error about its arguments, if it has one: its words are better than a type's."""
+    try:
+        _made(entry, kwargs).close()
+    except UsageError as error:
+        if not isinstance(error.__cause__, TypeError):
+            raise
+    except Exception:  # a value of the wrong type may fail anywhere
+        return
+
+
+def _made(entry: EnvEntry, kwargs: dict[str, Any]) -> Env:
     import gymnasium
 
     from agentgym.env.env import Env
@@ -366,6 +386,7 @@ def _only(names: Sequence[str], source: str) -> str:
 
 def _load_file(path: Path) -> tuple[str, ...]:
     """Run a file unless it has run unchanged before, and return the ids that it registers."""
+    path = found_file(path)
     _newly_registered.clear()
     if run_file(path):
         _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))

@@ -13,21 +13,24 @@ from typing import Any
 from rich.console import Console
 
 from agentgym.api.effort import Effort
+from agentgym.api.kept_files import keep_files
 from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, open_agents, policy_facts
 from agentgym.api.run_dirs import as_path, new_run_dir, removed_if_nothing_was_played
 from agentgym.api.run_settings import as_the_run, run_settings
 from agentgym.canonical import digest
+from agentgym.env.arguments import plain_arguments, typed_arguments
 from agentgym.env.env import Env
 from agentgym.env.tasks import require_tasks
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import UsageError, raising_first_cause
 from agentgym.evals import compare as evals_compare
 from agentgym.evals import runner
-from agentgym.evals.budget import both
+from agentgym.evals.budget import Budget, both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import read_groups, read_rows, write_json
+from agentgym.evals.ledger import Ledger, kept_in
 from agentgym.evals.policies import policy_of
-from agentgym.evals.prices import read_prices
+from agentgym.evals.prices import Price, read_prices
 from agentgym.evals.scoring import Scoring
 from agentgym.progress import VisibleConsole, episode_progress
 from agentgym.registry import id_of, make, with_id
@@ -254,7 +257,8 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
     Raises:
         UsageError: the environment or policy is unknown, or the folder is in use. No folder has been made then.
     """
-    plan = checked(EvalPlan, {**given, "env": with_id(given["env"])})
+    env = with_id(given["env"])
+    plan = checked(EvalPlan, {**given, "env": env, "kwargs": plain_arguments(env, given.get("kwargs", {}))})
     if plan.episodes < 1 or plan.repeats < 1:
         raise UsageError(f"episodes and repeats must be at least 1, got {plan.episodes} and {plan.repeats}")
     plan = replace(plan, scoring=asdict(Scoring.read(plan.scoring)) if plan.scoring else {})
@@ -265,7 +269,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
         check_policy(plan.opponent, plan.sampling)
     name = plan.env if objects.make_env else id_of(plan.env, plan.kwargs)
     folder = new_run_dir(f"eval-{name.rpartition('/')[2].lower()}", run_dir)
-    write_json(folder / "config.json", {"eval": asdict(plan)})
+    write_json(folder / "config.json", keep_files(folder, {"eval": asdict(plan)}))
     sign(folder)
     return plan, folder
 
@@ -277,7 +281,7 @@ def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
 
     def checked() -> Env:
         assert given.make_env is not None
-        made = given.make_env(**plan.kwargs)
+        made = given.make_env(**typed_arguments(plan.env, given.make_env, plan.kwargs))
         if not isinstance(made, Env):
             raise UsageError(f"{plan.env}() made a {type(made).__name__}, expected a subclass of agentgym.Env")
         return made
@@ -313,12 +317,43 @@ async def play(
         bars: context manager that shows the progress.
     """
     status = status or VisibleConsole(file=sys.stderr, highlight=False)
-    price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
+    is_new_limit, effort = effort.is_limited, effort.kept_in(folder)
+    prices, budget = effort.prices_in(folder, [plan.policy]), effort.budget(folder)
+    ledger = Ledger(folder, prices, [plan.policy, plan.opponent], budget.count)
+    if not is_new_limit:
+        ledger.count_again()
+    with kept_in(ledger):
+        price = prices.of(plan.policy)
+        return await _play(
+            plan,
+            folder,
+            effort.slots,
+            price=price,
+            budget=budget,
+            resume=resume,
+            status=status,
+            bars=bars,
+            given=given,
+        )
+
+
+async def _play(  # noqa: PLR0913  (the rest of play, within its ledger)
+    plan: EvalPlan,
+    folder: Path,
+    num_envs: int,
+    *,
+    price: Price | None,
+    budget: Budget,
+    resume: bool,
+    status: Console,
+    bars: Bars,
+    given: Given,
+) -> runner.EvalSummary:
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else id_of(plan.env, plan.kwargs)
     tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
-    num_slots = max(1, min(effort.num_envs, len(tasks)))
+    num_slots = max(1, min(num_envs, len(tasks)))
     made = given.make_agent
     if made is None and resume and runner.is_complete(folder, [folder]):
         made = runner.complete_policy  # a new price, say, needs no endpoint that answers
@@ -326,7 +361,7 @@ async def play(
     make_opponent, close_opponent = (
         await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
     )
-    pool = EnvPool(make_env, effort.num_envs)
+    pool = EnvPool(make_env, num_envs)
     notes = EpisodeNotes(lambda text: status.print(text, markup=False, soft_wrap=True))
     try:
         with bars(status, len(tasks)) as count:
@@ -338,9 +373,10 @@ async def play(
                 suite_or_env=name,
                 policy=plan.policy,
                 seed=plan.seed,
-                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
+                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
                 resume=resume,
-                on_episode=both(count, effort.budget(folder).at(price), notes.watch),
+                on_episode=both(count, budget.at(price), notes.watch),
+                on_attempt=budget.end_attempt,
                 opponent=make_opponent,
                 scoring=Scoring.read(plan.scoring),
                 price=price,

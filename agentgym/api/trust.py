@@ -17,13 +17,16 @@ def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) 
     Raises:
         UsageError: the user does not agree or cannot be asked; the message lists what the folder names.
     """
+    from agentgym.api.kept_files import use_kept_files
     from agentgym.trust import foreign_parts, sign, why_no_key
 
     if not (parts := foreign_parts(folder)):
+        use_kept_files(folder)
         return
     shown = "; ".join(parts[:10]) + (f"; and {len(parts) - 10} more" if len(parts) > 10 else "")
     if ask is not None and ask(folder, shown):
         sign(folder)
+        use_kept_files(folder)
         return
     no_key = why_no_key()
     raise UsageError(

@@ -24,6 +24,7 @@ from agentgym.sandbox import Sandbox
 from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
 
+_MOST_ADMISSIBLE = 20
 _ORACLE_TURNS = 1000
 # random episodes per requested episode: more, since a single failure among them passes the check
 _RANDOM_PER_EPISODE = 4
@@ -83,6 +84,35 @@ def oracle(subject: Subject) -> str:
     return f"{subject.num_episodes} of {subject.num_episodes} episodes succeed"
 
 
+def _admissible(subject: Subject) -> str:
+    """Return a remark on admissible actions that are refused at the start of an episode; empty if there are none.
+
+    Raises:
+        CheckFailed: the environment refuses all that it lists.
+    """
+    refused: list[str] = []
+    num_tried = 0
+    with contextlib.closing(subject.factory()) as env:
+        for task in subject.tasks():
+            env.reset(options={"task": task})
+            for text in env.admissible_actions()[:_MOST_ADMISSIBLE]:
+                env.reset(options={"task": task})
+                num_tried += 1
+                try:
+                    *_, info = env.step(env.parse_action(text))
+                    is_taken = info.get("is_valid", True)
+                except ToolError:
+                    is_taken = False
+                refused += [] if is_taken else [text]
+    if not refused:
+        return ""
+    if len(refused) == num_tried:
+        raise CheckFailed(
+            f"admissible_actions() lists {refused[0]!r}, and the environment refuses it, as all the others"
+        )
+    return f"; {len(refused)} of {num_tried} admissible actions are refused at the start, as {refused[0]!r}"
+
+
 def noop_policy(subject: Subject) -> str:
     """Check that a policy that does nothing never succeeds."""
     for episode in list(_play(subject, noop, subject.tasks())):
@@ -92,7 +122,8 @@ def noop_policy(subject: Subject) -> str:
 
 
 def random_policy(subject: Subject) -> str:
-    """Check that a random policy does not succeed on every task."""
+    """Check that a random policy does not succeed on every task, and that listed actions are not all refused."""
+    remark = _admissible(subject)
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
     with contextlib.closing(_play(subject, random_action, subject.tasks(most_episodes))) as played:
@@ -102,7 +133,8 @@ def random_policy(subject: Subject) -> str:
                 has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
             )
             if num_successes < number >= subject.num_episodes:
-                return f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
+                told = f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
+                return f"warning: {told}{remark}" if remark else told
     raise CheckFailed(f"random actions succeed in {num_successes} of {most_episodes} episodes")
 
 

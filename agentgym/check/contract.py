@@ -85,7 +85,18 @@ def episodes(subject: Subject) -> str:
     with contextlib.closing(subject.factory()) as env:
         if env.max_turns is not None:
             return found
-    return f"warning: {found}, of which none ended, and the environment has no limit: set max_turns in its class"
+    told = f"{found}, of which none ended, and the environment has no limit: set max_turns in its class"
+    if _oracle_ends(subject):
+        return f"warning: {told}"
+    raise CheckFailed(f"{told}, or end it by finish() or is_over()")
+
+
+def _oracle_ends(subject: Subject) -> bool:
+    """Return True if the oracle ends an episode, so that the environment has an end."""
+    try:
+        return any(episode.is_over for episode in _oracle_episodes(subject))
+    except Exception:  # the check of the oracle tells why
+        return False
 
 
 def order_of_calls(subject: Subject) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from agentgym.registry import find, make
 from agentgym.types import Observation
 
 _CHILD_TIMEOUT_S = 300.0
+_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Failed)\b")
 _UNKNOWN_IN_CHILD = 17  # an exit status that Python itself never uses
 
 
@@ -67,7 +69,7 @@ def process_determinism(subject: Subject) -> str:
         return f"not applicable: {subject.reference} is registered in this process alone; name its module or file"
     for child, (_, errors) in zip(children, outputs, strict=True):
         if child.returncode != 0:
-            raise CheckFailed(f"another process failed: {errors.strip().rpartition(chr(10))[2]}")
+            raise CheckFailed(f"another process failed: {_cause(errors)}")
     here = [episode.digest for episode in random_episodes(subject)]
     for number, digests in enumerate(zip(here, *(output.split() for output, _ in outputs), strict=True)):
         if len(set(digests)) > 1:
@@ -76,6 +78,15 @@ def process_determinism(subject: Subject) -> str:
                 "or on id()?"
             )
     return f"{len(here)} random episodes, the same in 3 processes"
+
+
+def _cause(errors: str) -> str:
+    """Return the error that ended a process: the last line that begins a message, without the frames above it."""
+    lines = [line for line in errors.strip().splitlines() if line.strip()]
+    if not lines:
+        return "it ended without a message"
+    named = [at for at, line in enumerate(lines) if _ERROR_LINE.match(line)]
+    return " ".join(line.strip() for line in lines[named[-1] if named else -1 :])[:500]
 
 
 def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) -> None:

@@ -55,7 +55,7 @@ def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: fl
 
 def _told(error: Exception) -> str:
     """Return an unexpected error with the line of the user's file and the notes that were added to it."""
-    told = f"{type(error).__name__}: {error}{place_of(error, or_ours=False)}"
+    told = f"{type(error).__name__}: {str(error) or 'no message'}{place_of(error, or_ours=False)}"
     return ", ".join([told, *getattr(error, "__notes__", ())])
 
 

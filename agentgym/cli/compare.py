@@ -83,13 +83,17 @@ def compare(
 
 def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     """Print comparisons as a table."""
-    from agentgym.evals.compare import as_points
+    from agentgym.evals.compare import as_points, holm_text
 
-    titles = ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
-    table = Grid(*titles, whole=titles)
+    are_many = any(one.p_adjusted not in (None, one.p_value) for one in found)
+    holm = ["p (Holm)"] if are_many else []
+    policies = ["policy A", "policy B"] if len({(one.policy_a, one.policy_b) for one in found}) > 1 else []
+    titles = ("suite", *policies, "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", *holm, "return")
+    table = Grid(*titles, "pairs", whole=titles)
     for one in found:
         table.add_row(
             escape(one.suite_or_env),
+            *((escape(one.policy_a), escape(one.policy_b)) if policies else ()),
             f"{one.success_a:.1%}",
             f"{one.success_b:.1%}",
             as_points(one.difference),
@@ -97,10 +101,14 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
             str(one.num_only_a),
             str(one.num_only_b),
             f"{one.p_value:.3g}",
+            *([holm_text(one)] if are_many else []),
             _returns(one),
             f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
         )
     out.console.print(table)
+    if are_many:
+        told = "p (Holm) is corrected for the number of pairs of each suite"
+        out.console.print(told, soft_wrap=True, markup=False)
 
 
 def _returns(one: Comparison) -> str:

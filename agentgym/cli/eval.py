@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import FAILED, resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
-from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
+from agentgym.errors import CorruptDataError, UnknownNameError, UsageError, unknown_name
 from agentgym.registry import with_id
 from agentgym.settings import checked, read_pairs
 
@@ -90,19 +91,19 @@ def eval_(  # noqa: PLR0913  (a command's options)
     opponent: Annotated[
         str | None, typer.Option(help="In a game with opponent=self: who plays against the policy, named as it is.")
     ] = None,
-    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
+    num_envs: Annotated[int | None, typer.Option(min=1, help="Episodes played at the same time. [default: 32]")] = None,
     max_minutes: Annotated[
-        float, typer.Option(min=0.0, help="Stop after so many minutes; --resume continues. 0: no limit.")
-    ] = 0.0,
+        float | None, typer.Option(min=0.0, help="Stop after so many minutes; --resume continues. 0: no limit.")
+    ] = None,
     max_tokens: Annotated[
-        int, typer.Option(min=0, help="Stop after so many sampled tokens; --resume continues. 0: no limit.")
-    ] = 0,
+        int | None, typer.Option(min=0, help="Stop after so many sampled tokens; --resume continues. 0: no limit.")
+    ] = None,
     max_cost: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.0, help="Stop after spending so much according to --prices; --resume continues. 0: no limit."
         ),
-    ] = 0.0,
+    ] = None,
     prices: Annotated[
         str | None,
         typer.Option(
@@ -176,6 +177,8 @@ def _pairs(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         group, dot, rest = pair.partition(".")
         is_setting = bool(dot) and group in GROUPS
+        if dot and not is_setting and get_close_matches(group, GROUPS):
+            raise unknown_name("group of settings", group, GROUPS)
         groups.setdefault(GROUPS[group] if is_setting else "kwargs", []).append(rest if is_setting else pair)
     found = {name: parse_pairs(listed) for name, listed in groups.items()}
     return {name: values for name, values in found.items() if values}
@@ -298,7 +301,7 @@ def _rescore(
     """Score the recorded episodes of an evaluation with other scorers."""
     from agentgym.cli import eval_rescore
     from agentgym.cli.eval_env import print_summary
-    from agentgym.cli.eval_suites import print_results
+    from agentgym.cli.eval_suites import print_results, write_results
 
     if others or set(given) != {"scoring"}:
         raise UsageError(
@@ -307,8 +310,10 @@ def _rescore(
         )
     folder, found = asyncio.run(eval_rescore.rescored(source, given["scoring"], run_dir, effort.prices))
     if isinstance(found, list):
-        out.result({"run_dir": str(folder), "results": [asdict(result) for result in found]})
-        print_results(out, found, folder)
+        compared = write_results(found, folder)
+        results = {"results": [asdict(one) for one in found], "comparisons": [asdict(one) for one in compared]}
+        out.result({"run_dir": str(folder), **results})
+        print_results(out, found, folder, compared)
     else:
         out.result(asdict(found))
         print_summary(out, found, folder)

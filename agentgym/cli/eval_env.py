@@ -16,8 +16,8 @@ from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import EvalSummary, repeat_texts
-from agentgym.evals.statistics import task_interval
+from agentgym.evals.repeats import repeat_texts
+from agentgym.evals.runner import EvalSummary
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
@@ -36,7 +36,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row(f"[bold]{title}[/]", values)
     if summary.mean_score is not None:
         table.add_row("[bold]score[/]", f"{summary.mean_score:.3f}")
-    table.add_row("[bold]return[/]", _return_text(summary.mean_return, rows))
+    table.add_row("[bold]return[/]", return_text(summary))
     invalid, refused = f"{summary.mean_invalid_turns:.2f} invalid", f"{summary.mean_tool_errors:.2f} tool errors"
     table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}, of them {invalid}; {refused}")
     if told := truncation_text(summary):
@@ -46,9 +46,8 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled{read} per episode")
     if summary.mean_attempts != 1:
         table.add_row("[bold]attempts[/]", f"{summary.mean_attempts:.2f} per episode; tokens, time and cost are of all")
-    if summary.cost is not None or ENDPOINT in summary.policy:  # a local model has no price
-        shown = f"{cost_text(summary.mean_cost)} per episode, {cost_text(summary.cost)} in all"
-        table.add_row("[bold]cost[/]", "– (no --prices)" if summary.cost is None else shown)
+    if told := cost_line(summary):
+        table.add_row("[bold]cost[/]", told)
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:
@@ -62,6 +61,22 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     if summary.by_type:
         out.console.print(types_table(summary))
     out.console.print(f"look at it: agentgym view {shell_word(folder)}", soft_wrap=True, markup=False)
+
+
+def cost_line(summary: EvalSummary) -> str:
+    """Return the cost of valid episodes and the money spent in all; empty for a policy that has no price."""
+    if summary.cost is None and summary.spent is None:
+        is_endpoint = ENDPOINT in summary.policy  # a local model has no price
+        why = "no --prices" if summary.counts_tokens else "the endpoint reports no token counts"
+        return f"– ({why})" if is_endpoint else ""
+    told = f"{cost_text(summary.mean_cost)} per valid episode, {cost_text(summary.cost)} for all of them"
+    if summary.cost is None:
+        why = "no --prices for the policy" if summary.counts_tokens else "the endpoint reports no token counts"
+        told = f"– ({why})"
+    if summary.spent is not None:
+        least = "at least " if summary.num_unpriced else ""
+        told += f"; spent in all: {least}{cost_text(summary.spent)}"
+    return told
 
 
 def truncation_text(summary: EvalSummary) -> str:
@@ -81,14 +96,14 @@ def _worst_error(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"most often ({count}x): {error.partition(chr(10))[0]}" for error, count in errors.most_common(1)]
 
 
-def _return_text(mean: float, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the mean return with its interval, as text. Episodes of the same task are resampled together."""
-    valid = [row for row in rows if row["return"] is not None]
-    tasks = [f"{row['task_id']}/{row['content_hash']}" for row in valid]
-    found = task_interval([row["return"] for row in valid], tasks)
-    if found.low == found.high:  # the bootstrap knows no other return
-        return f"{mean:.3g} in every task"
-    return f"{mean:.3g}  95 % interval {found.low:.3g} to {found.high:.3g}"
+def return_text(summary: EvalSummary) -> str:
+    """Return the mean return with its interval, as text."""
+    low, high = summary.return_low, summary.return_high
+    if low is None or high is None:
+        return f"{summary.mean_return:.3g}"
+    if low == high:  # the bootstrap knows no other return
+        return f"{summary.mean_return:.3g} in every task"
+    return f"{summary.mean_return:.3g}  95 % interval {low:.3g} to {high:.3g}"
 
 
 def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from agentgym.api.kept_files import keep_files
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.api.run_settings import run_settings
 from agentgym.canonical import read_json, shell_word
@@ -15,11 +17,14 @@ from agentgym.cli.trust import require_trust
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.compare import training_run_of
 from agentgym.evals.episodes import write_json
+from agentgym.evals.ledger import LEDGER_NAME, Ledger, kept_in
 from agentgym.evals.prices import Prices, saved_prices
 from agentgym.evals.rescore import rescore, rescore_suite
-from agentgym.evals.runner import EvalSummary
+from agentgym.evals.runner import EvalSummary, load_summary
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import SUITE_FILE, SuiteResult, load_saved
+from agentgym.rollout.record import read_json_object
+from agentgym.trust import sign
 
 
 async def rescored(
@@ -37,6 +42,7 @@ async def rescored(
         UsageError: there is no such evaluation, or the scorers' settings are wrong.
         CorruptDataError: the evaluation did not finish.
     """
+    require_trust(source)
     scoring = Scoring.read(settings)
     suites = [path.parent for path in sorted(source.glob(f"*/*/{SUITE_FILE}"))]
     plan = {} if suites else _plan_of(source)
@@ -51,18 +57,32 @@ async def rescored(
         prices.save(folder)
         if not suites:
             saved = plan | {"scoring": asdict(scoring)}
-            write_json(folder / "config.json", {"eval": saved, "rescored_from": str(source)})
-            return folder, await rescore(source, folder, scoring, prices)
+            write_json(folder / "config.json", keep_files(folder, {"eval": saved}) | {"rescored_from": str(source)})
+            sign(folder)
+            with _ledger(source, folder, prices):
+                return folder, await rescore(source, folder, scoring, prices)
         results = []
+        config = read_json_object(source / "config.json")
+        write_json(folder / "config.json", keep_files(folder, config) | {"rescored_from": str(source)})
+        sign(folder)
         for one in suites:
             saved_suite = load_saved(one)
             out_dir = folder / saved_suite.suite.scored(scoring).name / one.name
-            results.append(await rescore_suite(one, saved_suite, out_dir, scoring, prices))
+            with _ledger(one, out_dir, prices):
+                results.append(await rescore_suite(one, saved_suite, out_dir, scoring, prices))
         write_json(folder / "results.json", [asdict(result) for result in results])
         return folder, results
     except BaseException:  # the episodes stay in the old folder
         shutil.rmtree(folder)
         raise
+
+
+def _ledger(source: Path, folder: Path, prices: Prices) -> AbstractContextManager[None]:
+    """Return the context of a new folder's ledger, which begins with what was spent on the episodes."""
+    if (spent := source / LEDGER_NAME).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(spent, folder / LEDGER_NAME)
+    return kept_in(Ledger(folder, prices, [load_summary(source).policy]))
 
 
 def _plan_of(source: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from rich.markup import escape
 
 from agentgym.api.effort import Effort
+from agentgym.api.kept_files import keep_files
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents, policy_facts
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.cli.compare import print_comparisons
@@ -22,6 +23,7 @@ from agentgym.errors import UsageError
 from agentgym.evals.budget import both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import write_json
+from agentgym.evals.ledger import Ledger, kept_in
 from agentgym.evals.prices import cost_text
 from agentgym.evals.results_table import write_tables
 from agentgym.evals.runner import complete_policy, is_complete
@@ -34,7 +36,7 @@ from agentgym.rollout.folder_lock import locked
 from agentgym.trust import sign
 
 ALL = "all"
-WRITTEN = ("results.json", "results.md", "comparisons.json", "report.html")
+WRITTEN = ("results.json", "results.md", "comparisons.json", "tasks.csv", "report.html")
 """Files with the results of all suites."""
 
 
@@ -101,7 +103,7 @@ def begin(
     plan = SuitesPlan(suites=tuple(suites), policies=tuple(policies), sampling=sampling, is_all=ALL in targets)
     folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
     saved = asdict(plan) | {"suites": [asdict(suite) for suite in suites]}
-    write_json(folder / "config.json", {"eval_suites": saved})
+    write_json(folder / "config.json", keep_files(folder, {"eval_suites": saved}))
     sign(folder)
     return plan, folder
 
@@ -121,6 +123,7 @@ async def evaluate_suites(
 ) -> list[SuiteResult]:
     """Evaluate every policy on every suite, one after the other. ``results.json`` holds the results so far."""
     results: list[SuiteResult] = []
+    is_new_limit, effort = effort.is_limited, effort.kept_in(folder)
     notes = EpisodeNotes(lambda text: out.status.print(text, markup=False, soft_wrap=True))
     budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
@@ -131,24 +134,30 @@ async def evaluate_suites(
             out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
             is_played = resume and all(_is_complete(suite, folder / suite.name / name) for suite in plan.suites)
-            make_agent, close = (
-                (complete_policy, _nothing)
-                if is_played  # a new price, say, needs no endpoint that answers
-                else await open_agents(policy, plan.sampling, num_slots=effort.num_envs, folder=folder)
-            )
+            ledgers = [Ledger(folder / suite.name / name, prices, [policy], budget.count) for suite in plan.suites]
+            for ledger in ledgers if not is_new_limit else ():
+                ledger.count_again()
+            with kept_in(ledgers[0]):  # the first suite pays for the checks of the endpoint
+                make_agent, close = (
+                    (complete_policy, _nothing)
+                    if is_played  # a new price, say, needs no endpoint that answers
+                    else await open_agents(policy, plan.sampling, num_slots=effort.slots, folder=folder)
+                )
             try:
-                for suite in plan.suites:
+                for suite, ledger in zip(plan.suites, ledgers, strict=True):
                     out.status.print(f"{suite.label}, {policy}", markup=False)
                     play = Play(
                         policy=policy,
                         make_agent=make_agent,
                         out_dir=folder / suite.name / name,
-                        num_envs=effort.num_envs,
+                        num_envs=effort.slots,
                         resume=resume,
                         on_episode=both(budget.at(prices.of(policy)), notes.watch),
+                        on_attempt=budget.end_attempt,
                         price=prices.of(policy),
                     )
-                    results.append(await run_suite(suite, play))
+                    with kept_in(ledger):
+                        results.append(await run_suite(suite, play))
                     write_json(folder / "results.json", [asdict(result) for result in results])
             finally:
                 await close()
@@ -180,7 +189,8 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 def _print_repeats(out: Output, results: Sequence[SuiteResult]) -> None:
     """Print the statistics of repeated episodes per task, if there are any."""
-    table = Grid("suite", "policy", "trials", "result")
+    titles = ("suite", "policy", "trials", "result")
+    table = Grid(*titles, whole=titles)
     repeated = [result for result in results if result.summary is not None and result.summary.repeats]
     for result in repeated:
         for title, values in repeat_lines(result.summary.repeats if result.summary else {}):
@@ -197,10 +207,14 @@ def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
 def write_results(results: Sequence[SuiteResult], folder: Path) -> list[Comparison]:
     """Write the results as Markdown and HTML, and return the comparisons of policies."""
     from agentgym.report import write_report
+    from agentgym.report.models import CSV_NAME, tasks_csv
+    from agentgym.report.run_folder import open_run_folder
+    from agentgym.rollout.record import replace_text
 
     compared = write_tables(folder, results)
     if any(result.summary is not None for result in results):
         write_report(folder)
+        replace_text(folder / CSV_NAME, tasks_csv(open_run_folder(folder)))
     return compared
 
 
@@ -209,7 +223,9 @@ def print_results(
 ) -> None:
     """Print one table of all results, including the suites that could not run."""
     has_cost = any(result.summary is not None and result.summary.mean_tokens for result in results)
-    cost_column = ["cost"] if has_cost else []  # scripted policies have no tokens, and the terminal may be narrow
+    cost_column = (
+        ["cost", "spent"] if has_cost else []
+    )  # scripted policies have no tokens, and the terminal may be narrow
     table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", *cost_column, "episodes")
     for result in results:
         found = result.summary
@@ -234,7 +250,7 @@ def print_results(
             f"{found.success_low:.1%} to {found.success_high:.1%}",
             f"{found.mean_return:.3f}",
             f"{found.mean_turns:.1f}",
-            *(cost_text(found.cost) for _ in cost_column),
+            *((cost_text(found.cost), cost_text(found.spent)) if has_cost else ()),
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)

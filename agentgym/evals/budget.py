@@ -15,7 +15,9 @@ from agentgym.types import Trajectory
 class Budget:
     """Limits of wall minutes, sampled tokens and money; 0 for no limit.
 
-    When the budget is spent, running episodes are dropped; they run again when the evaluation is resumed.
+    It counts everything that the ledger does (:class:`agentgym.evals.ledger.Ledger`): failed attempts, opponents,
+    judges and checks, too. When the budget is spent, running episodes are dropped; they run again when the
+    evaluation is resumed.
     """
 
     minutes: float = 0.0
@@ -23,46 +25,67 @@ class Budget:
     go_on: str = ""
     """Command that resumes the evaluation, for the message."""
     cost: float = 0.0
-    """Money spent so far, by the prices of :meth:`at`."""
+    """Limit of money."""
+    lift: Callable[[str], None] = lambda name: None
+    """Called with the name of a limit that is reached, so that it does not stop the resumed evaluation again."""
     _spent_tokens: int = 0
     _spent_cost: float = 0.0
     _num_episodes: int = 0
     _begun_s: float = field(default_factory=time.monotonic)
 
-    def at(self, price: Price | None) -> Callable[[Trajectory], None]:
-        """Return :meth:`spend` with the price of a policy."""
-        return lambda trajectory: self.spend(trajectory, price)
+    def count(self, cost: float | None, num_tokens: int) -> None:
+        """Add a line of the ledger. A cost that is not known counts as nothing here."""
+        self._spent_cost += cost or 0.0
+        self._spent_tokens += num_tokens
 
-    def spend(self, trajectory: Trajectory, price: Price | None = None) -> None:
-        """Add a finished episode, with all its attempts.
+    def at(self, price: Price | None) -> Callable[[Trajectory], None]:
+        """Return :meth:`end_episode` with the price of a policy."""
+        return lambda trajectory: self.end_episode(trajectory, price)
+
+    def end_episode(self, trajectory: Trajectory, price: Price | None = None) -> None:
+        """Count a finished episode.
 
         Raises:
             RunStoppedError: the budget is spent, or the cost is limited and that of the episode is unknown.
         """
         self._num_episodes += 1
-        counted = count_tokens(trajectory)
-        self._spent_tokens += counted["num_tokens"]
-        if self.cost and price is not None:
-            cost = price.cost(counted)
-            if cost is None and trajectory.turns:
-                go_on = f" to go on: {self.go_on}" if self.go_on else ""
-                raise RunStoppedError(
-                    f"--max-cost cannot be enforced: the endpoint reports no token counts; leave it out{go_on}"
-                )
-            self._spent_cost += cost or 0.0
-        if self.minutes and time.monotonic() - self._begun_s >= 60 * self.minutes:
-            raise RunStoppedError(self._message(f"{self.minutes:g} minutes"))
-        if self.tokens and self._spent_tokens >= self.tokens:
-            raise RunStoppedError(self._message(f"{self.tokens:,} sampled tokens"))
-        if self.cost and self._spent_cost >= self.cost:
-            raise RunStoppedError(self._message(f"--max-cost {cost_text(self.cost)}"))
+        if self.cost and price is not None and trajectory.turns and price.cost(count_tokens(trajectory)) is None:
+            self.lift("max_cost")
+            go_on = f" to go on: {self.go_on}" if self.go_on else ""
+            raise RunStoppedError(
+                f"--max-cost cannot be enforced: the endpoint reports no token counts; leave it out{go_on}"
+            )
+        self.check()
 
-    def _message(self, what: str) -> str:
+    def end_attempt(self, trajectory: Trajectory) -> None:
+        """Stop after an attempt that failed, which would otherwise be repeated beyond the budget.
+
+        Raises:
+            RunStoppedError: the budget is spent.
+        """
+        if not trajectory.status.is_evidence:
+            self.check()
+
+    def check(self) -> None:
+        """Stop if the budget is spent.
+
+        Raises:
+            RunStoppedError: it is.
+        """
+        if self.minutes and time.monotonic() - self._begun_s >= 60 * self.minutes:
+            raise self._spent("max_minutes", f"{self.minutes:g} minutes")
+        if self.tokens and self._spent_tokens >= self.tokens:
+            raise self._spent("max_tokens", f"{self.tokens:,} sampled tokens")
+        if self.cost and self._spent_cost >= self.cost:
+            raise self._spent("max_cost", f"--max-cost {cost_text(self.cost)}")
+
+    def _spent(self, name: str, what: str) -> RunStoppedError:
+        self.lift(name)
         go_on = f"; go on: {self.go_on}" if self.go_on else ""
         episodes = (
             "1 episode, which is kept" if self._num_episodes == 1 else f"{self._num_episodes} episodes, which are kept"
         )
-        return f"the budget of {what} is spent after {episodes}{go_on}"
+        return RunStoppedError(f"the budget of {what} is spent after {episodes}{go_on}")
 
 
 def both(*calls: Callable[[Trajectory], None]) -> Callable[[Trajectory], None]:

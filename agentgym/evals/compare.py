@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from agentgym.canonical import digest, read_json, shell_word
@@ -43,6 +45,8 @@ class Evaluation:
     """Rows of all episodes by part, task and seed."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment. (A suite fixes those of its parts.)"""
+    scoring: Mapping[str, object] = field(default_factory=dict)
+    """The scorers that define success, by part of a suite; empty for the environment's own success."""
     moment: str = ""
     """Moment of a training run, as in ``before RL``; empty for other evaluations."""
 
@@ -64,9 +68,10 @@ class Comparison:
     num_left_out: int
     """Pairs in which an episode failed or is missing."""
     success_a: float
+    """Success of A in the pairs: the mean over tasks of each task's rate, as everywhere."""
     success_b: float
     difference: float
-    """Success of B minus success of A."""
+    """Success of B minus success of A, which is :attr:`success_b` minus :attr:`success_a`."""
     difference_low: float
     """Lower end of the 95 % interval over tasks, by :func:`~agentgym.evals.statistics.difference_interval`."""
     difference_high: float
@@ -85,11 +90,18 @@ class Comparison:
     return_difference_low: float
     """Lower end of the 95 % bootstrap interval over tasks."""
     return_difference_high: float
+    p_adjusted: float | None = None
+    """p-value by Holm's correction for all pairs of policies of a suite; None for a comparison by itself."""
 
     @property
     def pays_for_failure(self) -> bool:
         """True if B significantly earns more but solves less than A, so that the reward pays for something else."""
         return self.return_difference_low > 0 > self.difference_high
+
+
+def holm_text(one: Comparison) -> str:
+    """Return the corrected p-value as text; a dash for a comparison by itself."""
+    return "–" if one.p_adjusted is None else f"{one.p_adjusted:.3g}"
 
 
 def as_points(difference: float) -> str:
@@ -162,8 +174,8 @@ def config_differences(a: Path, b: Path) -> dict[str, tuple[object, object]]:
     """
     (_, of_a), (_, of_b) = _settings_of(a), _settings_of(b)
     # the comparison itself names the policies
-    left_out = {"eval_suites.suites", *incomparable_settings(a, b)}
-    names = (name for name in {**of_a, **of_b} if name not in left_out)
+    left_out = {"eval_suites.suites", "rescored_from", *incomparable_settings(a, b)}
+    names = (name for name in {**of_a, **of_b} if name not in left_out and not name.startswith("own_files"))
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
 
 
@@ -243,6 +255,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     successes = difference_interval(by_task)
     returns = task_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
     num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
+    p_value = mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task)
     return Comparison(
         suite_or_env=a.label if a.label == b.label else a.name,
         content_hash=a.content_hash,
@@ -250,14 +263,14 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         policy_b=b.policy,
         num_pairs=len(keys),
         num_left_out=len(set(a.rows) | set(b.rows)) - len(keys),
-        success_a=sum(x for x, _ in won) / len(won),
-        success_b=sum(y for _, y in won) / len(won),
+        success_a=fmean(means_by_task([float(x) for x, _ in won], tasks)),
+        success_b=fmean(means_by_task([float(y) for _, y in won], tasks)),
         difference=successes.value,
         difference_low=successes.low,
         difference_high=successes.high,
         num_only_a=num_only_a,
         num_only_b=num_only_b,
-        p_value=mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task),
+        p_value=p_value,
         detectable=detectable_difference(by_task),
         tasks_needed=tasks_needed(by_task),
         return_difference=returns.value,
@@ -303,10 +316,16 @@ def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
         for name in {**of_a, **of_b}
         if of_a.get(name) != of_b.get(name)
     ]
+    if a.scoring != b.scoring:
+        found.append(f"success by {_scorers(a)} against success by {_scorers(b)}")
     if set(a.rows) != set(b.rows):
         num_common = len(set(a.rows) & set(b.rows))
         found.append(f"{len(a.rows)} episodes against {len(b.rows)}, {num_common} of them with the same task and seed")
     return found or [f"{a.name} was changed between them (its parts' arguments or limits)"]
+
+
+def _scorers(one: Evaluation) -> str:
+    return json.dumps(one.scoring, default=str) if one.scoring else "the environment's own word"
 
 
 def open_evaluation(folder: Path) -> Evaluation:
@@ -324,6 +343,7 @@ def open_evaluation(folder: Path) -> Evaluation:
         policy=saved.policy,
         content_hash=saved.content_hash,
         rows={(label, key): row for label, rows in parts.items() for key, row in _by_key(rows).items()},
+        scoring={part.label: asdict(part.scoring) for part in saved.suite.parts if part.scorers},
     )
 
 
@@ -357,6 +377,7 @@ def _played(
         content_hash=content_hash,
         rows=by_part,
         kwargs=kwargs,
+        scoring=scoring or {},
         moment=moment,
     )
 

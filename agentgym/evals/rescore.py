@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.prices import NO_PRICES, Prices
-from agentgym.evals.runner import EvalSummary, load_summary, summarise
+from agentgym.evals.runner import EvalSummary, load_summary, write_summary
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import SUITE_FILE, SavedEvaluation, SuiteResult, part_dir, rows_of_suite
 from agentgym.evals.suites import open_suite
@@ -36,9 +36,7 @@ async def rescore(source: Path, out_dir: Path, scoring: Scoring, prices: Prices 
         await files.score(scoring)
         files.finish()
         rows = list(files.rows.values())
-        summary = summarise(rows, suite_or_env=before.suite_or_env, policy=before.policy, run_dir=out_dir)
-        write_json(out_dir / "summary.json", asdict(summary))
-    return summary
+        return write_summary(rows, suite_or_env=before.suite_or_env, policy=before.policy, run_dir=out_dir)
 
 
 async def rescore_suite(
@@ -61,8 +59,7 @@ async def rescore_suite(
         for part in suite.parts
     ]
     rows = rows_of_suite(out_dir, suite)
-    summary = summarise(rows, suite_or_env=suite.label, policy=saved.policy, run_dir=out_dir)
-    write_json(out_dir / "summary.json", asdict(summary))
+    summary = write_summary(rows, suite_or_env=suite.label, policy=saved.policy, run_dir=out_dir)
     return SuiteResult(
         suite=suite.label,
         content_hash=content_hash,

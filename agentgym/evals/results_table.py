@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
 
 from agentgym.errors import AgentGymError
-from agentgym.evals.compare import Comparison, as_points, compare, open_evaluation
+from agentgym.evals.compare import Comparison, Evaluation, as_points, compare, holm_text, open_evaluation
 from agentgym.evals.episodes import write_json
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import EvalSummary, repeat_texts
+from agentgym.evals.repeats import repeat_texts
+from agentgym.evals.runner import EvalSummary
+from agentgym.evals.statistics import holm
 from agentgym.evals.suite_runner import SuiteResult
 from agentgym.rollout.record import replace_text
 
@@ -18,7 +21,7 @@ MARKDOWN, COMPARISONS = "results.md", "comparisons.json"
 
 
 def write_tables(folder: Path, results: Sequence[SuiteResult]) -> list[Comparison]:
-    """Write ``results.md`` and ``comparisons.json``. Return comparisons of each suite's policies with its first one.
+    """Write ``results.md`` and ``comparisons.json``. Return comparisons of all pairs of each suite's policies.
 
     Args:
         folder: folder of the evaluation, with a folder ``SUITE/POLICY`` for each result.
@@ -30,17 +33,24 @@ def write_tables(folder: Path, results: Sequence[SuiteResult]) -> list[Compariso
 
 
 def compare_policies(results: Sequence[SuiteResult]) -> list[Comparison]:
-    """Compare the policies of each suite with its first policy, if they have an episode in common."""
+    """Compare all pairs of each suite's policies that have an episode in common."""
     found = []
     for suite in dict.fromkeys(result.suite for result in results):
         folders = [Path(r.summary.run_dir) for r in results if r.suite == suite and r.summary is not None]
-        opened = [open_evaluation(folder) for folder in folders]
-        for other in opened[1:]:
-            try:
-                found.append(compare(opened[0], other))
-            except AgentGymError:  # all episodes of one policy failed, which its result reports
-                continue
+        found += compare_all([open_evaluation(folder) for folder in folders])
     return found
+
+
+def compare_all(opened: Sequence[Evaluation]) -> list[Comparison]:
+    """Compare all pairs of evaluations of one suite, with p-values that are corrected for the number of pairs."""
+    found = []
+    for a, b in combinations(opened, 2):
+        try:
+            found.append(compare(a, b))
+        except AgentGymError:  # all episodes of one policy failed, which its result reports
+            continue
+    adjusted = holm([one.p_value for one in found])
+    return [replace(one, p_adjusted=p_value) for one, p_value in zip(found, adjusted, strict=True)]
 
 
 def markdown(results: Sequence[SuiteResult], compared: Sequence[Comparison]) -> str:
@@ -49,13 +59,13 @@ def markdown(results: Sequence[SuiteResult], compared: Sequence[Comparison]) -> 
     Example:
         >>> result = SuiteResult(suite="s@1", content_hash="", policy="p", outcome="cannot_run", reason="no data")
         >>> print(markdown([result], []).splitlines()[4])
-        | s@1 | p | cannot run | | | | | | no data |
+        | s@1 | p | cannot run | | | | | | | no data |
     """
     lines = [
         "# Results",
         "",
-        "| suite | policy | success | 95 % interval | return | turns | cost | episodes | note |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| suite | policy | success | 95 % interval | return | turns | cost | spent | episodes | note |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_row(result) for result in results]
     repeated = [result for result in results if result.summary is not None and result.summary.repeats]
@@ -65,8 +75,10 @@ def markdown(results: Sequence[SuiteResult], compared: Sequence[Comparison]) -> 
     if compared:
         lines += [
             "",
-            "| suite | A | B | B minus A | 95 % interval | A alone | B alone | p | pairs |",
-            "|---|---|---|---|---|---|---|---|---|",
+            "All pairs of policies. p (Holm) is corrected for the number of pairs of a suite.",
+            "",
+            "| suite | A | B | B minus A | 95 % interval | A alone | B alone | p | p (Holm) | pairs |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [_comparison(one) for one in compared]
     return "\n".join(lines) + "\n"
@@ -76,14 +88,20 @@ def _row(result: SuiteResult) -> str:
     found = result.summary
     if found is None:
         outcome = result.outcome.replace("_", " ")
-        return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | | {_cell(result.reason)} |"
+        return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | | | {_cell(result.reason)} |"
     failed = [found.failed_text] if found.num_failed else []
     truncated = [f"{found.mean_truncated_completions:.2f} truncated completions per episode"]
     notes = ", ".join([*failed, *(truncated if found.mean_truncated_completions else [])])
-    numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {cost_text(found.cost)} | {found.num_episodes}"
+    numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {_money(found)} | {found.num_episodes}"
     return (
         f"| {result.suite} | {_cell(result.policy)} | {found.success:.1%} | {_interval(found)} | {numbers} | {notes} |"
     )
+
+
+def _money(summary: EvalSummary) -> str:
+    """Return the cost of the valid episodes, and the money spent in all."""
+    least = "at least " if summary.num_unpriced and summary.spent is not None else ""
+    return f"{cost_text(summary.cost)} | {least}{cost_text(summary.spent)}"
 
 
 def _interval(summary: EvalSummary) -> str:
@@ -101,7 +119,7 @@ def _comparison(one: Comparison) -> str:
     return (
         f"| {one.suite_or_env} | {_cell(one.policy_a)} | {_cell(one.policy_b)} | {as_points(one.difference)} "
         f"| {as_points(one.difference_low)} to {as_points(one.difference_high)} | {one.num_only_a} | {one.num_only_b} "
-        f"| {one.p_value:.3g} | {one.num_pairs} |"
+        f"| {one.p_value:.3g} | {holm_text(one)} | {one.num_pairs} |"
     )
 
 

@@ -14,9 +14,11 @@ from agentgym.canonical import read_json
 from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import RECORD_NAME, EpisodeFiles, read_rows, write_json
+from agentgym.evals.ledger import add_attempt, ledger_of
 from agentgym.evals.prices import Price, sum_costs
+from agentgym.evals.repeats import repeats_of
 from agentgym.evals.scoring import BY_ENV, Scoring
-from agentgym.evals.statistics import best_of, chosen_of, clustered_interval, pass_all, pass_at
+from agentgym.evals.statistics import Estimate, clustered_interval, mean_interval
 from agentgym.rollout.agent import Agent, MakeAgent
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -25,23 +27,16 @@ from agentgym.rollout.pool import Pool
 from agentgym.rollout.pulse import Pulse
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
-from agentgym.scoring.text import normalize
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
-
-REPEATS = {
-    "pass_at": "pass@k",
-    "pass_all": "pass^k",
-    "best_of": "best score of k",
-    "chosen": "success of the best by score",
-    "majority": "majority of k",
-}
-"""Statistics of repeated episodes per task, with their displayed names."""
-_FEWER = "num_tasks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSummary:
-    """The result of an evaluation. Rates and means are over valid episodes."""
+    """The result of an evaluation, from its valid episodes.
+
+    Success, return, score and their intervals weigh every task alike: they are means over tasks of each task's mean, as
+    pass@1 is. Turns, tokens, seconds and costs are means per episode. Without failures both weights are the same.
+    """
 
     suite_or_env: str
     policy: str
@@ -51,9 +46,10 @@ class EvalSummary:
     """Episodes whose infrastructure failed; they count neither as success nor as failure."""
     success: float
     success_low: float
-    """Lower end of the 95 % Wilson interval. Episodes of the same task form a cluster."""
+    """Lower end of the 95 % Wilson interval of :attr:`success`. Episodes of the same task form a cluster."""
     success_high: float
     mean_return: float
+    """Mean over tasks of each task's mean return."""
     mean_turns: float
     mean_tokens: float
     """Mean number of sampled tokens per episode; 0 for a scripted policy."""
@@ -62,6 +58,9 @@ class EvalSummary:
     run_dir: str
     num_tasks: int = 0
     """Tasks with a valid episode."""
+    return_low: float | None = None
+    """Lower end of the 95 % bootstrap interval of :attr:`mean_return` over tasks; None in evaluations made before."""
+    return_high: float | None = None
     mean_score: float | None = None
     """Mean score, partial credit included, if there are scorers; None if only the environment defines success."""
     mean_prompt_tokens: float = 0.0
@@ -80,10 +79,17 @@ class EvalSummary:
     mean_cost: float | None = None
     """Mean cost per episode in money; None if it is not known."""
     cost: float | None = None
-    """Cost of all episodes, failed ones included."""
+    """Cost of the valid episodes, each without attempts that the infrastructure failed; None if it is not known."""
+    spent: float | None = None
+    """Money spent in all: also on failed, repeated and interrupted episodes, opponents, judges, and the client's own
+    checks (:mod:`agentgym.evals.ledger`). None if it is not known."""
+    num_unpriced: int = 0
+    """Completions that are not in :attr:`spent`: their model has no price, or the server reports no token counts."""
+    counts_tokens: bool = True
+    """False if an endpoint does not report the tokens of an episode."""
     repeats: dict[str, dict[str, float]] = field(default_factory=dict)
     """Statistics by number of trials, if tasks have several episodes: ``pass_at``, ``pass_all``, with scores
-    ``best_of`` and ``chosen``, and with reference answers ``majority`` (:func:`repeats_of`)."""
+    ``best_of`` and ``chosen``, and with reference answers ``majority`` (:func:`~agentgym.evals.repeats.repeats_of`)."""
     by_type: dict[str, dict[str, float]] = field(default_factory=dict)
     """``num_episodes``, ``success``, ``success_low``, ``success_high`` and ``mean_turns`` by task type, if there are
     several types."""
@@ -114,6 +120,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     group_config: GroupConfig,
     resume: bool = False,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+    on_attempt: Callable[[Trajectory], None] = lambda trajectory: None,
     opponent: MakeAgent | None = None,
     scoring: Scoring = BY_ENV,
     price: Price | None = None,
@@ -133,6 +140,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         group_config: retries, limits and failure rate; its ``group_size`` and ``min_valid`` are taken as 1.
         resume: keep the valid episodes in ``out_dir``.
         on_episode: called after each new episode (not for those kept by ``resume``).
+        on_attempt: called after each attempt at an episode, also those that fail and are repeated.
         opponent: makes the agents of the other players in a self-play game.
         scoring: scorers that define success; by default the environment does.
         price: price of the policy's tokens.
@@ -156,6 +164,10 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         in_flight = InFlight(config.num_envs)
         pulse = Pulse(out_dir, in_flight, total=len(left))
 
+        def count(trajectory: Trajectory) -> None:
+            add_attempt(policy, trajectory)
+            on_attempt(trajectory)
+
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
             refuse_self_play(request, trajectory)
             pulse.count(request, trajectory)
@@ -171,6 +183,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
                 config,
                 seed=seed,
                 on_episode=keep,
+                on_attempt=count,
                 opponent=opponent,
                 in_flight=in_flight,
                 kept=kept,
@@ -229,8 +242,20 @@ def _finish(
 ) -> EvalSummary:
     files.finish()
     rows = [files.rows[key] for key in keys]
-    summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
-    write_json(out_dir / "summary.json", asdict(summary))
+    return write_summary(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
+
+
+def write_summary(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str, run_dir: Path) -> EvalSummary:
+    """Summarise rows with the money spent in their folder, and write ``summary.json``.
+
+    Raises:
+        RunStoppedError: no episode is valid, so there is nothing to summarise.
+    """
+    summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=run_dir)
+    ledger = ledger_of(run_dir)
+    if ledger is not None and (spent := ledger.spent()) is not None:
+        summary = replace(summary, spent=spent.cost, num_unpriced=spent.num_unknown)
+    write_json(run_dir / "summary.json", asdict(summary))
     return summary
 
 
@@ -245,7 +270,9 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         reasons = Counter(row["error"] for row in rows).most_common(1)
         raise RunStoppedError(f"none of {len(rows)} episodes is valid; most frequent error: {reasons[0][0]}")
     tasks = _by_task(evidence)
-    success = clustered_interval([bool(row["success"]) for row in some] for some in tasks)
+    success = success_of(evidence)
+    returns = _over_tasks(tasks, "return")
+    return_interval = mean_interval(returns)
     is_scored = all("score" in row for row in evidence)
 
     def mean(name: str) -> float:
@@ -260,13 +287,15 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         success=success.value,
         success_low=success.low,
         success_high=success.high,
-        mean_return=mean("return"),
+        mean_return=math.fsum(returns) / len(returns),
+        return_low=return_interval.low,
+        return_high=return_interval.high,
         mean_turns=mean("num_turns"),
         mean_tokens=mean("num_tokens"),
         statuses=dict(sorted(Counter(str(row["status"]) for row in rows).items())),
         run_dir=str(run_dir),
         num_tasks=len(tasks),
-        mean_score=mean("score") if is_scored else None,
+        mean_score=fmean(_over_tasks(tasks, "score")) if is_scored else None,
         mean_prompt_tokens=mean("num_prompt_tokens"),
         mean_invalid_turns=mean("num_invalid_turns"),
         mean_truncated_completions=mean("num_truncated_completions"),
@@ -275,72 +304,21 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         models=sorted({name for row in rows for name in row.get("models", ())}),
         mean_attempts=fmean(row.get("num_attempts", 1) for row in evidence),
         mean_cost=None if (of_evidence := sum_costs(evidence)) is None else of_evidence / len(evidence),
-        cost=sum_costs(rows),
+        cost=of_evidence,
+        counts_tokens=all(row.get("has_tokens", True) or not row["num_turns"] for row in evidence),
         repeats=repeats_of(tasks),
         by_type=_by_type(evidence),
     )
 
 
-def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
-    """Return the statistics of repeated episodes by number of trials; empty if no task has several.
-
-    Args:
-        tasks: the rows of each task. Statistics of ``k`` trials use the tasks with at least ``k`` valid ones;
-            ``num_tasks`` says how many, where it is not all of them.
-
-    Example:
-        >>> repeats_of([[{"success": True}, {"success": False}], [{"success": True}, {"success": True}]])
-        {'pass_at': {'1': 0.75, '2': 1.0}, 'pass_all': {'1': 0.75, '2': 0.5}}
-        >>> repeats_of([[{"success": True}, {"success": False}], [{"success": True}]])["num_tasks"]
-        {'2': 1.0}
-    """
-    most = max(len(rows) for rows in tasks)
-    if most == 1:
-        return {}
-    numbers = sorted({most, *(1 << power for power in range(most.bit_length()))} - {0})
-    found: dict[str, dict[str, float]] = {"pass_at": {}, "pass_all": {}}
-    for k in numbers:
-        trials = [(len(rows), sum(bool(row["success"]) for row in rows)) for rows in tasks if len(rows) >= k]
-        found["pass_at"][str(k)] = fmean(pass_at(size, wins, k) for size, wins in trials)
-        found["pass_all"][str(k)] = fmean(pass_all(size, wins, k) for size, wins in trials)
-        if all("score" in row for rows in tasks for row in rows):
-            scores = [[float(row["score"]) for row in rows] for rows in tasks if len(rows) >= k]
-            found.setdefault("best_of", {})[str(k)] = fmean(best_of(some, k) for some in scores)
-            truths = [[float(row["env_success"]) for row in rows] for rows in tasks if len(rows) >= k]
-            chosen = (chosen_of(some, truth, k) for some, truth in zip(scores, truths, strict=True))
-            found.setdefault("chosen", {})[str(k)] = fmean(chosen)
-    if all(row.get("answer") is not None for rows in tasks for row in rows):
-        found["majority"] = {str(most): fmean(_wins_vote(rows) for rows in tasks)}
-    fewer = {str(k): float(sum(len(rows) >= k for rows in tasks)) for k in numbers}
-    if fewer := {k: number for k, number in fewer.items() if number < len(tasks)}:
-        found[_FEWER] = fewer
-    return found
+def success_of(evidence: Sequence[dict[str, Any]]) -> Estimate:
+    """Return the success of valid episodes with its interval. Every task has the same weight."""
+    return clustered_interval([bool(row["success"]) for row in task] for task in _by_task(evidence))
 
 
-def repeat_texts(repeats: Mapping[str, Mapping[str, float]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the statistics of :func:`repeats_of` as text: each measure's name, and its values by number of trials.
-
-    Example:
-        >>> repeat_texts({"pass_at": {"1": 0.5, "2": 0.75}, "num_tasks": {"2": 8.0}})
-        [('pass@k', [('1', '50.0%'), ('2', '75.0% of 8 tasks')])]
-    """
-
-    def told(name: str, k: str, value: float) -> str:
-        num_tasks = None if name == "majority" else repeats.get(_FEWER, {}).get(k)  # the vote is one of all tasks
-        return f"{value:.1%}" + (f" of {num_tasks:.0f} tasks" if num_tasks else "")
-
-    return [
-        (REPEATS[name], [(k, told(name, k, value)) for k, value in by_k.items()])
-        for name, by_k in repeats.items()
-        if name in REPEATS
-    ]
-
-
-def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
-    """Return True if the most frequent answer is right; of equally frequent answers the first one counts."""
-    answers = [normalize(str(row["answer"])) for row in rows]
-    chosen = max(answers, key=answers.count)
-    return bool(rows[answers.index(chosen)]["success"])
+def _over_tasks(tasks: Sequence[Sequence[Mapping[str, Any]]], name: str) -> list[float]:
+    """Return the mean of a number in each task's episodes. The sums are exact, so that no order matters."""
+    return [math.fsum(row[name] for row in some) / len(some) for some in tasks]
 
 
 def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, object]]]:
@@ -358,7 +336,7 @@ def _by_type(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
         return {}
     found = {}
     for name, some in sorted(types.items()):
-        success = clustered_interval([bool(row["success"]) for row in task] for task in _by_task(some))
+        success = success_of(some)
         found[name] = {
             "num_episodes": float(len(some)),
             "success": success.value,

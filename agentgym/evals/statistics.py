@@ -59,14 +59,14 @@ def _wilson(rate: float, num_trials: float, z: float) -> Estimate:
 
 
 def clustered_interval(trials_by_task: Iterable[Sequence[bool]]) -> Estimate:
-    """Return the success rate over tasks with several episodes each, with a 95 % interval for the population of tasks.
+    """Return the mean over tasks of each task's success rate, with a 95 % interval for the population of tasks.
 
-    Episodes of the same task are correlated, so they carry less information than episodes of different tasks. The
-    interval is Wilson's for the effective number of independent trials, with Student's t for few tasks. With one trial
-    per task it equals :func:`wilson_interval`.
+    Every task has the same weight, however many of its trials were lost. Episodes of the same task are correlated, so
+    they carry less information than episodes of different tasks. The interval is Wilson's for the effective number of
+    independent trials, with Student's t for few tasks. With one trial per task it equals :func:`wilson_interval`.
 
     Source: N. Dean and M. Pagano, "Evaluating Confidence Interval Methods for Binomial Proportions in Clustered
-    Surveys" (2015), the Wilson interval with the effective sample size; the variance is that of a ratio over clusters.
+    Surveys" (2015), the Wilson interval with the effective sample size; the variance is that of a mean over clusters.
 
     Args:
         trials_by_task: for each task, the success of each trial; tasks without a trial are ignored.
@@ -76,19 +76,21 @@ def clustered_interval(trials_by_task: Iterable[Sequence[bool]]) -> Estimate:
         0.667 [0.488, 0.808]
         >>> print(clustered_interval([[True] * 4, [True] * 4, [False] * 4] * 10))
         0.667 [0.48, 0.812]
+        >>> clustered_interval([[True], [False] * 3]).value  # as the mean of the rates 1 and 0
+        0.5
     """
     tasks = [(sum(trials), len(trials)) for trials in trials_by_task if trials]
     num_trials, num_successes = sum(size for _, size in tasks), sum(wins for wins, _ in tasks)
     if num_trials == len(tasks):
         return wilson_interval(num_successes, num_trials)
-    rate = num_successes / num_trials
-    # Kish's effective sample size: as if each task had one trial, for unequal numbers of trials
-    fewest = num_trials**2 / sum(size**2 for _, size in tasks)
-    effective = fewest
+    rates = [wins / size for wins, size in tasks]
+    rate = math.fsum(rates) / len(tasks)
+    # Kish's effective sample size if trials of a task were independent, each with the weight of its task's share
+    most = len(tasks) ** 2 / math.fsum(1 / size for _, size in tasks)
+    effective = float(len(tasks))
     if 0 < rate < 1 and len(tasks) > 1:
-        scatter = sum((wins - rate * size) ** 2 for wins, size in tasks)
-        variance = len(tasks) / (len(tasks) - 1) * scatter / num_trials**2
-        effective = min(max(rate * (1 - rate) / variance, fewest), num_trials) if variance else num_trials
+        variance = math.fsum((own - rate) ** 2 for own in rates) / (len(tasks) * (len(tasks) - 1))
+        effective = min(max(rate * (1 - rate) / variance, effective), most) if variance else most
     return _wilson(rate, effective, _student(max(len(tasks) - 1, 1)))
 
 
@@ -236,6 +238,22 @@ def mcnemar(num_only_a: int, num_only_b: int) -> float:
     return min(1.0, tail / 2 ** (num_pairs - 1)) if num_pairs else 1.0
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number, so that the chance of any false finding stays at the level tested.
+
+    Source: S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = largest
+    return adjusted
+
+
 def means_by_task(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
     """Return the mean of each task's values, in the order in which tasks first occur.
 
@@ -250,7 +268,7 @@ def means_by_task(values: Sequence[float], tasks: Sequence[str]) -> list[float]:
 
 
 def task_interval(values: Sequence[float], tasks: Sequence[str]) -> Estimate:
-    """Return the mean of episodes with its bootstrap interval. Tasks are resampled together with all their episodes.
+    """Return the mean over tasks of each task's mean, with its bootstrap interval, for which tasks are resampled.
 
     Example:
         >>> print(task_interval([1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "c"]))

@@ -27,7 +27,7 @@ from agentgym.errors import (
 )
 from agentgym.evals.episodes import read_rows, write_json
 from agentgym.evals.prices import Price
-from agentgym.evals.runner import EvalSummary, evaluate, summarise
+from agentgym.evals.runner import EvalSummary, evaluate, write_summary
 from agentgym.evals.suites import OpenPart, OpenSuite, Suite, mend_of, open_suite, require_machine, suite_from_dict
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
@@ -80,6 +80,8 @@ class Play:
     """Keep the valid episodes in the folder."""
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None
     """Called after each new episode; it may stop the suite by raising :class:`RunStoppedError`."""
+    on_attempt: Callable[[Trajectory], None] = lambda trajectory: None
+    """Called after each attempt at an episode; it may stop the suite, too."""
     price: Price | None = None
     """Price of the policy's tokens."""
 
@@ -109,8 +111,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
             raise
         return _refused(suite, content_hash, policy, cause, "stopped")
     rows = rows_of_suite(out_dir, suite)
-    summary = summarise(rows, suite_or_env=suite.label, policy=policy, run_dir=out_dir)
-    write_json(out_dir / "summary.json", asdict(summary))
+    summary = write_summary(rows, suite_or_env=suite.label, policy=policy, run_dir=out_dir)
     return SuiteResult(
         suite=suite.label,
         content_hash=content_hash,
@@ -174,6 +175,7 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
             group_config=GroupConfig(group_size=1, min_valid=1, num_envs=play.num_envs, limits=limits),
             resume=play.resume,
             on_episode=play.on_episode,
+            on_attempt=play.on_attempt,
             scoring=part.part.scoring,
             price=play.price,
         )

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import digest, read_json
+from agentgym.env.arguments import plain_arguments
 from agentgym.env.env import Env
 from agentgym.errors import (
     AgentGymError,
@@ -94,6 +95,7 @@ class SuitePart:
     """Smallest score of a success."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kwargs", plain_arguments(self.env, self.kwargs))  # TOML has dates
         _ = self.scoring  # raises an error for wrong settings
 
     @property

@@ -9,7 +9,9 @@ from typing import Any
 
 from agentgym.api.trust import require_trust
 from agentgym.cache import whole_file
+from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, UsageError
+from agentgym.evals.suite_runner import SUITE_FILE, load_saved
 from agentgym.interop.chat import conversation_of
 from agentgym.interop.recorded import Recorded
 from agentgym.registry import make
@@ -61,8 +63,7 @@ def _tools(run: RunFolder, env_ids: set[str]) -> dict[str, tuple[ToolSpec, ...]]
     """Return the tools of environments from new instances, since records do not hold them."""
     require_trust(run.path)
     found: dict[str, tuple[ToolSpec, ...]] = {}
-    for reference, kwargs in _named(run.config):
-        env = make(reference, **kwargs)
+    for env in _envs(run):
         found[env.env_id] = env.tools
         env.close()
     for env_id in sorted(env_ids - set(found)):
@@ -70,6 +71,15 @@ def _tools(run: RunFolder, env_ids: set[str]) -> dict[str, tuple[ToolSpec, ...]]
         found[env_id] = env.tools
         env.close()
     return found
+
+
+def _envs(run: RunFolder) -> Iterator[Env]:
+    """Yield new environments of a run; of suites one for each part."""
+    for file in sorted(run.path.glob(f"**/{SUITE_FILE}")):
+        for part in load_saved(file.parent).suite.parts:
+            yield part.make_env()
+    for reference, kwargs in _named(run.config):
+        yield make(reference, **kwargs)
 
 
 def _named(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -73,7 +73,7 @@ def _spec(recorded: Recorded, summary: EvalSummary | None, samples: Sequence[Eva
 
 def _begun(recorded: Recorded) -> datetime:
     """Return the time of the last write to the evaluation's folder, which is about the end of the evaluation."""
-    return datetime.fromtimestamp(recorded.run.evals[recorded.label].stat().st_mtime, UTC)
+    return datetime.fromtimestamp(recorded.folder.stat().st_mtime, UTC)
 
 
 def _stats(recorded: Recorded, samples: Sequence[EvalSample]) -> EvalStats:

@@ -10,6 +10,7 @@ from typing import Any
 from agentgym.engine import EngineHealth
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.prices import cost_text, sum_costs
+from agentgym.evals.runner import success_of
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.run_folder import RunFolder
 from agentgym.rollout.journal import JOURNAL
@@ -82,7 +83,7 @@ def _of_evaluation(run: RunFolder) -> list[Row]:
     rows = [row for folder in run.evals.values() for row in read_rows(folder)]
     evidence = [row for row in rows if Status(row["status"]).is_evidence]
     state: list[Row] = [("state", "finished", False)] if "" in run.summaries else []
-    won = as_share(sum(bool(row["success"]) for row in evidence) / len(evidence)) if evidence else "–"
+    won = as_share(round(success_of(evidence).value, 4)) if evidence else "–"
     failed = len(rows) - len(evidence)
     cost = sum_costs(rows) if rows else None
     return [

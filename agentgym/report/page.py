@@ -16,7 +16,8 @@ from agentgym.canonical import shell_word
 from agentgym.errors import UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.prices import cost_text
-from agentgym.evals.runner import EvalSummary, repeat_texts
+from agentgym.evals.repeats import repeat_texts
+from agentgym.evals.runner import EvalSummary
 from agentgym.report.beside import compared, join_traces, name_beside
 from agentgym.report.charts import as_share
 from agentgym.report.curves import (
@@ -30,6 +31,7 @@ from agentgym.report.curves import (
     success_curve,
     time_chart,
 )
+from agentgym.report.models import models_of
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
@@ -111,6 +113,7 @@ def render_report(
         shown=_shown(run, traces),
         overview=_overview(run),
         repeats=_repeats(run),
+        models=models_of(run),
         types=_types(run),
         comparison=None if other is None else compared(run, other),
         success=success_curve(rl, evals, rows if other is not None else None),

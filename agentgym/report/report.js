@@ -132,7 +132,7 @@
     const { group, member } = row;
     const at = group.members.indexOf(member);
     const element = make("button", `member ${section.is_eval ? "task" : member.player ? "match" : ""}`);
-    const name = section.is_eval ? member.task : member.player ? `${at + 1} P${member.player}` : String(at + 1);
+    const name = member.trial ? `trial ${member.trial}` : section.is_eval ? member.task : member.player ? `${at + 1} P${member.player}` : String(at + 1);
     const [css, sign, outcome] = outcomeMark(member.success);
     element.append(
       make("span", "soft", name, section.is_eval ? member.task : member.player ? `player ${member.player}` : "member"),
@@ -339,7 +339,7 @@
 
   const headOf = (row, member) => {
     const outcome = make("span", member.success ? "good" : member.success === null ? "soft" : "bad", ` ${outcomeOf(member)}`);
-    const head = make("h3", "", `${member.task}`);
+    const head = make("h3", "", member.trial ? `${member.task}, trial ${member.trial}` : `${member.task}`);
     head.append(outcome);
     const facts = `return ${number(member.return)}, ${plural(member.turns.length, "turn")}, ${member.status.replaceAll("_", " ")}, seed ${member.seed}`;
     const origin = [

@@ -120,13 +120,18 @@ def _eval_section(
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     num_left = len(run.evals) - list(run.evals).index(label)
     keep = kept_for_steps + (budget.left - kept_for_steps) * (1 - 1 / num_left)  # the rest is for those after this one
-    kept: list[dict[str, object]] = []
+    kept: list[dict[str, Any]] = []
     has_tokens = False
+    are_repeated = len({group.task.id for group in groups}) < len(groups)
+    trials: dict[str, int] = {}
     for group in chosen:
         if group.trajectories:
             played = group.trajectories[0]
             cost = costs.get((played.task.id, played.task.content_hash, played.seed))
             member = _member(played, (), _Known(decode)) | {"cost": cost}
+            if are_repeated:
+                trials[played.task.id] = trials.get(played.task.id, 0) + 1
+                member["trial"] = trials[played.task.id]
             taken = budget.takes([member | {"cells": _cells_of([member])[0]}], keep)
             kept += taken or []
             has_tokens |= taken is not None and _has_tokens([member])
@@ -136,8 +141,16 @@ def _eval_section(
         "note": title,
         "is_eval": True,
         "has_tokens": has_tokens,
-        "groups": [{"title": title, "dropped": None, "members": kept}] if kept else [],
+        "groups": _by_task(kept) if are_repeated else [{"title": title, "dropped": None, "members": kept}] * bool(kept),
     }
+
+
+def _by_task(members: Sequence[dict[str, Any]]) -> list[dict[str, object]]:
+    """Return a group for each task, whose members are its trials."""
+    tasks: dict[str, list[dict[str, Any]]] = {}
+    for member in members:
+        tasks.setdefault(member["task"], []).append(member)
+    return [{"title": f"task {task}", "dropped": None, "members": trials} for task, trials in tasks.items()]
 
 
 def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:

@@ -49,6 +49,8 @@ _BETWEEN_ATTEMPTS = "between attempts: "
 _OF_AN_AGENT = re.compile(r"the agent('s command)? (ended|cannot|was)|(the )?harness ")  # an agent's own program
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
+OnAttempt = Callable[[Trajectory], None]
+"""Called after each attempt at an episode, including those that fail and are repeated."""
 ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
 """A function that chooses the starts of a group's next episodes from the finished ones and the number left."""
 
@@ -82,6 +84,7 @@ class GroupPlayer:
         quorum: numbers of members that are started and that complete a group; by default ``group_size`` for both.
         in_flight: limit of episodes in flight, older groups first; by default only the pool limits them.
         on_episode: called with the request and the trajectory of each finished episode; for each player of a game.
+        on_attempt: called with the trajectory of each attempt, valid or not, before ``on_episode``.
         opponent: the opponent's agents in games of several players; without it the policy plays all players.
         env_name: name of the environment in a run that mixes several.
         reflect: lets the policy read a failed episode, for branches that use reflection.
@@ -100,6 +103,7 @@ class GroupPlayer:
         quorum: Quorum | None = None,
         in_flight: InFlight | None = None,
         on_episode: OnEpisode = lambda request, trajectory: None,
+        on_attempt: OnAttempt = lambda trajectory: None,
         opponent: MakeAgent | None = None,
         env_name: str = "",
         reflect: Reflect | None = None,
@@ -111,7 +115,8 @@ class GroupPlayer:
         self._write_hint, self._write_feedback, self._opponent = write_hint, write_feedback, opponent
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
-        self._in_flight, self._on_episode = in_flight or InFlight(config.num_envs), on_episode
+        self._in_flight = in_flight or InFlight(config.num_envs)
+        self._on_episode, self._on_attempt = on_episode, on_attempt
 
     async def play(  # noqa: PLR0913  (the names at the call are the documentation)
         self,
@@ -290,6 +295,8 @@ class GroupPlayer:
                     played = await self._pool.play(request)
             except InfrastructureError as error:  # the environment could not be made, or its worker died
                 played = (failed_to_play(request, error),)
+            for trajectory in played:
+                self._on_attempt(trajectory)
             voids += played[0].voids
             if is_evidence(played):
                 break
@@ -349,6 +356,7 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
     *,
     seed: int,
     on_episode: OnEpisode = lambda request, trajectory: None,
+    on_attempt: OnAttempt = lambda trajectory: None,
     opponent: MakeAgent | None = None,
     in_flight: InFlight | None = None,
     kept: Sequence[TrajectoryGroup] = (),
@@ -376,7 +384,16 @@ async def run_groups(  # noqa: PLR0913  (the names at the call are the documenta
         if len(failed) > config.max_failure_rate * num_all and num_all - num_played > config.num_envs:
             raise _too_many_failed(failed, num_played, config)
 
-    player = GroupPlayer(pool, make_agent, config, seed=seed, on_episode=watch, opponent=opponent, in_flight=in_flight)
+    player = GroupPlayer(
+        pool,
+        make_agent,
+        config,
+        seed=seed,
+        on_episode=watch,
+        on_attempt=on_attempt,
+        opponent=opponent,
+        in_flight=in_flight,
+    )
     try:
         async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
             jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]

@@ -165,16 +165,16 @@ def _leaves(value: object) -> Iterable[str]:
             yield from _leaves(inner)
 
 
-def file_digest(path: Path) -> str:
-    """Return the digest of one file; empty if there is none."""
-    return _digest([path])
+def file_digest(path: Path, named: str = "") -> str:
+    """Return the digest of one file, with its own or another name; empty if there is none."""
+    return _digest([path], named)
 
 
-def _digest(paths: Sequence[Path]) -> str:
+def _digest(paths: Sequence[Path], named: str = "") -> str:
     found = [path for path in paths if path.is_file()]
     total = hashlib.sha256()
     for path in found:
-        total.update(f"{path.name} {path.stat().st_size}\n".encode() + _content_digest(path))
+        total.update(f"{named or path.name} {path.stat().st_size}\n".encode() + _content_digest(path))
     return total.hexdigest()[:32] if found else ""
 
 

@@ -51,6 +51,85 @@ def test_sound_environments_pass(factory: Callable[[], Env]) -> None:
     assert [check.name for check in report.checks] == ["construction", *(check.name for check in CHECKS)]
 
 
+class EndsByOracle(ToolEnv):
+    """A world that only the oracle's word ends."""
+
+    def start(self, task: Task) -> str:
+        return "Say it."
+
+    @tool
+    def say(self, word: str) -> str:
+        """Say a word."""
+        if word == "mellon":
+            self.finish(1.0)
+        return "Nothing happens."
+
+    def oracle(self) -> Message:
+        return self.parse_action("say: mellon")
+
+
+class Lists(ToolEnv):
+    """A world of three doors, which lists how they are opened."""
+
+    max_turns = 5
+    listed = ("open: 1", "open: 2")
+
+    def start(self, task: Task) -> str:
+        return "Three doors."
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return self.listed
+
+    @tool
+    def open(self, number: int) -> str:
+        """Open a door."""
+        if number not in (1, 2, 3):
+            raise agentgym.ToolError("no such door")
+        if number == 3:
+            self.finish(1.0)
+        return f"Door {number} is open."
+
+
+class ListsNonsense(Lists):
+    """Every action that it lists is refused."""
+
+    listed = ("push 1", "open: 9")
+
+
+class ListsSomeNonsense(Lists):
+    """One of the actions that it lists is refused."""
+
+    listed = ("open: 1", "open: 9")
+
+
+@pytest.mark.parametrize(
+    ("env", "is_sound", "detail"),
+    [
+        (Lists, True, "0 of 2 episodes succeed"),
+        (ListsSomeNonsense, True, "warning: 0 of 2 episodes succeed; 2 of 4 admissible actions are refused"),
+        (ListsNonsense, False, "admissible_actions() lists 'push 1', and the environment refuses it"),
+    ],
+)
+def test_listed_actions_can_be_taken(env: type[Env], is_sound: bool, detail: str) -> None:
+    found = {check.name: check for check in check_env(env, num_episodes=2).checks}["random policy"]
+    assert found.passed == is_sound and found.detail.startswith(detail)
+
+
+def test_the_cause_of_another_process_is_told(tmp_path: Path) -> None:
+    """The error is named also if Python writes more lines after it, and an error without a text is no empty line."""
+    from agentgym.check.determinism import _cause
+    from agentgym.check.report import run_check
+
+    said = 'Traceback (most recent call last):\n  File "w.py", line 3\nKeyError: "token"\n\nsys:1: ResourceWarning: x\n'
+    assert _cause(said) == 'KeyError: "token" sys:1: ResourceWarning: x'
+    assert _cause("") == "it ended without a message"
+
+    def fails(subject: None) -> str:
+        raise TimeoutError
+
+    assert "TimeoutError: no message" in run_check("speed", fails, None).detail
+
+
 class Endless(ToolEnv):
     """A world in which nothing ends."""
 
@@ -65,7 +144,10 @@ class Endless(ToolEnv):
 
 def test_episodes_without_an_end_are_noticed() -> None:
     details = {check.name: check.detail for check in check_env(Endless, num_episodes=2).checks}
-    assert re.match(r"warning: 200 turns of 2 episodes, of which none ended, .* set max_turns", details["episodes"])
+    assert re.match(r"200 turns of 2 episodes, of which none ended, .* set max_turns", details["episodes"])
+    assert not check_env(Endless, num_episodes=2).passed
+    ended = {check.name: check.detail for check in check_env(EndsByOracle, num_episodes=2).checks}
+    assert ended["episodes"].startswith("warning: 200 turns"), "the oracle ends it, so it has an end"
     limited = {check.name: check.detail for check in check_env(lambda: Endless(max_turns=200), num_episodes=2).checks}
     assert limited["episodes"] == "200 turns of 2 episodes"
 

@@ -18,7 +18,8 @@ FIELDS = {
     "suite_or_env", "policy", "num_episodes", "num_failed", "success", "success_low", "success_high", "mean_return",
     "mean_turns", "mean_tokens", "statuses", "run_dir", "num_tasks", "mean_score", "mean_prompt_tokens",
     "mean_invalid_turns", "mean_tool_errors", "mean_seconds", "repeats", "by_type", "mean_attempts", "mean_cost",
-    "cost", "mean_truncated_completions", "models",
+    "cost", "mean_truncated_completions", "models", "return_low", "return_high", "spent", "num_unpriced",
+    "counts_tokens",
 }  # fmt: skip
 
 

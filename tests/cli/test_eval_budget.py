@@ -23,13 +23,18 @@ def episode(num_tokens: int) -> Trajectory:
 
 
 def test_tokens_are_counted() -> None:
-    budget = Budget(tokens=100)
-    budget.spend(episode(60))
+    lifted: list[str] = []
+    budget = Budget(tokens=100, lift=lifted.append)
+    budget.count(None, 60)
+    budget.end_episode(episode(60))
+    budget.count(None, 40)
     with pytest.raises(RunStoppedError, match="budget of 100 sampled tokens is spent after 2 episodes, which are kept"):
-        budget.spend(episode(40))
+        budget.end_episode(episode(40))
+    assert lifted == ["max_tokens"]
     free = Budget()
     for _ in range(3):
-        free.spend(episode(10**9))
+        free.count(None, 10**9)
+        free.end_episode(episode(10**9))
 
 
 def test_an_evaluation_goes_on_after_its_budget(run: Command, guess: str) -> None:

@@ -88,8 +88,11 @@ def test_a_negative_price_is_refused() -> None:
 
 
 def test_a_budget_of_money() -> None:
-    spend = Budget(cost=0.001, go_on="again").at(Price(input=0, output=100))
+    budget = Budget(cost=0.001, go_on="again")
+    spend = budget.at(Price(input=0, output=100))
+    budget.count(0.0006, 6)
     spend(asked(Usage(10, 6)))
+    budget.count(0.0004, 4)
     with pytest.raises(RunStoppedError, match=r"budget of --max-cost 0.001 is spent after 2 episodes.*go on: again"):
         spend(asked(Usage(10, 4)))
     free = Budget(cost=0.001).at(None)

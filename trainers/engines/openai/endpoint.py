@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +18,12 @@ _OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
     "num_tries": int,
     "tools": str,
     "format": str,
+    "check_tools": lambda text: {"true": True, "false": False}[text.lower()],
+    "requests_per_minute": float,
+    "max_requests": int,
 }
+COUNTS_MESSAGES: Final = "If the server counts the messages alone, add &check_tools=false to the address"
+_NUMBERS: Final = "timeout_s, num_tries, requests_per_minute and max_requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,12 @@ class Endpoint:
     parse the calls here, for servers and models without tool support."""
     format: str = "hermes"
     """Tool-call format with ``tools=text``."""
+    check_tools: bool = True
+    """Check once that a prompt is shorter without the tools; false for gateways that count the messages alone."""
+    requests_per_minute: float = 0.0
+    """Most requests that begin in a minute, evenly spaced; 0 for no limit."""
+    max_requests: int = 0
+    """Most requests at a time; 0 for one per episode."""
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -61,14 +73,23 @@ def parse_endpoint(text: str) -> Endpoint:
     try:
         options: dict[str, Any] = {name: _OPTIONS[name](value) for name, value in given.items()}
     except ValueError as error:
-        raise UsageError(f"an endpoint's timeout_s and num_tries are numbers: {error}") from None
+        raise UsageError(f"{_NUMBERS} of an endpoint are numbers: {error}") from None
+    except KeyError as error:
+        raise UsageError(f"an endpoint's check_tools is true or false, got {error}") from None
     endpoint = Endpoint(url=url, **options)
+    _check(endpoint)
+    if "format" in given and endpoint.tools == "server":
+        raise UsageError("the server reads the calls itself; leave out format=, or set tools=text")
+    return endpoint
+
+
+def _check(endpoint: Endpoint) -> None:
+    """Raise an error if an option's value is out of range or unknown."""
     if not endpoint.timeout_s > 0 or endpoint.num_tries < 1:
         raise UsageError("an endpoint's timeout_s must be above 0 and num_tries at least 1")
+    if not 0 <= endpoint.requests_per_minute < math.inf or endpoint.max_requests < 0:
+        raise UsageError("an endpoint's requests_per_minute and max_requests are at least 0, where 0 is no limit")
     if endpoint.tools not in ("server", "text"):
         raise UsageError(f"an endpoint's tools are server or text, got {endpoint.tools!r}")
     if endpoint.format not in FORMATS:
         raise unknown_name("tool-call format", endpoint.format, sorted(FORMATS))
-    if "format" in given and endpoint.tools == "server":
-        raise UsageError("the server reads the calls itself; leave out format=, or set tools=text")
-    return endpoint

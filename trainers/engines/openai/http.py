@@ -21,8 +21,9 @@ from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.server_tokens import kept_token
-from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
+from agentgym.trainers.engines.openai.endpoint import COUNTS_MESSAGES, KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
+from agentgym.trainers.engines.openai.pace import Pace, report_answer
 from agentgym.trainers.engines.openai.refusals import (
     AS_TEXT,
     LIMIT,
@@ -85,8 +86,7 @@ class OpenAIClient:
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         say: Callable[[str], None] = _on_stderr,
     ) -> None:
-        self.endpoint = endpoint
-        self._slots = asyncio.Semaphore(num_slots)
+        self.endpoint, self._pace = endpoint, Pace(endpoint, num_slots)
         self._wait, self._say = wait, say
         self._limit_name = LIMIT
         self._refused: set[str] = set()
@@ -133,7 +133,7 @@ class OpenAIClient:
             said = read_answer(answer, len(messages))
         except EngineError as error:
             raise EngineError(f"{self.endpoint.url}: {error}") from None
-        if tools and said.usage and not self._are_tools_checked:
+        if tools and said.usage and self.endpoint.check_tools and not self._are_tools_checked:
             self._are_tools_checked = True
             await self._check_that_tools_are_shown(body, said.usage.prompt_tokens)
         return said
@@ -218,7 +218,7 @@ class OpenAIClient:
         if usage and usage.prompt_tokens == num_prompt_tokens:
             raise UsageError(
                 f"{self.endpoint.url} does not show the tools to the model: its prompt has {num_prompt_tokens} tokens "
-                f"with and without them (its chat template may render none). {AS_TEXT}"
+                f"with and without them (its chat template may render none). {AS_TEXT}. {COUNTS_MESSAGES}"
             )
 
     async def check(self) -> None:
@@ -291,13 +291,15 @@ class OpenAIClient:
 
     async def _ask_once(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
         try:
-            async with self._slots, asyncio.timeout(self.endpoint.timeout_s):
+            async with self._pace.slot(), asyncio.timeout(self.endpoint.timeout_s):
                 response = await self._http.request(method, self.endpoint.url + path, json=body)
         except TimeoutError:
             raise BusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BusyError(str(error) or type(error).__name__) from None
         answer = self._decoded(response) if response.is_success else None
+        if answer is not None and body is not None:
+            report_answer(self.endpoint.url, self._model, answer)  # it costs, even if it cannot be read
         fault = fault_of(answer) if response.is_success and body is not None else None
         if response.is_success and fault is None:
             return answer

@@ -181,7 +181,7 @@ def read_answer(answer: Any, num_before: int) -> Said:
         completion=replace(
             EMPTY_COMPLETION, finish_reason=end, model=encodable(model) if isinstance(model, str) else ""
         ),
-        usage=_read_usage(answer),
+        usage=usage_of(answer),
     )
 
 
@@ -322,8 +322,9 @@ def _part_text(part: object) -> tuple[str, str]:
     return "thinking" if kind == "thinking" else "text", said
 
 
-def _read_usage(answer: JsonObject) -> Usage | None:
-    usage = answer.get("usage")
+def usage_of(answer: Json) -> Usage | None:
+    """Return the token counts of an answer; None if it has none, or counts that cannot be."""
+    usage = answer.get("usage") if isinstance(answer, Mapping) else None
     if not isinstance(usage, Mapping):
         return None
     read, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
@@ -333,7 +334,8 @@ def _read_usage(answer: JsonObject) -> Usage | None:
     told = details.get("cached_tokens") if isinstance(details, Mapping) else None
     cached = told if isinstance(told, int) else None
     # counts that contradict each other are none: a cost made from them could be negative
-    is_sound = min(read, sampled) >= 0 and 0 <= (cached or 0) <= read
+    # no prompt is empty: some gateways write zeros where they do not count
+    is_sound = read > 0 and sampled >= 0 and 0 <= (cached or 0) <= read
     return Usage(read, sampled, cached) if is_sound else None
 
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
 
 from agentgym.canonical import read_json, require_writable
-from agentgym.tool import resolved
+from agentgym.json_schema.reading import described, properties, type_names, types_of
+from agentgym.json_schema.validation import accepts
 from agentgym.types import Call, Json, JsonSchema, MalformedCall, Message, ToolCall, ToolSpec
 
 _MAX_VALUES = 100
@@ -66,12 +67,12 @@ def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
         'take: mug 1; 2'
     """
     parameters: JsonSchema = next((tool.parameters for tool in tools if tool.name == call.name), {})
-    properties: Mapping[str, Any] = parameters.get("properties", {})
+    fields = properties(parameters, parameters)
     pieces: list[str] = []
     is_positional = True
-    for name in [*(n for n in properties if n in call.arguments), *(n for n in call.arguments if n not in properties)]:
-        is_positional = is_positional and list(properties)[len(pieces) : len(pieces) + 1] == [name]
-        text = _format_value(call.arguments[name], resolved(properties.get(name, {}), parameters))
+    for name in [*(n for n in fields if n in call.arguments), *(n for n in call.arguments if n not in fields)]:
+        is_positional = is_positional and list(fields)[len(pieces) : len(pieces) + 1] == [name]
+        text = _format_value(call.arguments[name], fields.get(name, {}), parameters)
         pieces.append(text if is_positional else f"{name}={text}")
     return f"{call.name}: {'; '.join(pieces)}" if pieces else call.name
 
@@ -83,8 +84,9 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         return MalformedCall(span, "expected a line like `name: value; value`", line)
     name, rest = split
     spec = tools.get(name)
-    properties = spec.parameters.get("properties", {}) if spec else {}
-    names = list(properties)
+    root: JsonSchema = spec.parameters if spec else {}
+    fields = properties(root, root)
+    names = list(fields)
     most = len(names) if spec else _MAX_VALUES
     arguments: dict[str, object] = {}
     at, num_positional = 0, 0
@@ -102,17 +104,25 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         if key in arguments:
             return MalformedCall(span, f"{key} is given twice", line)
         try:
-            schema = resolved(properties.get(key, {}), spec.parameters if spec else {})
-            arguments[key] = _parse_value(raw, schema)
+            arguments[key] = _parse_value(raw, fields.get(key, {}), root)
         except ValueError:
-            expected = schema.get("type", "value")
-            return MalformedCall(span, f"{key} is not a JSON {expected}: {raw!r}", line)
+            kind = described(fields.get(key, {}), root).replace("any", "value")
+            return MalformedCall(span, f"{key} is not a JSON {kind}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))
 
 
-def _parse_value(raw: str, schema: JsonSchema) -> Json:
-    value: Json = raw if _is_text(schema) and not raw.startswith('"') else read_json(raw)
+def _parse_value(raw: str, schema: JsonSchema, root: JsonSchema) -> Json:
+    """Read a value by its type. Where text is one of several types, what is no JSON of the others is text."""
+    kinds = types_of(schema, root)
+    value: Json = raw
+    if "string" not in kinds or raw.startswith('"'):
+        value = read_json(raw)
+    elif kinds != {"string"}:
+        with suppress(ValueError):
+            value = read_json(raw)
+        if value != raw and not (type_names(value) & kinds and accepts(value, root, schema)):
+            value = raw
     require_writable(value)
     return value
 
@@ -137,13 +147,10 @@ def _key_at(rest: str, at: int, names: Sequence[str]) -> tuple[str | None, int]:
     return None, at
 
 
-def _format_value(value: object, schema: JsonSchema) -> str:
-    if _is_text(schema) and isinstance(value, str):
-        is_plain = value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value)
-        return value if is_plain else json.dumps(value)
+def _format_value(value: object, schema: JsonSchema, root: JsonSchema) -> str:
+    if isinstance(value, str) and value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value):
+        with suppress(ValueError):
+            if _parse_value(value, schema, root) == value:
+                return value
     # a semicolon can only be inside a string, where the escape has the same meaning; bare, it would end the value
-    return json.dumps(value).replace(";", "\\u003b")
-
-
-def _is_text(schema: JsonSchema) -> bool:
-    return schema.get("type", "string") == "string" and "anyOf" not in schema
+    return json.dumps(value) if isinstance(value, str) else json.dumps(value).replace(";", "\\u003b")

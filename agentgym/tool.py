@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from agentgym.canonical import require_writable
 from agentgym.errors import EnvError, ToolDefinitionError, ToolError
-from agentgym.types import ImagePart, JsonSchema, ToolCall, ToolResult, ToolSpec
+from agentgym.json_schema.reading import described, properties, required
+from agentgym.types import ImagePart, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,19 +164,12 @@ def usage(spec: ToolSpec) -> str:
         >>> usage(ToolSpec("go", "", {"properties": {"to": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}))
         'go(to?: string or null)'
     """
-    required = spec.parameters.get("required", ())
+    needed = required(spec.parameters, spec.parameters)
     shown = [
-        f"{name}{'' if name in required else '?'}: {_kind(prop, spec.parameters)}"
-        for name, prop in spec.parameters.get("properties", {}).items()
+        f"{name}{'' if name in needed else '?'}: {described(part, spec.parameters)}"
+        for name, part in properties(spec.parameters, spec.parameters).items()
     ]
     return f"{spec.name}({', '.join(shown)})"
-
-
-def _kind(schema: JsonSchema, root: JsonSchema) -> str:
-    """Return the type of a schema in words, such as ``object or null``."""
-    schema = resolved(schema, root)
-    choices = schema.get("anyOf") or schema.get("oneOf") or ()
-    return " or ".join(dict.fromkeys(_kind(one, root) for one in choices)) or str(schema.get("type", "any"))
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> ToolError:
@@ -225,43 +219,13 @@ def error_result(error: ToolError, name: str = "", call_id: str = "") -> ToolRes
 
 
 def random_call(spec: ToolSpec, rng: np.random.Generator, words: Sequence[str] = ("a",)) -> ToolCall:
-    """Return a call with random arguments that fit the schema. Strings come from ``enum``, or else from ``words``."""
-    arguments: dict[str, Any] = {}
-    for name, schema in spec.parameters.get("properties", {}).items():
-        arguments[name] = _random_value(resolved(schema, spec.parameters), rng, words, spec.parameters)
-    return ToolCall(spec.name, arguments)
+    """Return a call with random arguments that fit the schema. Strings come from ``enum``, or else from ``words``.
 
-
-def resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
-    """Return a schema with its ``$ref`` resolved against the ``$defs`` of the tool's schema ``root``.
-
-    Example:
-        >>> resolved({"$ref": "#/$defs/Point"}, {"$defs": {"Point": {"type": "object"}}})
-        {'type': 'object'}
+    The arguments are validated. If no draw fits the schema, as with a pattern that looks ahead, the last is returned.
     """
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    return root.get("$defs", {}).get(name, schema) if name else schema
+    from agentgym.json_schema.samples import random_arguments
 
-
-def _random_value(schema: JsonSchema, rng: np.random.Generator, words: Sequence[str], root: JsonSchema) -> Any:
-    if schema.get("enum"):
-        return schema["enum"][int(rng.integers(len(schema["enum"])))]
-    match schema.get("type"):
-        case "integer":
-            low, high = schema.get("minimum", 0), schema.get("maximum", 10)
-            return int(rng.integers(low, high + 1))
-        case "number":
-            return float(rng.uniform(schema.get("minimum", 0.0), schema.get("maximum", 1.0)))
-        case "boolean":
-            return bool(rng.integers(2))
-        case "array":
-            return [_random_value(resolved(schema.get("items", {}), root), rng, words, root)]
-        case "object":
-            fields = schema.get("properties", {})
-            needed = (name for name in fields if name in schema.get("required", ()))
-            return {name: _random_value(resolved(fields[name], root), rng, words, root) for name in needed}
-        case _:
-            return words[int(rng.integers(len(words)))]
+    return ToolCall(spec.name, random_arguments(spec.parameters, rng, words))
 
 
 # ------------------------------------------------------------------------------------------------- returned values

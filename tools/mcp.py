@@ -126,6 +126,7 @@ class McpConnection:
             self._running.cancel()
         with suppress(Exception):
             self._running.result(_CLOSE_S)
+        self._running.cancel()  # of a server that is still being opened
         self._running = self._client = self._stop = None
 
     # ---------------------------------------------------------------------------------------------------- private
@@ -169,12 +170,16 @@ class McpConnection:
     async def _listed(self, client: Any) -> tuple[ToolSpec, ...]:
         specs: list[ToolSpec] = []
         cursor = None
+        seen: set[str] = set()
         while True:
             page = await client.list_tools(cursor=cursor)
             specs += [ToolSpec(one.name, one.description or one.name, one.input_schema) for one in page.tools]
             cursor = page.next_cursor
             if cursor is None:
                 return tuple(specs)
+            if cursor in seen:
+                raise EnvError(f"it repeats the cursor {cursor!r} in its list of tools")
+            seen.add(cursor)
 
     def _chosen(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         names = [spec.name for spec in specs]
@@ -223,6 +228,8 @@ class McpConnection:
             raise EnvError(f"{self.server.place}: {name}: {error.error.message}{self._last_words()}") from error
         except TimeoutError as error:
             raise EnvTimeoutError(f"{self.server.place}: {name}: no answer in {self.server.timeout_s:g} s") from error
+        except (RuntimeError, ValueError) as error:  # a result that breaks its output schema or the protocol
+            raise EnvError(f"{self.server.place}: {name}: {error}") from error
         parts: list[object] = [_part(one) for one in result.content]
         if not parts and result.structured_content is not None:
             parts = [json.dumps(result.structured_content, ensure_ascii=False)]
@@ -389,7 +396,7 @@ class McpToolEnv(ToolEnv):
 
 
 def _caller(connection: McpConnection, name: str) -> Callable[..., object]:
-    async def call(env: ToolEnv, **arguments: object) -> object:
+    async def call(env: ToolEnv, /, **arguments: object) -> object:
         return await connection.call(name, arguments)
 
     return call

@@ -22,8 +22,9 @@ from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject, tasks_of
 from agentgym.env.tasks import SPLITS
 from agentgym.errors import ClosedError, ResetNeededError, RewardError, UsageError
+from agentgym.json_schema.reading import TYPES, children, choices, listed, properties, resolved, target, types_of
 from agentgym.tool import CONTROL_VERBS
-from agentgym.types import Json, JsonSchema, Observation, RewardPart, RewardRole, Task
+from agentgym.types import JsonSchema, Observation, RewardPart, RewardRole, Task
 
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TOLERANCE = 1e-9
@@ -80,6 +81,8 @@ def episodes(subject: Subject) -> str:
     """Check that episodes of a random policy raise no exception; warn if they have no end."""
     played = list(random_episodes(subject))
     found = f"{sum(len(episode.steps) for episode in played)} turns of {subject.num_episodes} episodes"
+    if never := _never_valid(played):
+        return f"warning: {found}, in which no call of {', '.join(never)} had arguments that the tool takes"
     if any(episode.is_over for episode in played):
         return found
     with contextlib.closing(subject.factory()) as env:
@@ -97,6 +100,13 @@ def _oracle_ends(subject: Subject) -> bool:
         return any(episode.is_over for episode in _oracle_episodes(subject))
     except Exception:  # the check of the oracle tells why
         return False
+
+
+def _never_valid(played: Sequence[Episode]) -> list[str]:
+    """Return the tools whose every random call was refused for its arguments, so that no check has run them."""
+    said = [message.result for one in played for told in one.observations for message in told if message.result]
+    refused = {result.name for result in said if result.error_type == "invalid_arguments"}
+    return sorted(refused - {result.name for result in said if result.error_type != "invalid_arguments"})
 
 
 def order_of_calls(subject: Subject) -> str:
@@ -264,10 +274,7 @@ def _check_sum(where: str, parts: tuple[RewardPart, ...], reward: float) -> None
 
 # ------------------------------------------------------- JSON schemas that chat templates and servers accept
 
-_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_SUBSCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
-_SUBSCHEMA_MAPS = ("properties", "$defs", "patternProperties")
-_SUBSCHEMAS = ("items", "additionalProperties", "not")
+_ALTERNATIVES = ("anyOf", "oneOf", "allOf", "if", "then", "else", "not")
 
 
 def schema_problems(parameters: object) -> Iterator[str]:
@@ -299,14 +306,15 @@ def free_texts(schema: JsonSchema) -> list[str]:
     """
     return [
         name
-        for name, part in schema.get("properties", {}).items()
-        if isinstance(part, dict) and part.get("type") == "string" and not {"enum", "const", "pattern"} & set(part)
+        for name, part in properties(schema, schema).items()
+        if "string" in types_of(part, schema) and not choices(part, schema) and "pattern" not in resolved(part, schema)
     ]
 
 
 def undescribed(parameters: JsonSchema) -> list[str]:
     """Return the names of parameters without a description."""
-    return [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]
+    fields = properties(parameters, parameters)
+    return [name for name, schema in fields.items() if not resolved(schema, parameters).get("description")]
 
 
 def _problems(schema: object, path: str, root: JsonSchema) -> Iterator[str]:
@@ -318,34 +326,15 @@ def _problems(schema: object, path: str, root: JsonSchema) -> Iterator[str]:
         return
     types = schema.get("type", [])
     for name in [types] if isinstance(types, str) else types:
-        if name not in _TYPES:
+        if name not in TYPES:
             yield f"{at}unknown type {name!r}"
     if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):
         yield f"{at}enum is not a list of values"
-    if "$ref" in schema and _referred(schema["$ref"], root) is None:
+    if "$ref" in schema and target(str(schema["$ref"]), root) is None:
         yield f"{at}$ref {schema['$ref']!r} leads nowhere"
-    properties = schema.get("properties", {})
-    for name in schema.get("required", []):
-        if name not in properties:
+    known = properties(schema, root)
+    for name in listed(schema.get("required")):
+        if name not in known and not path.rpartition(".")[0].endswith(_ALTERNATIVES):
             yield f"{at}required names {name!r}, which is no property"
-    for where, child in _children(schema):
+    for where, child in children(schema):
         yield from _problems(child, f"{path}.{where}" if path else where, root)
-
-
-def _children(schema: JsonSchema) -> Iterator[tuple[str, Json]]:
-    for keyword in _SUBSCHEMA_MAPS:
-        for name, child in schema.get(keyword, {}).items():
-            yield f"{keyword}.{name}", child
-    for keyword in _SUBSCHEMA_LISTS:
-        for number, child in enumerate(schema.get(keyword, [])):
-            yield f"{keyword}.{number}", child
-    for keyword in _SUBSCHEMAS:
-        if keyword in schema:
-            yield keyword, schema[keyword]
-
-
-def _referred(reference: str, root: JsonSchema) -> object:
-    found: object = root
-    for step in reference.removeprefix("#/").split("/"):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found

@@ -15,8 +15,12 @@ from rich.table import Table
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.errors import UsageError
+from agentgym.json_schema.reading import choices, described, listed, properties, required, resolved
 from agentgym.registry import creator_of, find, make, parameters_of
 from agentgym.tool import usage
+
+_MAX_DEPTH = 3
+"""Most levels of lists and objects that are spelled out in the type of an argument."""
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -219,28 +223,27 @@ def schema_lines(schema: Mapping[str, Any]) -> list[str]:
         >>> schema_lines({"properties": {"way": {"enum": ["up", "down"], "description": "Where to."}}})
         ['way (up or down, optional): Where to.']
     """
-    named = schema.get("$defs", {})
-    required = schema.get("required", ())
+    needed = required(schema, schema)
     lines = []
-    for name, part in schema.get("properties", {}).items():
-        kind = _kind(part, named) + ("" if name in required else ", optional")
-        if part.get("default") is not None:
-            kind += f", default {part['default']}"
-        meaning = f": {part['description']}" if part.get("description") else ""
+    for name, part in properties(schema, schema).items():
+        found = resolved(part, schema)
+        kind = _kind(part, schema, 0) + ("" if name in needed else ", optional")
+        if found.get("default") is not None:
+            kind += f", default {found['default']}"
+        meaning = f": {found['description']}" if found.get("description") else ""
         lines.append(f"{name} ({kind}){meaning}")
     return lines
 
 
-def _kind(part: Mapping[str, Any], named: Mapping[str, Any]) -> str:
-    if "$ref" in part:
-        # only one level, since definitions may be recursive
-        return _kind(named.get(part["$ref"].rpartition("/")[2], {}), {})
-    if "enum" in part:
-        return " or ".join(map(str, part["enum"]))
-    if choices := part.get("anyOf"):
-        return " or ".join(_kind(choice, named) for choice in choices)
-    if part.get("type") == "array":
-        return f"list of {_kind(part.get('items', {}), named)}"
-    if properties := part.get("properties"):
-        return "object with " + ", ".join(f"{name}: {_kind(inner, named)}" for name, inner in properties.items())
-    return f"{part.get('type', 'any value')}"
+def _kind(part: object, root: Mapping[str, Any], depth: int) -> str:
+    found = resolved(part, root)
+    if choices(found, root):
+        return described(found, root, has_values=True)
+    if branches := listed(found.get("anyOf")) or listed(found.get("oneOf")):
+        return " or ".join(dict.fromkeys(_kind(branch, root, depth + 1) for branch in branches))
+    if depth < _MAX_DEPTH:  # schemas may be recursive
+        if found.get("type") == "array":
+            return f"list of {_kind(found.get('items'), root, depth + 1)}"
+        if fields := properties(found, root):
+            return "object with " + ", ".join(f"{name}: {_kind(one, root, depth + 1)}" for name, one in fields.items())
+    return described(found, root).replace("any", "any value")

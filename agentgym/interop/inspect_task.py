@@ -13,9 +13,9 @@ from agentgym.errors import MissingExtraError, UsageError
 from agentgym.interop.chat import rows_of
 from agentgym.interop.inspect_log import chat_messages_of
 from agentgym.interop.outside import OutsideEpisode
+from agentgym.json_schema.reading import inlined
 from agentgym.registry import make
-from agentgym.tool import resolved
-from agentgym.types import Call, JsonSchema, MalformedCall, Message, ToolCall, ToolSpec
+from agentgym.types import Call, MalformedCall, Message, ToolCall, ToolSpec
 
 try:
     import anyio
@@ -130,15 +130,5 @@ def _call(call: Any) -> Call:
 
 
 def _tool(spec: ToolSpec) -> ToolInfo:
-    given = _inlined(spec.parameters, spec.parameters)
+    given = inlined(spec.parameters, spec.parameters)  # inspect's schemas do not support references
     return ToolInfo(name=spec.name, description=spec.description, parameters=ToolParams.model_validate(given))
-
-
-def _inlined(schema: Any, root: JsonSchema) -> Any:
-    """Return a schema with its references resolved, since inspect's schemas do not support them."""
-    if isinstance(schema, Mapping):
-        found = resolved(schema, root)
-        return {key: _inlined(value, root) for key, value in found.items() if key != "$defs"}
-    if isinstance(schema, list | tuple):
-        return [_inlined(one, root) for one in schema]
-    return schema

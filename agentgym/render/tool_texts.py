@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Final, Literal
 
+from agentgym.json_schema.reading import choices, described, properties, required, types_of
+from agentgym.json_schema.validation import accepts
 from agentgym.render.formats.reading import ToolFormat, as_json
-from agentgym.types import ToolCall, ToolSpec
+from agentgym.types import JsonSchema, ToolCall, ToolSpec
+
+_SIMPLE: Final[Mapping[str, object]] = {
+    "string": "...",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+"""The shortest example of each JSON type."""
 
 
 def tools_text(form: ToolFormat, tools: Sequence[ToolSpec], style: Literal["schema", "compact"]) -> str:
@@ -34,33 +47,32 @@ def signature(tool: ToolSpec) -> str:
         >>> signature(ToolSpec("open", "Open a box.", schema))
         'open(box: integer, why?: string): Open a box.'
     """
-    required = set(tool.parameters.get("required", ()))
-    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
-    arguments = ", ".join(f"{key}{'' if key in required else '?'}: {_kind(value)}" for key, value in properties.items())
+    root = tool.parameters
+    needed = required(root, root)
+    arguments = ", ".join(
+        f"{key}{'' if key in needed else '?'}: {described(part, root, joint='|', has_values=True)}"
+        for key, part in properties(root, root).items()
+    )
     return f"{tool.name}({arguments}): {' '.join(tool.description.split())}"
 
 
 def example_call(tool: ToolSpec) -> ToolCall:
-    """Return a call of a tool with a value of the right type for each required argument."""
-    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
-    required = tool.parameters.get("required", list(properties))
-    return ToolCall(tool.name, {key: _example(properties.get(key, {})) for key in required})
+    """Return a call of a tool with a value that fits the schema for each required argument."""
+    root = tool.parameters
+    fields = properties(root, root)
+    names = required(root, root) if "required" in root else tuple(fields)
+    return ToolCall(tool.name, {name: _example(fields.get(name, {}), root) for name in names})
 
 
-def _kind(schema: Mapping[str, Any] | bool) -> str:
-    if isinstance(schema, bool):
-        return "any"
-    if "enum" in schema:
-        return "|".join(map(str, schema["enum"]))
-    kind = schema.get("type", "any")
-    return "|".join(kind) if isinstance(kind, list) else str(kind)
+def _example(schema: JsonSchema, root: JsonSchema) -> object:
+    if listed := choices(schema, root):
+        return listed[0]
+    kinds = types_of(schema, root)
+    simple = next((value for kind, value in _SIMPLE.items() if kind in kinds), "...")
+    if accepts(simple, root, schema):
+        return simple
+    import numpy as np
 
+    from agentgym.json_schema.samples import random_value
 
-def _example(schema: Mapping[str, Any] | bool) -> object:
-    if isinstance(schema, bool):
-        return "..."
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list) and kind else kind
-    return {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}.get(str(kind), "...")
+    return random_value(schema, root, np.random.default_rng(0), ("...",))

@@ -15,8 +15,9 @@ from typing import Any, Final
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import read_json
 from agentgym.errors import ToolError
+from agentgym.json_schema.reading import resolved
 from agentgym.settings import Count, check_ranges
-from agentgym.tool import resolved, unknown_tool, usage
+from agentgym.tool import unknown_tool, usage
 from agentgym.types import Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
 SAVE, USE = "save_skill", "use_skill"

@@ -206,8 +206,8 @@ CHOICES: dict[str, Any] = {
     [
         ({"at": "left", "n": 2, "more": [1]}, ""),
         ({"at": None, "n": "2"}, ""),
-        ({"at": "up"}, "at is 'up', expected left or right"),
-        ({"n": True}, "n is 'True', expected number or string"),
+        ({"at": "up"}, "at is 'up', expected left or right or null"),
+        ({"n": True}, "n is 'True', expected string or number"),
     ],
 )
 def test_schemas_with_choices_and_references_are_compared(arguments: dict[str, Any], said: str) -> None:

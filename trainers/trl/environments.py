@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 from agentgym.env.env import Env
 from agentgym.env.tasks import require_tasks
 from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
+from agentgym.json_schema.reading import inlined, properties, required, resolved
 from agentgym.registry import check_arguments, find, is_remote, make
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.settings import Range, check_number
@@ -204,7 +205,7 @@ RESERVED = frozenset({"reset", "get_reward"})
 """Methods that TRL itself calls and does not treat as tools."""
 
 MAX_DEPTH = 4
-"""Largest depth of nested definitions that are written out, because a recursive one would have no end."""
+"""Most levels of lists and alternatives in a hint, because a recursive schema would have no end."""
 
 _SCALARS: Mapping[str, object] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
 _SAID_BY_HINT = frozenset({"type", "description", "title", "enum", "const", "anyOf", "items", "$ref"})
@@ -233,15 +234,15 @@ def tool_method(spec: ToolSpec, call: _CALL) -> Callable[..., str]:
             num: num (JSON schema: {"type": "integer", "minimum": 1})
     """
     _check_name(spec.name, f"tool {spec.name!r}")
-    properties = spec.parameters.get("properties", {})
-    definitions = spec.parameters.get("$defs", {})
-    hints = {name: _hint(schema, definitions) for name, schema in properties.items()}
+    root = spec.parameters
+    fields = properties(root, root)
+    hints = {name: _hint(schema, root) for name, schema in fields.items()}
 
     def method(self: object, /, **arguments: object) -> str:
         return call(self, spec.name, arguments)
 
     method.__name__ = method.__qualname__ = spec.name
-    method.__doc__ = _docstring(spec, properties, definitions)
+    method.__doc__ = _docstring(spec, fields)
     method.__annotations__ = hints
     method.__signature__ = _signature(spec, hints)  # type: ignore[attr-defined]
     return method
@@ -255,12 +256,12 @@ def _check_name(name: str, what: str) -> None:
 
 
 def _signature(spec: ToolSpec, hints: Mapping[str, object]) -> inspect.Signature:
-    required = spec.parameters.get("required", ())
+    needed = required(spec.parameters, spec.parameters)
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
     for name, hint in hints.items():
         if not name.isidentifier() or keyword.iskeyword(name) or name == "self":
             raise ConfigError(f"tool {spec.name!r}: TRL's tools are Python methods, and {name!r} cannot be a parameter")
-        default = inspect.Parameter.empty if name in required else None
+        default = inspect.Parameter.empty if name in needed else None
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
         )  # by keyword alone, so that one with a default may come before one without
@@ -268,65 +269,48 @@ def _signature(spec: ToolSpec, hints: Mapping[str, object]) -> inspect.Signature
     return inspect.Signature(parameters, return_annotation=str)
 
 
-def _hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> object:
+def _hint(schema: object, root: JsonSchema, depth: int = 0) -> object:
     """Return the type hint that transformers converts back to ``schema``, or the nearest one."""
-    schema = _resolved(schema, definitions)
+    schema = resolved(schema, root)
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if values and all(isinstance(value, str | int | float | None) for value in values):
         return Literal.__getitem__(tuple(values))
     kind = schema.get("type")
+    if depth > MAX_DEPTH:  # a schema that contains itself
+        return Any
     choices: list[JsonSchema] = list(schema.get("anyOf") or schema.get("oneOf") or ())
     if isinstance(kind, list | tuple):
         choices = [{"type": one} for one in kind]
     if choices:
-        return Union.__getitem__(tuple(_hint(choice, definitions) for choice in choices))
+        return Union.__getitem__(tuple(_hint(choice, root, depth + 1) for choice in choices))
     if kind == "array":
-        return list[_hint(schema["items"], definitions)] if schema.get("items") else list  # type: ignore[misc]
+        return list[_hint(schema["items"], root, depth + 1)] if schema.get("items") else list  # type: ignore[misc]
     if kind == "object":
         return dict
     return _SCALARS.get(str(kind), Any)
 
 
-def _resolved(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    return {**definitions[name], **schema} if name in definitions else schema
-
-
-def _docstring(spec: ToolSpec, properties: Mapping[str, JsonSchema], definitions: Mapping[str, JsonSchema]) -> str:
+def _docstring(spec: ToolSpec, fields: Mapping[str, JsonSchema]) -> str:
     lines = [_one_line(spec.description) or spec.name]
-    if properties:
-        described = {name: _describe(name, schema, definitions) for name, schema in properties.items()}
+    if fields:
+        described = {name: _describe(name, schema, spec.parameters) for name, schema in fields.items()}
         lines += ["", "Args:", *(f"    {name}: {text}" for name, text in described.items())]
     return "\n".join(lines)
 
 
-def _describe(name: str, schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> str:
+def _describe(name: str, schema: JsonSchema, root: JsonSchema) -> str:
     text = _one_line(str(schema.get("description", ""))) or name
-    if _is_said_by_hint(schema, definitions):
+    if _is_said_by_hint(schema, root, 0):
         return text
-    inlined = _inlined(
-        {key: value for key, value in schema.items() if key not in ("title", "description")}, definitions
-    )
-    return f"{text} (JSON schema: {json.dumps(inlined)})"
+    shown = inlined({key: value for key, value in schema.items() if key not in ("title", "description")}, root)
+    return f"{text} (JSON schema: {json.dumps(shown)})"
 
 
-def _is_said_by_hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> bool:
-    schema = _resolved(schema, definitions)
+def _is_said_by_hint(schema: object, root: JsonSchema, depth: int) -> bool:
+    schema = resolved(schema, root)
     unsaid = {key for key, value in schema.items() if key not in _SAID_BY_HINT and (key, value) != ("default", None)}
     inner = [*schema.get("anyOf", ()), *([schema["items"]] if schema.get("items") else [])]
-    return not unsaid and all(_is_said_by_hint(part, definitions) for part in inner)
-
-
-def _inlined(schema: Json, definitions: Mapping[str, JsonSchema], depth: int = 0) -> Json:
-    """Return the schema with its definitions written out in place, so that it is self-contained."""
-    if isinstance(schema, list):
-        return [_inlined(part, definitions, depth) for part in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    if "$ref" in schema and depth < MAX_DEPTH:
-        schema = {key: value for key, value in _resolved(schema, definitions).items() if key != "$ref"}
-        depth += 1
-    return {k: _inlined(v, definitions, depth) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
+    return not unsaid and depth <= MAX_DEPTH and all(_is_said_by_hint(part, root, depth + 1) for part in inner)
 
 
 def _one_line(text: str) -> str:

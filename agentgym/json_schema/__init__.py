@@ -1,0 +1,1 @@
+"""JSON Schema as tools use it: reading, validation, and random values."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
 from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, require_extra
+from agentgym.json_schema.validation import dangling_reference, schema_error, violations
 from agentgym.proxies import by_proxy, is_loopback
 from agentgym.settings import Settings
 from agentgym.tool import Tool, usage
@@ -193,17 +194,13 @@ class McpConnection:
         return chosen
 
     def _check_schema(self, spec: ToolSpec) -> None:
-        import jsonschema
-
         schema = dict(spec.parameters)
-        try:
-            jsonschema.validators.validator_for(schema).check_schema(schema)
-        except jsonschema.SchemaError as error:
+        if wrong := schema_error(schema):
             raise UsageError(
-                f"the MCP server {self.server.place} gives the tool {spec.name!r} an invalid schema: {error.message} "
-                f"at {error.json_path}; name the tools to mount by only="
-            ) from None
-        if dangling := _dangling_ref(schema):
+                f"the MCP server {self.server.place} gives the tool {spec.name!r} an invalid schema: {wrong}; name the "
+                "tools to mount by only="
+            )
+        if dangling := dangling_reference(schema):
             raise UsageError(
                 f"the MCP server {self.server.place} gives the tool {spec.name!r} a schema whose $ref {dangling!r} "
                 "refers to nothing in it; name the tools to mount by only="
@@ -286,27 +283,6 @@ def _first(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _dangling_ref(schema: Mapping[str, Any]) -> str:
-    """Return the first ``$ref`` of a schema that does not resolve within it, or empty. Nothing is fetched."""
-    from jsonschema_specifications import REGISTRY
-    from referencing import Resource
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012, specification_with
-
-    root = specification_with(str(schema.get("$schema", "")), default=DRAFT202012).create_resource(schema)
-
-    def first(resource: Resource[Any], resolver: Any) -> str:
-        ref = resource.contents.get("$ref", "") if isinstance(resource.contents, Mapping) else ""
-        try:
-            resolver.lookup(ref)
-        except Unresolvable:
-            return str(ref)
-        parts = (first(part, resolver.in_subresource(part)) for part in resource.subresources())
-        return next(filter(None, parts), "")
-
-    return first(root, REGISTRY.resolver_with_root(root))
-
-
 @dataclass(frozen=True)
 class McpTool(Tool):
     """A tool of an MCP server, with the server's schema."""
@@ -324,12 +300,8 @@ class McpTool(Tool):
         Raises:
             ToolError: of type ``invalid_arguments``, if they do not fit.
         """
-        import jsonschema
-
-        try:
-            jsonschema.validate(dict(call.arguments), dict(self.parameters))
-        except jsonschema.ValidationError as error:
-            raise ToolError(f"{error.message}. Usage: {usage(self.spec)}", "invalid_arguments") from None
+        if wrong := violations(dict(call.arguments), self.parameters):
+            raise ToolError(f"{wrong[0].message}. Usage: {usage(self.spec)}", "invalid_arguments")
         return dict(call.arguments)
 
 

@@ -72,7 +72,7 @@ class OpenEnvEnvironment(Environment):  # type: ignore[misc]
             observation, reward, terminated, truncated, info = self._env.step(call)
         except ToolError as error:
             return self._ended_by(call, error)
-        return _stepped(call, (observation, reward, terminated, truncated, info))
+        return _stepped(call, (observation, reward, terminated, truncated, info))  # type: ignore[arg-type]
 
     async def step_async(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
         """List the tools or call one, as :meth:`step` does."""

@@ -134,7 +134,8 @@ def test_an_environment_server_refuses_other_sites_and_strangers() -> None:
         assert socket_answer(f"{server.url}/ws", **server.headers, origin="https://evil.example") == "403"
         assert socket_answer(f"{server.url}/ws") == "403", "a program without the token"
         assert "ok" in socket_answer(f"{server.url}/ws", authorization=server.headers["Authorization"])
-        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        foreign: tuple[dict[str, str], ...] = ({"Host": "evil.example"}, {"Origin": "http://evil.example"})
+        for headers in foreign:
             for path in ("/health", "/metrics", "/openapi.json"):
                 assert httpx.get(server.http + path, headers=headers).status_code == 403
             asked = {"env": PYTHON, "kwargs": {"sandbox": "process"}}
@@ -219,7 +220,7 @@ def test_the_policys_endpoint_refuses_other_sites() -> None:
         await gateway.start()
         try:
             async with httpx.AsyncClient(trust_env=False) as client:
-                headers = (
+                headers: tuple[dict[str, str], ...] = (
                     {},
                     {"Host": "evil.example"},
                     {"Origin": "http://evil.example"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from agentgym.canonical import read_json
-from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
+from agentgym.json_schema.reading import mapping
+from agentgym.json_schema.validation import accepts, shape_problem
+from agentgym.types import JsonSchema, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -18,6 +20,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
 }
 _THINKING: Final = ("reasoning_content", "thinking", "reasoning")
+_VALUES: Final = ("default", "const", "enum", "examples")
+"""Keywords of JSON Schema whose value may be null."""
 _NUM_NAMED: Final = 8
 """Number of columns that a message names."""
 
@@ -147,12 +151,12 @@ def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
         raise RowError(f"the arguments of {name} are {_kind(arguments)}, expected a JSON object")
-    known = [tool.name for tool in tools]
+    known = {tool.name: tool for tool in tools}
     if name not in known:
         listed = ", ".join(known) or "none, add the column tools"
         raise RowError(f"a call of the unknown tool {name!r}, expected one of the row's tools ({listed})")
     own = row.get("id") if isinstance(row, Mapping) else None
-    return ToolCall(name, dict(arguments), own if isinstance(own, str) else "")
+    return ToolCall(name, _chosen(arguments, known[name].parameters), own if isinstance(own, str) else "")
 
 
 def _answered(row: Mapping[str, object], open_calls: list[ToolCall]) -> ToolCall:
@@ -207,10 +211,35 @@ def _tool(row: object) -> ToolSpec:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise RowError(f"the tool {_shown(row)}, expected a function schema with a name")
-    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    parameters = _without_nulls(function.get("parameters")) or {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping):
         raise RowError(f"the parameters of the tool {name} are {_shown(parameters)}, expected a JSON schema")
+    if problem := shape_problem(parameters):
+        raise RowError(f"the parameters of the tool {name} are no JSON schema: {problem}")
     return ToolSpec(name, str(function.get("description") or ""), dict(parameters))
+
+
+def _without_nulls(schema: object) -> object:
+    """Return a schema without keywords that are null, which tables write into rows that lack them."""
+    if isinstance(schema, list):
+        return [_without_nulls(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: value if key in _VALUES else _without_nulls(value)
+        for key, value in schema.items()
+        if value is not None or key in _VALUES
+    }
+
+
+def _chosen(arguments: Mapping[str, Any], schema: JsonSchema) -> dict[str, Any]:
+    """Return the arguments without nulls that the tool does not take, which tables write for arguments left out."""
+    known = mapping(schema.get("properties"))
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or (name in known and accepts(None, schema, known[name]))
+    }
 
 
 def _kind(value: object) -> str:

@@ -38,7 +38,7 @@ _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may use a server.
+    """The clients that a server accepts.
 
     Attributes:
         host: the address that the server listens on. On loopback, ``Host`` must be a loopback address or ``localhost``.

@@ -13,7 +13,9 @@ import pytest
 from agentgym.http_limits import limited_async_client, limited_client
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN_LIMITS = {"agentgym/http_limits.py", "tools/web/fetch.py"}
+DRIVERS = ("agentgym/endpoint/drivers/langgraph_agent.py", "agentgym/endpoint/drivers/pydantic_ai_agent.py")
+"""Programs in the agents' own Python, which ask the policy's endpoint alone."""
+OWN_LIMITS = {"agentgym/http_limits.py", "tools/web/fetch.py", *DRIVERS}
 """Modules that may make a client: the limits themselves, and the fetcher, which counts packed and unpacked bytes."""
 
 

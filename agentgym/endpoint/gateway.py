@@ -93,7 +93,9 @@ class Gateway:
                 await asyncio.sleep(0.005)
 
     def _serve(self, listening: socket.socket) -> None:
-        app = WebGuard(make_app(self._sessions), Access(host=self._host, names=_CONTAINER_NAMES))
+        # agents write JSON by any content type; what keeps forms of other sites out is the session's id
+        access = Access(host=self._host, names=_CONTAINER_NAMES, needs_json=False)
+        app = WebGuard(make_app(self._sessions), access)
         config = uvicorn.Config(app, log_level="error", lifespan="off", loop="none")
         server = _Server(config)
         self._servers.append((server, asyncio.create_task(server.serve(sockets=[listening]))))

@@ -23,6 +23,11 @@ _FIRST = 0xF0001
 INSIDE = "\n"
 """End of the text before a piece that continues ordinary text."""
 _CONTROL = re.compile(r"[<\[].*[>\]]", re.DOTALL)
+_HTML = re.compile(
+    r"</?(?:a|b|bbox|blockquote|body|caption|code|div|em|footer|h[1-6]|html|i|iframe|img|li|s|span|strong|sub|sup|table"
+    r"|tbody|td|tfoot|th|thead|tr|u|ul)>"
+)
+"""Tags of HTML, which Gemma has tokens for. They are contents, and control nothing."""
 
 _KNOWN = (
     r"<[|｜][^<>|｜\s]{1,40}[|｜]>",  # <|im_end|>, <|eot_id|>, DeepSeek's
@@ -51,13 +56,15 @@ def control_texts(tokenizer: Any) -> tuple[str, ...]:
     """Return the texts that a tokenizer encodes as a single control token.
 
     These are its special tokens, and added tokens that look like marks, whether its chat template names them
-    (``<tool_call>``) or not (``<think>`` in templates of models that do not think).
+    (``<tool_call>``) or not (``<think>`` in templates of models that do not think). Tags of HTML are not among them,
+    unless the template names them.
     """
+    template = str(tokenizer.chat_template)
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     texts = set(getattr(tokenizer, "all_special_tokens", ()))
     for token in added:
         text = str(token.content)
-        is_mark = _CONTROL.fullmatch(text) is not None
+        is_mark = _CONTROL.fullmatch(text) is not None and (text in template or not _HTML.fullmatch(text))
         if token.special or is_mark:
             texts.add(text)
     return tuple(sorted(text for text in texts if text.strip()))

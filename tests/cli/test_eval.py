@@ -156,7 +156,7 @@ def test_bad_input(run: Command, guess: str, guess_file: Path, tmp_path: Path) -
     (tmp_path / "plain" / "metrics.jsonl").touch()
     assert "plain is not a training run: it has no config.json" in run("compare", "plain", "x").assert_one_line_error()
     (tmp_path / "plain" / "config.json").write_text("{")
-    assert "not an evaluation's configuration" in run("eval", "--resume", "plain").assert_one_line_error()
+    assert "plain/config.json is not JSON" in run("eval", "--resume", "plain").assert_one_line_error()
     assert "plain/config.json is not JSON" in run("compare", "plain", "x").assert_one_line_error()
     taken = run("eval", guess, "--policy", "oracle", "--run-dir", "plain")
     assert "exists and is not empty" in taken.assert_one_line_error()

@@ -36,7 +36,9 @@ def test_json(run: Command, guess: str, server: FakeOpenAI) -> None:
     assert {(body["max_tokens"], body["temperature"]) for body in server.requests} == {(77, 0.0)}
     rows = Path(value["run_dir"], "episodes.jsonl")
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:1]))
-    assert run("eval", "--resume", value["run_dir"], "--json").json == value | {"mean_seconds": ANY}
+    again = run("eval", "--resume", value["run_dir"], "--json").json
+    assert again == value | {"mean_seconds": ANY, "num_unpriced": ANY}
+    assert again["num_unpriced"] > value["num_unpriced"]  # what was played again was asked for again
 
 
 def test_the_model_that_answered_is_recorded(run: Command, guess: str, server: FakeOpenAI) -> None:

@@ -95,7 +95,7 @@ def test_it_serves_until_ctrl_c(vllm: str, model: str, tmp_path: Path) -> None:
     assert card["environment"]["OMP_NUM_THREADS"] == "3"
     assert card["environment"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     folder = Path(card["environment"]["PYTHONPATH"].split(os.pathsep)[0])
-    assert [path.name for path in folder.glob("agentgym*.py")] == ["agentgym_vllm.py"]
+    assert sorted(path.name for path in folder.glob("agentgym*.py")) == ["agentgym_vllm.py", "agentgym_web_guard.py"]
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"")

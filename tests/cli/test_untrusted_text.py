@@ -168,7 +168,13 @@ def test_mcp_writes_messages_alone(odd: str, tmp_path: Path) -> None:
             {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "look", "arguments": {}}},
         )
     )
-    done = agentgym("mcp", f"{odd}:Odd-v0", folder=tmp_path, stdin=said)
-    replies = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [reply.get("id") for reply in replies] == [1, 2], done.stderr
-    assert "module imported" in done.stderr and "from a child" in done.stderr
+    command = [sys.executable, "-m", "agentgym", "mcp", f"{odd}:Odd-v0"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(said)
+        process.stdin.flush()
+        lines = [process.stdout.readline() for _ in range(2)]  # the end of the input would cancel the call
+        rest, told = process.communicate(timeout=60)
+    assert [json.loads(line).get("id") for line in lines] == [1, 2] and rest == "", told
+    assert "module imported" in told and "from a child" in told

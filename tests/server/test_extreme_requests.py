@@ -54,11 +54,14 @@ def opened(client: httpx.Client) -> str:
 
 def test_each_request_has_its_reply_and_the_bystander_its_episode() -> None:
     num_cases = 0
-    with env_server(MAZE, "--max-sessions", "4000") as server, httpx.Client(base_url=server.http, timeout=30) as client:
+    with (
+        env_server(MAZE, "--max-sessions", "4000") as server,
+        httpx.Client(base_url=server.http, headers=server.headers, timeout=30) as client,
+    ):
         bystander = opened(client)
         before = client.get(f"/sessions/{bystander}/grade").json()
         requests = cases()
-        with connect(f"{server.url}/ws", max_size=None, compression=None) as socket:
+        with connect(f"{server.url}/ws", max_size=None, compression=None, additional_headers=server.headers) as socket:
             session = opened(client)
             for number, request in enumerate(requests):
                 sent = {**request, "id": request.get("id", number)}

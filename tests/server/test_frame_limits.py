@@ -130,15 +130,15 @@ def test_a_page_of_large_tasks_is_split(server: EnvServer, name: str) -> None:
 
 def test_over_http_a_reply_has_the_same_limit(server: EnvServer) -> None:
     opening = {"env": "Wide-v0", "kwargs": {"size": 17 * 1024 * 1024}}
-    session = httpx.post(f"{server.http}/sessions", json=opening).json()["session"]
-    refused = httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0})
+    session = httpx.post(f"{server.http}/sessions", json=opening, headers=server.headers).json()["session"]
+    refused = httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0}, headers=server.headers)
     assert refused.status_code == 502 and refused.json()["error"]["type"] == "TooLargeError"
 
 
 def test_a_client_that_does_not_read_stops_only_itself(server: EnvServer) -> None:
     asked = {"op": "tasks", "env": "Wide-v0", "kwargs": {"task_size": 200_000}, "split": "test"}
     before = server.memory_mib
-    with connect(f"{server.url}/ws", max_size=None, compression=None) as silent:
+    with connect(f"{server.url}/ws", max_size=None, compression=None, additional_headers=server.headers) as silent:
         for number in range(1, 161):  # 640 MB of replies
             silent.send(json.dumps([{"id": number, **asked}]))
         for _ in range(20):

@@ -71,7 +71,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
 
 def filled(server: EnvServer) -> None:
     """Take the only session of a server."""
-    httpx.post(f"{server.http}/sessions", json={"env": MAZE}).raise_for_status()
+    httpx.post(f"{server.http}/sessions", json={"env": MAZE}, headers=server.headers).raise_for_status()
 
 
 def test_of_two_servers_the_one_with_room_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,10 +139,10 @@ class RemoteRetriever(AsyncRetriever):
         return float(self._options.backoff_s * 2 ** (num_tried - 1))
 
     def _read(self, path: str, response: httpx.Response, read: Callable[[object], Answer]) -> Answer:
-        if response.status_code in (401, 403):
+        if response.status_code in (401, 403) and b"ForbiddenError" in response.content:
             raise EnvError(
                 f"{self.url} refuses this client: set {TOKEN_VARIABLE} to the token that `agentgym serve-search` "
-                f"printed ({response.text[:200]!r})"
+                f"printed ({response.text[:200]!r}){by_proxy(self.url)}"
             )
         try:
             body = read_json(response.content)

@@ -109,7 +109,8 @@ def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> D
     found = None
     if tree is not None:
         # trafilatura takes links as relative to the site's root
-        tree.make_links_absolute(_base_of(tree, page.url), resolve_base_href=False, handle_failures="ignore")
+        base = _base_of(tree, page.url)
+        tree.rewrite_links(lambda link: _absolute(link, base), resolve_base_href=False)
         found = trafilatura.bare_extraction(
             tree, url=page.url, with_metadata=True, include_comments=False, include_links=with_links
         )
@@ -124,6 +125,14 @@ def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> D
 def _end_of_tags(html: str) -> int:
     """Return the position of the first tag that is not parsed."""
     return next((tag.start() for tag in islice(finditer("<", html), MAX_TAGS, None)), len(html))
+
+
+def _absolute(link: str, base: str) -> str:
+    """Return a link as an address; one within the page, or one that is malformed, stays as it is."""
+    try:
+        return link if link.startswith("#") else urljoin(base, link)
+    except ValueError:
+        return link
 
 
 def _base_of(tree: Any, url: str) -> str:

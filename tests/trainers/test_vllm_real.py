@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 import torch
 from testkit import TESTKIT
@@ -114,6 +115,16 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 def options(folder: Path, port: int, lora_rank: int = 0) -> ServeOptions:
     return ServeOptions(model=str(folder / "model"), port=port, lora_rank=lora_rank, num_threads=1, cache_gib=CACHE_GIB)
+
+
+def test_pages_of_other_sites_are_refused(servers: Servers) -> None:
+    url = servers.urls[0]
+    foreign: tuple[dict[str, str], ...] = ({"Host": "evil.example"}, {"Origin": "http://evil.example"})
+    for headers in foreign:
+        assert httpx.get(f"{url}/v1/models", headers=headers).status_code == 403
+    plain = {"Content-Type": "text/plain"}
+    assert httpx.post(f"{url}/collective_rpc", content='{"method": "held"}', headers=plain).status_code == 415
+    assert httpx.get(f"{url}/v1/models").status_code == 200
 
 
 def run_in(limit_s: float, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -233,7 +233,7 @@ def test_the_policys_endpoint_refuses_other_sites() -> None:
     assert asyncio.run(ask()) == [200, 403, 403, 200]
 
 
-def test_the_guest_book_knows_its_name_alone(tmp_path: Path) -> None:
+def test_the_guest_book_refuses_other_sites(tmp_path: Path) -> None:
     from http.server import ThreadingHTTPServer
 
     from agentgym.envs.gui.web_app.apps.guestbook.app import Handler, init
@@ -245,8 +245,10 @@ def test_the_guest_book_knows_its_name_alone(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{server.server_port}"
     try:
         for method, path in (("GET", "/"), ("POST", "/sign"), ("POST", "/remove")):
-            assert httpx.request(method, url + path).status_code == 421
-        assert "Farid" in httpx.get(url, headers={"Host": "guests.localhost"}).text
+            for foreign in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
+                assert httpx.request(method, url + path, headers=foreign).status_code == 403
+        for host in ("guests.localhost", f"127.0.0.1:{server.server_port}"):
+            assert "Farid" in httpx.get(url, headers={"Host": host, "Origin": f"http://{host}"}).text
     finally:
         server.shutdown()
         server.server_close()

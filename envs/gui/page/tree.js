@@ -117,7 +117,7 @@
       try { inner = element.contentDocument; } catch { /* another origin */ }
       if (!inner) add(depth, "text", UNREAD, {}, boxOfElement(element, frame), frame, null);
       if (!inner || !inner.body) return;
-      listen(inner);
+      if (!everything) listen(inner);
       const rect = element.getBoundingClientRect();
       const x = frame.x + rect.left + element.clientLeft, y = frame.y + rect.top + element.clientTop;
       visitChildren(inner.body, depth, {
@@ -200,7 +200,7 @@
       }
     };
     heard = new Set();
-    listen(document);
+    if (!everything) listen(document);  // else all elements have ids already
     if (document.body) {
       visitChildren(document.body, 0, {x: 0, y: 0, left: 0, top: 0, right: view.width, bottom: view.height}, "auto",
         document.body, true, isVisibleBody(document));

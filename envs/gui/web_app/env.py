@@ -97,6 +97,11 @@ class WebAppEnv(GuiEnv):
         self.copy.check_alive()
         return worded(self._kind.instruction, self._values)
 
+    def _require_sites(self) -> None:
+        if self.session.network.failure is not None:
+            self.copy.check_alive()  # its own end says more than the connection that it lost
+        super()._require_sites()
+
     async def score(self) -> float | None:
         self.copy.check_alive()
         if self.answer is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 _HOST = "guests.localhost"
-"""The name in app.toml. Other names come from pages of other sites, in the browser of the person who runs this."""
+"""The name in app.toml."""
 _GUESTS = ("Farid", "Gita", "Hugo", "Ines", "Jonas", "Kira", "Leo", "Mina", "Nils", "Olga", "Paul", "Rosa")
 _TOWNS = ("Oslo", "Pune", "Quito", "Riga")
 _PAGE = """<!doctype html><html lang="en"><title>{title}</title>
@@ -40,8 +40,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the list of entries, the thank-you page or the health check."""
-        if self.headers.get("host") != _HOST:
-            self._send("Unknown host", "", 421)
+        if not self._is_own():
+            self._send("Forbidden", "", 403)
         elif self.path == "/health":
             self._send("OK", "")
         elif self.path == "/thanks":
@@ -55,8 +55,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Store the posted entry and redirect to a page."""
-        if self.headers.get("host") != _HOST:
-            self._send("Unknown host", "", 421)
+        if not self._is_own():
+            self._send("Forbidden", "", 403)
             return
         posted = parse_qs(self.rfile.read(int(self.headers.get("content-length", 0))).decode(), keep_blank_values=True)
         given = {name: values[-1] for name, values in posted.items()}
@@ -71,6 +71,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("location", "/thanks" if self.path == "/sign" else "/")
         self.send_header("content-length", "0")
         self.end_headers()
+
+    def _is_own(self) -> bool:
+        """Return False for requests of other sites' pages, in the browser of the person who runs this."""
+        host, origin = self.headers.get("host"), self.headers.get("origin")
+        address: tuple[str, int] = self.server.server_address[:2]  # type: ignore[assignment]
+        return host in (_HOST, f"{address[0]}:{address[1]}") and origin in (None, f"http://{host}")
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not worth a line."""

@@ -22,7 +22,7 @@ class NoMigrations:
 DATA = Path(os.environ["OSCAR_DATA"])
 SECRET_KEY = "a shop on one machine, with nothing in it that is worth keeping"  # the same in every run
 DEBUG = False
-ALLOWED_HOSTS = ["oscar.localhost"]
+ALLOWED_HOSTS = ["oscar.localhost", "127.0.0.1"]
 ROOT_URLCONF = "urls"
 TIME_ZONE, USE_TZ = "UTC", True
 LANGUAGE_CODE, LANGUAGES = "en-gb", [("en-gb", "British English")]

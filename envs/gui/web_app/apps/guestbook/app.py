@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
                 entry = [given.get(name, "") for name in ("name", "town", "message")]
                 book.execute("insert into entries (name, town, message) values (?, ?, ?)", entry)
             elif self.path == "/remove":
-                book.execute("insert into removed select id, town from entries where id = ?", [given.get("id")])
+                book.execute("insert or replace into removed select id, town from entries where id = ?", [given.get("id")])
                 book.execute("delete from entries where id = ?", [given.get("id")])
         self.send_response(303)
         self.send_header("location", "/thanks" if self.path == "/sign" else "/")

@@ -65,7 +65,9 @@ class Handler(BaseHTTPRequestHandler):
                 entry = [given.get(name, "") for name in ("name", "town", "message")]
                 book.execute("insert into entries (name, town, message) values (?, ?, ?)", entry)
             elif self.path == "/remove":
-                book.execute("insert or replace into removed select id, town from entries where id = ?", [given.get("id")])
+                book.execute(
+                    "insert or replace into removed select id, town from entries where id = ?", [given.get("id")]
+                )
                 book.execute("delete from entries where id = ?", [given.get("id")])
         self.send_response(303)
         self.send_header("location", "/thanks" if self.path == "/sign" else "/")
@@ -75,8 +77,8 @@ class Handler(BaseHTTPRequestHandler):
     def _is_own(self) -> bool:
         """Return False for requests of other sites' pages, in the browser of the person who runs this."""
         host, origin = self.headers.get("host"), self.headers.get("origin")
-        address: tuple[str, int] = self.server.server_address[:2]  # type: ignore[assignment]
-        return host in (_HOST, f"{address[0]}:{address[1]}") and origin in (None, f"http://{host}")
+        port = self.connection.getsockname()[1]
+        return host in (_HOST, f"127.0.0.1:{port}") and origin in (None, f"http://{host}")
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not worth a line."""

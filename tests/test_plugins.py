@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -146,6 +147,18 @@ def test_a_saved_configuration_finds_the_file_again(file: str) -> None:
     saved = json.loads(json.dumps(dataclasses.asdict(config)))
     assert saved["shapers"][0] == {"kind": f"{file}:doubled", "factor": 3.0}
     assert CONFIGS.validate_python(saved) == config
+
+
+def test_a_file_changed_within_a_second_is_run_as_it_is_and_leaves_no_bytecode(tmp_path: Path) -> None:
+    world = tmp_path / "world.py"
+    command = [sys.executable, "-c", f"from agentgym.plugins import named_object as n; print(n({f'{world}:limit'!r}))"]
+    for limit in ("4", "5"):
+        world.write_text(f"limit = {limit}\n")
+        os.utime(world, (1_000_000_000, 1_000_000_000))
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        assert ended.stdout.strip() == limit
+    assert list(tmp_path.iterdir()) == [world]
 
 
 def test_a_module_on_the_path_is_named_by_its_dotted_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

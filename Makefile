@@ -91,7 +91,7 @@ SANDBOX_TESTS := $(wildcard tests/sandboxes/test_*.py) tests/envs/test_swe_env.p
 	tests/envs/test_code_repair_env.py tests/endpoint/test_sandbox_command.py
 SLOW_TESTS = $(filter-out $(RAY_TESTS) $(PAGE_TESTS) $(BENCHMARK_TESTS) $(SANDBOX_TESTS),$(shell grep -rl --include='test_*.py' pytest.mark.slow tests))
 
-slow-tests: install fast-tests
+slow-tests: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow and not docker and not gui and not vllm" $(SLOW_TESTS)
 
 # Clusters of this machine, one at a time: a job joins any that it finds.

@@ -290,3 +290,4 @@ EnvRollouts
 why_no_isolation
 # listed in docs/unmodified_agents.md by tests
 _.partly
+_.path_stats  # asked by importlib

@@ -12,20 +12,23 @@ import difflib
 import inspect
 import io
 import re
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property, partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from agentgym.argument_model import ArgumentModel, named, plain_function
 from agentgym.canonical import require_writable
+from agentgym.docstrings import split_docstring
 from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 from agentgym.json_schema.reading import described, properties, required
 from agentgym.types import ImagePart, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     import numpy as np
-    from pydantic import BaseModel
 
 CONTROL_VERBS = frozenset(
     {"reset", "step", "close", "end_episode", "snapshot", "restore", "verify", "oracle", "state_key", "tasks"}
@@ -38,7 +41,6 @@ MAX_OUTPUT_BYTES = 16 * 1024
 Function = TypeVar("Function", bound=Callable[..., object])
 _MARK = "__agentgym_tool__"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
-_SECTION = re.compile(r"\n(?:Args|Returns|Yields|Raises|Example|Examples|Note|Notes):")
 
 
 @dataclass(frozen=True)
@@ -57,38 +59,27 @@ class Tool:
     name: str
     function: Callable[..., Any]
     description: str
-    parameter_docs: Mapping[str, str] = field(default_factory=dict)
     is_parallel_safe: bool = False
     timeout_s: float | None = None
+    model: ArgumentModel | None = None
+    """Model of the arguments; None if another class has their schema."""
+    attribute: str = ""
+    """Name of the method in its class, by which a subclass overrides it; empty for a function."""
 
     @cached_property
     def is_async(self) -> bool:
         """True if the function is a coroutine function."""
-        return inspect.iscoroutinefunction(self.function)
+        return inspect.iscoroutinefunction(plain_function(self.function))
 
     @cached_property
     def spec(self) -> ToolSpec:
         """Name, description and argument schema that the model sees."""
-        schema = self._model.model_json_schema()
-        schema.pop("title", None)
-        for prop in schema.get("properties", {}).values():
-            prop.pop("title", None)
-        schema.setdefault("properties", {})
-        return ToolSpec(self.name, self.description, schema, self.is_parallel_safe, self.timeout_s)
+        return ToolSpec(self.name, self.description, self._model.schema, self.is_parallel_safe, self.timeout_s)
 
-    @cached_property
-    def _model(self) -> type[BaseModel]:
-        # imported here because it takes 60 ms that `import agentgym` need not pay
-        from pydantic import ConfigDict, Field, create_model
-
-        hints = typing.get_type_hints(self.function, include_extras=True)
-        fields: dict[str, Any] = {}
-        for parameter in _parameters(self.function):
-            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-            doc = self.parameter_docs.get(parameter.name)
-            fields[parameter.name] = (hints[parameter.name], Field(default, description=doc))
-        config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=False)
-        return create_model(self.name, __config__=config, **fields)
+    @property
+    def _model(self) -> ArgumentModel:
+        assert self.model is not None
+        return self.model
 
     def arguments(self, call: ToolCall) -> dict[str, Any]:
         """Return the call's arguments, checked, converted to their types and completed with defaults.
@@ -100,7 +91,7 @@ class Tool:
 
         try:
             require_writable(dict(call.arguments))
-            model = self._model.model_validate(dict(call.arguments))
+            return self._model.checked(call.arguments)
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(str(at) for at in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
@@ -108,7 +99,15 @@ class Tool:
             raise ToolError(f"{problems}. Usage: {usage(self.spec)}", "invalid_arguments") from None
         except ValueError as error:
             raise ToolError(f"arguments cannot be taken: {error}", "invalid_arguments") from None
-        return {name: getattr(model, name) for name in type(model).model_fields}
+
+    def call(self, owner: object, arguments: Mapping[str, object]) -> Any:
+        """Call the tool of an object with checked arguments, as Python calls the object's method of that name."""
+        function = self.function
+        if self.attribute:
+            function = next(vars(base)[self.attribute] for base in type(owner).__mro__ if self.attribute in vars(base))
+        bind = getattr(function, "__get__", None)
+        run = partial(function, owner) if bind is None else bind(owner, type(owner))
+        return run(**arguments)
 
 
 @overload
@@ -120,20 +119,24 @@ def tool(
 ) -> Function | Callable[[Function], Function]:
     """Mark a function or method as a tool.
 
-    The tool's description is the docstring up to its first section (``Args:``, ``Returns:`` ...). The parameters'
-    descriptions are the entries of a Google-style ``Args:`` section.
+    The tool's description is the docstring without its sections (``Args:``, ``Returns:`` ...). The parameters'
+    descriptions are those of ``Field`` or ``Annotated``, or else of the docstring (Google's, NumPy's or Sphinx's form).
 
     Args:
-        function: the function to mark. It needs a docstring, and a type for every parameter.
+        function: the function, method, ``staticmethod`` or ``classmethod`` to mark. It needs a docstring, and a type
+            for every parameter.
         timeout_s: seconds after which a call counts as hung, which is an infrastructure failure.
         parallel_safe: whether several calls of one turn may run at the same time.
 
     Raises:
-        ToolDefinitionError: the docstring or a type is missing, or the name is in :data:`CONTROL_VERBS`.
+        ToolDefinitionError: the docstring or a type is missing, a type has no JSON schema, or the name is in
+            :data:`CONTROL_VERBS`.
     """
 
+    names = _names_around(sys._getframe(1))
+
     def mark(wrapped: Function) -> Function:
-        setattr(wrapped, _MARK, _define(wrapped, timeout_s, parallel_safe))
+        setattr(wrapped, _MARK, _define(wrapped, timeout_s, parallel_safe, names))
         return wrapped
 
     return mark if function is None else mark(function)
@@ -145,14 +148,54 @@ def tool_of(function: Callable[..., Any]) -> Tool:
 
 
 def tools_of(owner: type) -> dict[str, Tool]:
-    """Return all tools among a class's methods, those of base classes first, in order of definition."""
-    found: dict[str, Tool] = {}
+    """Return all tools among a class's methods, those of base classes first, in order of definition.
+
+    A subclass overrides a tool by a method of the same parameters, with or without ``@tool``, and removes it by None.
+
+    Raises:
+        ToolDefinitionError: an override takes other parameters and is not marked, or is no method.
+    """
+    marked: dict[str, Tool] = {}
     for base in reversed(owner.__mro__):
-        for member in vars(base).values():
-            definition = getattr(member, _MARK, None)
-            if isinstance(definition, Tool):
-                found[definition.name] = definition
+        for attribute, member in vars(base).items():
+            definition = _definition(member)
+            if definition is not None:
+                marked[attribute] = definition
+    found: dict[str, Tool] = {}
+    for attribute, definition in marked.items():
+        effective = _effective(owner, attribute, definition)
+        if effective is not None:
+            found[effective.name] = effective
     return found
+
+
+def _definition(member: object) -> Tool | None:
+    found = getattr(member, _MARK, None) or getattr(getattr(member, "__func__", None), _MARK, None)
+    return found if isinstance(found, Tool) else None
+
+
+def _effective(owner: type, attribute: str, definition: Tool) -> Tool | None:
+    """Return a tool with the method that Python finds by its attribute, or None if a subclass has removed it."""
+    member: Any = inspect.getattr_static(owner, attribute)
+    if member is None:
+        return None
+    if (own := _definition(member)) is not None:
+        return replace(own, function=member, attribute=attribute)
+    if not callable(plain_function(member)) or inspect.isclass(member):
+        raise ToolDefinitionError(
+            f"{owner.__name__}.{attribute} is a {type(member).__name__}, and a base class has a tool of that name; "
+            "override it by a method, or remove it by None"
+        )
+    assert definition.model is not None
+    taken = inspect.signature(plain_function(member))
+    bound = [] if isinstance(member, staticmethod) else [None]
+    try:
+        taken.bind(*bound, **{one.name: None for one in definition.model.parameters})
+    except TypeError as error:
+        raise ToolDefinitionError(
+            f"{named(member)} overrides a tool of other parameters ({error}); mark it with @tool, too"
+        ) from None
+    return replace(definition, function=member, attribute=attribute)
 
 
 def usage(spec: ToolSpec) -> str:
@@ -293,43 +336,39 @@ def _scalar_text(name: str, value: object) -> str:
 # ------------------------------------------------------------------------------------------------------ definition
 
 
-def _define(function: Callable[..., object], timeout_s: float | None, parallel_safe: bool) -> Tool:
-    name = function.__name__
+def _define(function: Any, timeout_s: float | None, parallel_safe: bool, names: Mapping[str, object]) -> Tool:
+    plain = plain_function(function)
+    if not inspect.isroutine(plain):
+        raise ToolDefinitionError(f"@tool marks a function or a method, got {function!r}")
+    name = plain.__name__
     if name in CONTROL_VERBS:
         raise ToolDefinitionError(
-            f"{_named(function)}: this name is reserved, since an agent must not control its own environment; "
+            f"{named(function)}: this name is reserved, since an agent must not control its own environment; "
             f"rename it (reserved: {', '.join(sorted(CONTROL_VERBS))})"
         )
-    doc = inspect.getdoc(function)
+    doc = inspect.getdoc(plain)
     if not doc:
-        raise ToolDefinitionError(f"{_named(function)} has no docstring; the model reads it as the tool's description")
-    for parameter in _parameters(function):
+        raise ToolDefinitionError(f"{named(function)} has no docstring; the model reads it as the tool's description")
+    described = ArgumentModel(function, {})
+    for parameter in described.parameters:
         if parameter.annotation is inspect.Parameter.empty:
             raise ToolDefinitionError(
-                f"{_named(function)}: parameter {parameter.name!r} has no type; the model's arguments are checked "
+                f"{named(function)}: parameter {parameter.name!r} has no type; the model's arguments are checked "
                 f"against it, so write for example '{parameter.name}: str'"
             )
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            raise ToolDefinitionError(f"{_named(function)}: *args and **kwargs have no schema; name each parameter")
-    description, parameter_docs = _split_docstring(doc)
-    return Tool(name, function, description, parameter_docs, parallel_safe, timeout_s)
+            raise ToolDefinitionError(f"{named(function)}: *args and **kwargs have no schema; name each parameter")
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise ToolDefinitionError(f"{named(function)}: arguments are given by name; remove the / of its parameters")
+    description, texts = split_docstring(doc, [parameter.name for parameter in described.parameters])
+    if not description:
+        raise ToolDefinitionError(f"{named(function)}: the docstring describes its parameters, and not the tool")
+    model = ArgumentModel(function, texts)
+    model.read_hints(names)
+    return Tool(name, function, description, parallel_safe, timeout_s, model)
 
 
-def _named(function: Callable[..., object]) -> str:
-    """Return a tool's name with its class and its place."""
-    owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
-    of = f" of {owner}" if owner.isidentifier() else ""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
-    return f"tool {function.__name__!r}{of}{place}"
-
-
-def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    return [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
-
-
-def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    arguments = re.split(_SECTION, doc.partition("\nArgs:")[2])[0]
-    description = re.split(_SECTION, doc)[0]
-    entries = re.findall(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+(?:\n\s{8,}.+)*)", arguments, re.MULTILINE)
-    return " ".join(description.split()), {name: " ".join(text.split()) for name, text in entries}
+def _names_around(frame: FrameType) -> dict[str, object]:
+    """Return the local names where a tool is defined, in a class and in the function around it."""
+    outer = frame.f_back if "__qualname__" in frame.f_locals else None
+    return {**(outer.f_locals if outer is not None else {}), **frame.f_locals}

@@ -108,7 +108,7 @@ class ToolEnv(Env):
         try:
             found, checked, arguments = self._checked(call)
             with contained_exit(), time_limit(found.timeout_s, f"{self.env_id} {found.name}"):
-                return result_of(checked, found.function(self, **arguments))
+                return result_of(checked, found.call(self, arguments))
         except ToolError as error:
             return self._refused(call, error)
 
@@ -117,12 +117,12 @@ class ToolEnv(Env):
             found, checked, arguments = self._checked(call)
             if self._runs_inline(found):
                 with contained_exit(), limit_around():
-                    return result_of(checked, found.function(self, **arguments))
+                    return result_of(checked, found.call(self, arguments))
             if found.is_async:
-                work = found.function(self, **arguments)
+                work = found.call(self, arguments)
             else:
                 run = call_in_own_thread if found.is_parallel_safe else self._in_thread
-                work = run(lambda: found.function(self, **arguments))
+                work = run(lambda: found.call(self, arguments))
             async with asyncio.timeout(found.timeout_s):
                 with contained_exit():
                     return result_of(checked, await work)

@@ -163,7 +163,7 @@ class DomainEnv(ToolEnv):
         action = GoldAction(tool.name, arguments)
         now = self._note_made(action)
         slips = self._violations_of(action)
-        result = tool.function(self.toolkit, **arguments)
+        result = tool.call(self.toolkit, arguments)
         if tool.name in self.toolkit.identifies:
             now = replace(now, who=now.who or str(result))
         for slip in slips:

@@ -79,7 +79,7 @@ class Toolkit:
         found = self.tools.get(action.name)
         if found is None:
             raise unknown_tool(action.name, list(self.tools))
-        return found.function(self, **found.arguments(ToolCall(action.name, action.arguments)))
+        return found.call(self, found.arguments(ToolCall(action.name, action.arguments)))
 
     def replay(self, actions: Iterable[GoldAction], *, allows_rejected: bool = True) -> None:
         """Run gold actions. A rejected one changes nothing.
@@ -112,4 +112,4 @@ def bound(tool: Tool, run: Callable[..., object]) -> Tool:
     def call(env: object, **arguments: object) -> Any:
         return run(env, tool, arguments)
 
-    return replace(tool, function=call)
+    return replace(tool, function=call, attribute="")

@@ -20,6 +20,7 @@ from agentgym.check.sandbox.adversary import SIGNAL_ALL, attempts
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import ToolError, UsageError
+from agentgym.json_schema.reading import properties, required
 from agentgym.sandbox import Sandbox
 from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
@@ -266,9 +267,10 @@ def _hostile_arguments(spec: ToolSpec, rng: np.random.Generator) -> Iterator[_Ho
 
     yield other({**call.arguments, "no_such_parameter": 1})
     yield other({**call.arguments, "\ud800": 1})
-    for required in spec.parameters.get("required", ()):
-        yield other({name: value for name, value in call.arguments.items() if name != required}, is_impossible=True)
-    for name in spec.parameters.get("properties", {}):
+    root = spec.parameters
+    for missing in required(root, root):
+        yield other({name: value for name, value in call.arguments.items() if name != missing}, is_impossible=True)
+    for name in properties(root, root):
         for value in _ODD_VALUES:
             yield other({**call.arguments, name: value})
 
@@ -343,20 +345,20 @@ def _program_tool(tools: Sequence[ToolSpec]) -> ToolSpec | None:
     """Return the tool that runs Python or a shell, recognised by its required parameter."""
     for wanted in ("code", "command"):
         for tool in tools:
-            if tool.parameters.get("required") == [wanted]:
+            if required(tool.parameters, tool.parameters) == (wanted,):
                 return tool
     return None
 
 
 def _call_of(tool: ToolSpec, code: str) -> ToolCall:
-    if tool.parameters["required"] == ["code"]:
+    if required(tool.parameters, tool.parameters) == ("code",):
         return ToolCall(tool.name, {"code": code})
     return ToolCall(tool.name, {"command": f"python3 -c {shlex.quote(code)}"})
 
 
 def _must_be_evidence(name: str, env: Env, task: Task, calls: Sequence[ToolCall]) -> None:
     turns = [tuple(calls)]
-    if any(tool.name == "submit" and not tool.parameters.get("required") for tool in env.tools):
+    if any(tool.name == "submit" and not required(tool.parameters, tool.parameters) for tool in env.tools):
         turns.append((ToolCall("submit"),))
     try:
         with step_limit("reset"):

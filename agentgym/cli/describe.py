@@ -239,9 +239,9 @@ def _kind(part: object, root: Mapping[str, Any], depth: int) -> str:
     found = resolved(part, root)
     if choices(found, root):
         return described(found, root, has_values=True)
-    if branches := listed(found.get("anyOf")) or listed(found.get("oneOf")):
-        return " or ".join(dict.fromkeys(_kind(branch, root, depth + 1) for branch in branches))
     if depth < _MAX_DEPTH:  # schemas may be recursive
+        if branches := listed(found.get("anyOf")) or listed(found.get("oneOf")):
+            return " or ".join(dict.fromkeys(_kind(branch, root, depth + 1) for branch in branches))
         if found.get("type") == "array":
             return f"list of {_kind(found.get('items'), root, depth + 1)}"
         if fields := properties(found, root):

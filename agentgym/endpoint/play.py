@@ -18,6 +18,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, PolicyFaultError, UsageError, boundary
+from agentgym.json_schema.reading import required
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -259,7 +260,7 @@ class LiveEpisode:
         if not self._session.graph.sampled:
             raise EnvError("the harness ended before it had a completion")
         last = self._session.graph.sampled[-1]
-        if any(tool.name == _SUBMIT and not tool.parameters.get("required") for tool in self.tools):
+        if any(tool.name == _SUBMIT and not required(tool.parameters, tool.parameters) for tool in self.tools):
             await self._step(last, Message("assistant", calls=(ToolCall(_SUBMIT),)), 0)
         elif self.env.takes_words and last.ordinal not in self._effects:
             await self._step(last, last.action, 0)

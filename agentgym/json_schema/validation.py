@@ -92,7 +92,7 @@ def schema_error(schema: JsonSchema) -> str:
 
     checked = portable(schema, has_known_types=False)
     try:
-        jsonschema.validators.validator_for(checked, default=jsonschema.Draft202012Validator).check_schema(checked)
+        _dialect(checked).check_schema(checked)
     except jsonschema.SchemaError as error:
         return f"{error.message} at {error.json_path}"
     return ""
@@ -103,9 +103,10 @@ def dangling_reference(schema: JsonSchema) -> str:
     from jsonschema_specifications import REGISTRY
     from referencing import Resource
     from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012, specification_with
+    from referencing.jsonschema import DRAFT7, DRAFT202012, specification_with
 
-    root = specification_with(str(schema.get("$schema", "")), default=DRAFT202012).create_resource(schema)
+    default = DRAFT7 if _has_tuples(schema) else DRAFT202012
+    root = specification_with(str(schema.get("$schema", "")), default=default).create_resource(schema)
 
     def first(resource: Resource[Any], resolver: Any) -> str:
         ref = resource.contents.get("$ref", "") if isinstance(resource.contents, Mapping) else ""
@@ -154,9 +155,24 @@ def _shape_problems(schema: object, path: str) -> Iterator[str]:
 
 @kept_by_schema
 def _validator(root: JsonSchema) -> Any:
-    import jsonschema
     from jsonschema_specifications import REGISTRY
 
     schema = portable(root)
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    return kind(schema, registry=REGISTRY)  # without a registry of its own, jsonschema would fetch remote references
+    return _dialect(schema)(
+        schema, registry=REGISTRY
+    )  # without a registry of its own, jsonschema would fetch remote references
+
+
+def _dialect(schema: JsonSchema) -> Any:
+    """Return the validator class that a schema names; without a name, that of its form."""
+    import jsonschema
+
+    default = jsonschema.Draft7Validator if _has_tuples(schema) else jsonschema.Draft202012Validator
+    return jsonschema.validators.validator_for(schema, default=default)
+
+
+def _has_tuples(schema: object) -> bool:
+    """Return True for a list of ``items``, which draft-07 has and draft 2020-12 refuses."""
+    if not isinstance(schema, Mapping):
+        return False
+    return isinstance(schema.get("items"), list) or any(_has_tuples(child) for _, child in children(schema))

@@ -20,6 +20,7 @@ from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.traces import read_traces
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import EnvError, ResetNeededError, UsageError, require_known
+from agentgym.json_schema.reading import required
 from agentgym.registry import make
 from agentgym.types import Call, Message, Observation, RewardRole, Task, ToolCall, ToolSpec
 
@@ -271,11 +272,11 @@ def compare(action: Message, expert: Message, tools: Sequence[ToolSpec]) -> Comp
 
 def is_readable(action: Message, tools: Sequence[ToolSpec]) -> bool:
     """Return True if every call names an existing tool and has its required arguments."""
-    required = {tool.name: tool.parameters.get("required", ()) for tool in tools}
+    needed = {tool.name: required(tool.parameters, tool.parameters) for tool in tools}
     return all(
         isinstance(call, ToolCall)
-        and call.name in required
-        and all(name in call.arguments for name in required[call.name])
+        and call.name in needed
+        and all(name in call.arguments for name in needed[call.name])
         for call in action.calls
     )
 

@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import read_json
 from agentgym.errors import ToolError
-from agentgym.json_schema.reading import resolved
+from agentgym.json_schema.reading import choices, described, properties, required, type_names, types_of
 from agentgym.settings import Count, check_ranges
 from agentgym.tool import unknown_tool, usage
 from agentgym.types import Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
@@ -25,15 +25,6 @@ SAVE, USE = "save_skill", "use_skill"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _MARK = re.compile(r"\$(?:\$|([A-Za-z][A-Za-z0-9_]*))")
 _ALONE = re.compile(r"\$([A-Za-z][A-Za-z0-9_]*)")
-_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-    "null": type(None),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,45 +183,44 @@ def _read_call(line: str, number: int, tools: Sequence[ToolSpec]) -> ToolCall:
     if spec is None:
         error = unknown_tool(call.name[:60], [spec.name for spec in tools])
         raise ToolError(f"{where}: {error}", error.error_type)
-    properties: Mapping[str, JsonSchema] = spec.parameters.get("properties", {})
-    missing = [key for key in spec.parameters.get("required", ()) if key not in call.arguments]
-    unknown = [key for key in call.arguments if key not in properties]
+    root = spec.parameters
+    fields = properties(root, root)
+    missing = [key for key in required(root, root) if key not in call.arguments]
+    unknown = [key for key in call.arguments if key not in fields]
     if missing or unknown:
         problem = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         raise _refused(f"{where}: {problem}. Usage: {usage(spec)}")
     values = {}
     for key, raw in call.arguments.items():
-        values[key] = _read_value(f"{where}: {key}", str(raw), resolved(properties[key], spec.parameters))
+        values[key] = _read_value(f"{where}: {key}", str(raw), fields[key], root)
     return ToolCall(call.name, values)
 
 
 def _as_text(spec: ToolSpec) -> ToolSpec:
     """Return a tool whose arguments are all text, so that a line is read without decoding its values."""
-    names = spec.parameters.get("properties", {})
+    names = properties(spec.parameters, spec.parameters)
     return replace(spec, parameters={"type": "object", "properties": {name: {"type": "string"} for name in names}})
 
 
-def _read_value(where: str, raw: str, schema: JsonSchema) -> Json:
-    kind = schema.get("type")
+def _read_value(where: str, raw: str, schema: JsonSchema, root: JsonSchema) -> Json:
+    kinds = types_of(schema, root)
     value: Json = raw
-    if kind not in ("string", None) and not _ALONE.fullmatch(raw):
+    if kinds != {"string"} and not _ALONE.fullmatch(raw):
         try:
             value = read_json(raw)
         except ValueError:
-            raise _refused(f"{where} is not JSON of type {kind}: {raw[:60]!r}") from None
+            if "string" not in kinds:
+                raise _refused(f"{where} is not JSON of type {described(schema, root)}: {raw[:60]!r}") from None
+        if "string" in kinds and not type_names(value) & kinds:
+            value = raw
     if marks_in(value):
         return value
     plain = _filled(value, {})
-    if isinstance(kind, str) and not _is_of_kind(plain, kind):
-        raise _refused(f"{where} must be of type {kind}, got {raw[:60]!r}")
-    if (choices := schema.get("enum")) and plain not in choices:
-        raise _refused(f"{where} must be one of {', '.join(map(str, choices))}; got {raw[:60]!r}")
+    if not type_names(plain) & kinds:
+        raise _refused(f"{where} must be of type {described(schema, root)}, got {raw[:60]!r}")
+    if (listed := choices(schema, root)) and plain not in listed:
+        raise _refused(f"{where} must be one of {', '.join(map(str, listed))}; got {raw[:60]!r}")
     return value
-
-
-def _is_of_kind(value: Json, kind: str) -> bool:
-    is_number = kind in ("integer", "number")
-    return isinstance(value, _KINDS.get(kind, object)) and not (is_number and isinstance(value, bool))
 
 
 def _filled(value: Any, arguments: Mapping[str, Any]) -> Any:

@@ -46,16 +46,16 @@ def nested(depth: int) -> str:
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        (with_schema(properties=None), "tools[].parameters.properties must be an object, got NoneType."),
-        (with_schema(properties={"at": None}), "tools[].parameters.properties.at must be an object, got NoneType."),
-        (with_schema(properties={"at": {"enum": 3}}), "tools[].parameters.properties.at.enum must be a list, got int."),
+        (with_schema(properties=None), "tools[].parameters: properties is None, expected an object."),
+        (with_schema(properties={"at": None}), "tools[].parameters: properties.at is None, expected a schema."),
+        (with_schema(properties={"at": {"enum": 3}}), "tools[].parameters: properties.at.enum is 3, expected a list."),
         (
             with_schema(properties={"at": {"type": [1]}}),
-            "tools[].parameters.properties.at.type[] must be a string, got int.",
+            "tools[].parameters: properties.at.type or required holds 1, expected text.",
         ),
-        (with_schema(required=None), "tools[].parameters.required must be a list, got NoneType."),
-        (with_schema(required="at"), "tools[].parameters.required must be a list, got str."),
-        (with_schema(required=[{}]), "tools[].parameters.required[] must be a string, got dict."),
+        (with_schema(required=None), "tools[].parameters: required is None, expected a list."),
+        (with_schema(required="at"), "tools[].parameters: required is 'at', expected a list."),
+        (with_schema(required=[{}]), "tools[].parameters: type or required holds {}, expected text."),
         (with_arguments(nested(3000)), "arguments of a tool call cannot be read as JSON: nested too deeply."),
         ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens must be a whole number above 0, got 0."),
         ({**CHAT, "temperature": "hot"}, "temperature must be a number, got 'hot'."),
@@ -81,7 +81,7 @@ def test_a_chat_completion_is_refused_with_one_line(body: Any, line: str) -> Non
         (
             "responses",
             {"input": "?", "tools": [{"type": "function", "name": "look", "parameters": {"required": "at"}}]},
-            "tools[].parameters.required must be a list, got str.",
+            "tools[].parameters: required is 'at', expected a list.",
         ),
         (
             "responses",
@@ -91,7 +91,7 @@ def test_a_chat_completion_is_refused_with_one_line(body: Any, line: str) -> Non
         (
             "messages",
             {**CHAT, "tools": [{"name": "look", "input_schema": {"properties": None}}]},
-            "tools[].input_schema.properties must be an object, got NoneType.",
+            "tools[].input_schema: properties is None, expected an object.",
         ),
         ("responses", {"input": "?", "top_p": []}, "top_p must be a number, got []."),
         ("responses", {"input": "?", "stream": 1}, "stream must be true or false, got 1."),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agentgym.canonical import read_json
-from agentgym.json_schema.reading import mapping
+from agentgym.json_schema.reading import properties
 from agentgym.json_schema.validation import accepts, shape_problem
 from agentgym.types import JsonSchema, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
@@ -234,7 +234,7 @@ def _without_nulls(schema: object) -> object:
 
 def _chosen(arguments: Mapping[str, Any], schema: JsonSchema) -> dict[str, Any]:
     """Return the arguments without nulls that the tool does not take, which tables write for arguments left out."""
-    known = mapping(schema.get("properties"))
+    known = properties(schema, schema)
     return {
         name: value
         for name, value in arguments.items()

@@ -9,8 +9,6 @@ from typing import Any
 
 from smolagents import CodeAgent, LogLevel, OpenAIModel, Tool, ToolCallingAgent
 
-_TYPES = ("string", "boolean", "integer", "number", "array", "object")
-
 
 class EnvTool(Tool):  # type: ignore[misc]
     """A tool of agentgym's environment as a tool of smolagents."""
@@ -19,16 +17,7 @@ class EnvTool(Tool):  # type: ignore[misc]
     output_type = "string"
 
     def __init__(self, spec: dict[str, Any], url: str) -> None:
-        schema = spec["parameters"]
-        self.name, self.description = spec["name"], spec["description"]
-        self.inputs = {
-            name: {
-                "type": one["type"] if one.get("type") in _TYPES else "any",
-                "description": one.get("description", name),
-                **({} if name in schema.get("required", ()) else {"nullable": True}),
-            }
-            for name, one in schema.get("properties", {}).items()
-        }
+        self.name, self.description, self.inputs = spec["name"], spec["description"], spec["inputs"]
         self._url = f"{url}/{self.name}"
         super().__init__()
 

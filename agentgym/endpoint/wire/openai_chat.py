@@ -22,6 +22,7 @@ from agentgym.endpoint.calls import (
     check_conversation,
 )
 from agentgym.endpoint.wire.fields import Fields, Notes, unseen_text
+from agentgym.json_schema.validation import shape_problem
 from agentgym.types import Message, Observation, ToolCall, ToolResult, ToolSpec
 
 CONSTRAINED: Final = "the policy's text is never constrained"
@@ -268,21 +269,9 @@ def read_function(function: Mapping[str, Any], schema: str = "parameters") -> To
     """Return a tool made of its name, description and schema."""
     name = as_text(function.get("name"), "tools[].name")
     parameters = as_object(function.get(schema) or {"type": "object", "properties": {}}, f"tools[].{schema}")
-    _check_schema(parameters, f"tools[].{schema}")
+    if problem := shape_problem(parameters):
+        raise CallRefusedError("invalid", f"tools[].{schema}: {problem}.", f"tools[].{schema}")
     return ToolSpec(name, str(function.get("description") or ""), parameters)
-
-
-def _check_schema(schema: Mapping[str, Any], what: str) -> None:
-    """Raise an error if a field of a JSON schema that describes the tool to the model has a wrong type."""
-    for key in as_list(schema.get("required", []), f"{what}.required"):
-        as_text(key, f"{what}.required[]")
-    for key, value in as_object(schema.get("properties", {}), f"{what}.properties").items():
-        where = f"{what}.properties.{key}"
-        argument = as_object({} if isinstance(value, bool) else value, where)
-        as_list(argument.get("enum", []), f"{where}.enum")
-        kind = argument.get("type", "any")
-        for one in as_list([kind] if isinstance(kind, str) else kind, f"{where}.type"):
-            as_text(one, f"{where}.type[]")
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:

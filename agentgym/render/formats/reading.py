@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn, Protocol
@@ -336,29 +336,3 @@ def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
         if mark in text:
             text = text.replace(mark, escape.format(ord(mark[0])) + mark[1:])
     return text
-
-
-# ---------------------------------------------------------------------------------------------- values without types
-
-
-def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> object:
-    """Convert an argument that a format writes as bare text to the type in the tool's schema.
-
-    If the type is string or missing, the text stays text, unless it can only be JSON.
-
-    Example:
-        >>> spec = ToolSpec("f", "", {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}})
-        >>> typed("7", "a", "f", [spec]), typed("7", "b", "f", [spec])
-        ('7', 7)
-    """
-    spec = next((one for one in tools if one.name == tool), None)
-    schema = spec.parameters.get("properties", {}).get(name, {}) if spec else {}
-    kinds = {schema.get("type")} if not isinstance(schema.get("type"), list) else set(schema["type"])
-    kinds |= {part.get("type") for part in schema.get("anyOf", ()) if isinstance(part, Mapping)}
-    if kinds & {"string"}:
-        return None if text == "null" and "null" in kinds else text
-    try:
-        return json_value(text)
-    except NotReadableError:
-        pass
-    return {"True": True, "False": False, "None": None}.get(text.strip(), text)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from agentgym.render.formats.bare_values import BareValues
 from agentgym.render.formats.reading import (
     Block,
     NotReadableError,
     Reading,
-    as_json,
     blocks,
     check_value,
     one_call,
     read_blocks,
-    typed,
 )
 from agentgym.types import Call, ToolCall, ToolSpec
 
@@ -52,8 +51,10 @@ class QwenXml:
         """Format calls as text that :meth:`parse` reads back."""
         written = []
         for call in calls:
+            bare = BareValues(call.name, tools)
             values = "".join(
-                f"<parameter={key}>\n{_text(value)}\n</parameter>\n" for key, value in call.arguments.items()
+                f"<parameter={key}>\n{bare.written(key, value)}\n</parameter>\n"
+                for key, value in call.arguments.items()
             )
             written.append(f"<tool_call>\n<function={call.name}>\n{values}</function>\n</tool_call>")
         return "\n".join(written)
@@ -83,15 +84,11 @@ class Glm:
         """Format calls as text that :meth:`parse` reads back."""
         written = []
         for call in calls:
-            lines = [call.name]
+            lines, bare = [call.name], BareValues(call.name, tools)
             for key, value in call.arguments.items():
-                lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{_text(value)}</arg_value>"]
+                lines += [f"<arg_key>{key}</arg_key>", f"<arg_value>{bare.written(key, value)}</arg_value>"]
             written.append("<tool_call>" + "\n".join(lines) + "\n</tool_call>")
         return "\n".join(written)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else as_json(value)
 
 
 def _function(body: str, call_id: str, tools: Sequence[ToolSpec]) -> ToolCall:
@@ -100,7 +97,8 @@ def _function(body: str, call_id: str, tools: Sequence[ToolSpec]) -> ToolCall:
     name = name.strip()
     if not found or not closed or not name or "\n" in name:
         raise NotReadableError("expected <function=NAME> ... </function>")
-    arguments = {key: typed(value, key, name, tools) for key, value in _parameters(inside)}
+    bare = BareValues(name, tools)
+    arguments = {key: bare.read(key, value) for key, value in _parameters(inside)}
     check_value(arguments)
     return ToolCall(name, arguments, call_id)
 
@@ -122,11 +120,12 @@ def _glm_call(body: str, call_id: str, tools: Sequence[ToolSpec]) -> ToolCall:
     if not name or len(name.split()) != 1:
         raise NotReadableError("expected the name of a tool, then <arg_key> and <arg_value> pairs")
     arguments: dict[str, object] = {}
+    bare = BareValues(name, tools)
     for block in blocks(body, "<arg_key>", "</arg_value>"):
         key, closed, rest = block.body.partition("</arg_key>")
         _, opened, value = rest.partition("<arg_value>")
         if not closed or not opened:
             raise NotReadableError("expected <arg_key>NAME</arg_key> <arg_value>VALUE</arg_value>")
-        arguments[key.strip()] = typed(value, key.strip(), name, tools)
+        arguments[key.strip()] = bare.read(key.strip(), value)
     check_value(arguments)
     return ToolCall(name, arguments, call_id)

@@ -90,7 +90,8 @@ def _scalar(word: str) -> object:
 def _members(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
     members: dict[str, object] = {}
     while not text.startswith("}", at):
-        colon = text.find(":", at)
+        quoted = text.find(QUOTE, at + len(QUOTE)) if text.startswith(QUOTE, at) else at
+        colon = text.find(":", max(quoted, at))
         if colon < 0:
             raise NotReadableError("expected key:value and a closing }")
         key = text[at:colon].strip().removeprefix(QUOTE).removesuffix(QUOTE)
@@ -118,11 +119,15 @@ def _skip(text: str, at: int, also: str) -> int:
     return at
 
 
+def _key(key: str) -> str:
+    return key if key and key == key.strip() and not set(key) & set(",:{}[]") else _text(key)
+
+
 def _text(value: object) -> str:
     if isinstance(value, str):
         return f"{QUOTE}{value}{QUOTE}"
     if isinstance(value, dict):  # keys in order, as the template writes them
-        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in sorted(value.items())) + "}"
+        return "{" + ",".join(f"{_key(key)}:{_text(item)}" for key, item in sorted(value.items())) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(_text(item) for item in value) + "]"
     return as_json(value)

@@ -5,10 +5,11 @@
     go_to: cabinet 1
     take: mug 1; cabinet 1
     search: query=tallest tower; k=5
+    search: {"query": "tallest tower", "k": 5}
 
 A line is a tool's name, a colon, and values separated by semicolons in the order of the tool's schema; ``key=value``
 names a parameter. Text values are written without quotes, or as a JSON string if they contain ``;``, ``=`` or line
-breaks. Values of other types are written as JSON.
+breaks. Values of other types are written as JSON. A JSON object of all arguments by name may stand for the values.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from agentgym.canonical import read_json, require_writable
 from agentgym.json_schema.reading import described, properties, type_names, types_of
@@ -29,6 +31,7 @@ _MAX_VALUES = 100
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _KEY = re.compile(r'\s*([^;="]*?[^\s;="])\s*=')
+_FIRST_KEY = re.compile(r"""\{\s*["']?([^"':]*?)["']?\s*:""")
 _VALUE = re.compile(r'\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
 
@@ -73,7 +76,10 @@ def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
     for name in [*(n for n in fields if n in call.arguments), *(n for n in call.arguments if n not in fields)]:
         is_positional = is_positional and list(fields)[len(pieces) : len(pieces) + 1] == [name]
         text = _format_value(call.arguments[name], fields.get(name, {}), parameters)
-        pieces.append(text if is_positional else f"{name}={text}")
+        is_alone = is_positional and len(call.arguments) == 1
+        if not is_positional or (is_alone and _arguments_in(text, fields, parameters) is not None):
+            text = f"{name}={text}"
+        pieces.append(text)
     return f"{call.name}: {'; '.join(pieces)}" if pieces else call.name
 
 
@@ -88,6 +94,12 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
     fields = properties(root, root)
     names = list(fields)
     most = len(names) if spec else _MAX_VALUES
+    try:
+        given = _arguments_in(rest, fields, root)
+    except ValueError as error:
+        return MalformedCall(span, str(error), line)
+    if given is not None:
+        return ToolCall(name, given, str(index))
     arguments: dict[str, object] = {}
     at, num_positional = 0, 0
     while at < len(rest):
@@ -110,6 +122,38 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
             return MalformedCall(span, f"{key} is not a JSON {kind}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))
+
+
+def _arguments_in(rest: str, fields: Mapping[str, JsonSchema], root: JsonSchema) -> dict[str, Any] | None:
+    """Return all arguments if a line gives them as a JSON object, and None if it gives values.
+
+    An object that fits the first parameter is its value, unless it fits as all arguments.
+
+    Raises:
+        ValueError: the object is meant as arguments and cannot be read.
+    """
+    if not rest.startswith("{"):
+        return None
+    first = next(iter(fields.values()), {"type": "null"})
+    takes_object = "object" in types_of(first, root)
+    try:
+        value = read_json(rest)
+        require_writable(value)
+    except ValueError as error:
+        key = _FIRST_KEY.match(rest)
+        if key is not None and key[1] in fields and not takes_object:
+            raise ValueError(f"the arguments are no JSON object ({error})") from None
+        return None
+    assert isinstance(value, dict)
+    if value.keys() <= fields.keys() and accepts(value, root):
+        return value
+    if takes_object and accepts(value, root, first):
+        return None
+    if not fields or not value or any(key in fields for key in value):
+        return value
+    if len(fields) > 1 and not takes_object:
+        raise ValueError(f"{next(iter(value))!r} is no parameter; they are {', '.join(fields)}")
+    return None
 
 
 def _parse_value(raw: str, schema: JsonSchema, root: JsonSchema) -> Json:

@@ -135,3 +135,61 @@ def test_formatting_names_parameters_after_a_gap() -> None:
     call = ToolCall("use", {"text": "a", "ratio": 0.5, "other": "x"})
     assert format_call(call, TOOLS) == "use: a; ratio=0.5; other=x"
     assert format_call(ToolCall("look"), TOOLS) == "look"
+
+
+# ------------------------------------------------------------------------------------- all arguments as a JSON object
+
+EVENT = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+SEARCH = {"text": {"type": "string"}, "limit": {"type": "integer"}, "folder": {"type": ["string", "null"]}}
+BY_NAME = (
+    ToolSpec("search", "", {"type": "object", "properties": SEARCH, "required": ["text"]}),
+    ToolSpec("create_event", "", {"type": "object", "properties": {"event": EVENT}, "required": ["event"]}),
+    ToolSpec("put", "", {"type": "object", "properties": {"data": {"type": "object"}}, "required": ["data"]}),
+    ToolSpec("say", "", {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
+    ToolSpec("look", "", {"type": "object", "properties": {}}),
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ('search: {"text": "budget; x", "limit": 3}', {"text": "budget; x", "limit": 3}),
+        ('search: {"limit": 3}', {"limit": 3}),
+        ("search: budget; folder=inbox", {"text": "budget", "folder": "inbox"}),
+        ("search: budget; 3; null", {"text": "budget", "limit": 3, "folder": None}),
+        ("search: {name}: hi", {"text": "{name}: hi"}),
+        ("search: {}", {}),
+        ('create_event: {"event": {"title": "x"}}', {"event": {"title": "x"}}),
+        ('create_event: {"title": "x"}', {"event": {"title": "x"}}),
+        ('create_event: {"event": {"titel": "x"}}', {"event": {"titel": "x"}}),
+        ('create_event: {"titel": "x"}', {"event": {"titel": "x"}}),
+        ('put: {"data": {"a": 1}}', {"data": {"a": 1}}),
+        ('put: {"a": 1}', {"data": {"a": 1}}),
+        ("put: {}", {"data": {}}),
+        ('say: {"text": "hi"}', {"text": "hi"}),
+        ('say: {"a": 1}', {"text": '{"a": 1}'}),
+        ("look: {}", {}),
+        ('look: {"a": 1}', {"a": 1}),
+    ],
+)
+def test_an_object_of_arguments_is_read_as_such(line: str, arguments: dict[str, Any]) -> None:
+    assert parse_calls(line, BY_NAME) == (ToolCall(line.partition(":")[0], arguments, "0"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('search: {"txt": "budget", "limt": 3}', "'txt' is no parameter; they are text, limit, folder"),
+        ("search: {'text': 'budget'}", "the arguments are no JSON object"),
+        ('search: {"text": "budget"}; 3', "the arguments are no JSON object"),
+    ],
+)
+def test_an_object_that_is_no_arguments_never_becomes_the_first_text(line: str, says: str) -> None:
+    (call,) = parse_calls(line, BY_NAME)
+    assert isinstance(call, MalformedCall) and says in call.reason
+
+
+@pytest.mark.parametrize("data", [{}, {"data": 1}, {"data": {"data": {}}}, {"a": "; ="}])
+def test_an_object_that_could_be_all_arguments_is_written_with_its_name(data: dict[str, Any]) -> None:
+    call = ToolCall("put", {"data": data}, "0")
+    assert parse_calls(format_call(call, BY_NAME), BY_NAME) == (call,)

@@ -142,8 +142,8 @@ def test_a_call_of_a_tool_of_no_parameters() -> None:
     def go(to: Point, unit: Unit, by: list[Point] | None = None) -> None:
         """Go."""
 
-    # as the model reads it in an error: the schema names classes by reference
-    assert usage(tool_of(go).spec) == "go(to: object, unit: string, by?: array or null)"
+    # as the model reads it in an error, by fields
+    assert usage(tool_of(go).spec) == "go(to: {x: integer}, unit: string, by?: [{x: integer}] or null)"
 
 
 def test_a_marked_function_is_still_that_function() -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.errors import UsageError
-from agentgym.json_schema.reading import choices, described, listed, properties, required, resolved
+from agentgym.json_schema.reading import described, properties, required, resolved
 from agentgym.registry import creator_of, find, make, parameters_of
 from agentgym.tool import usage
 
@@ -227,23 +227,9 @@ def schema_lines(schema: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, part in properties(schema, schema).items():
         found = resolved(part, schema)
-        kind = _kind(part, schema, 0) + ("" if name in needed else ", optional")
+        kind = described(part, schema, has_values=True) + ("" if name in needed else ", optional")
         if found.get("default") is not None:
             kind += f", default {found['default']}"
         meaning = f": {found['description']}" if found.get("description") else ""
         lines.append(f"{name} ({kind}){meaning}")
     return lines
-
-
-def _kind(part: object, root: Mapping[str, Any], depth: int) -> str:
-    found = resolved(part, root)
-    if choices(found, root):
-        return described(found, root, has_values=True)
-    if depth < _MAX_DEPTH:  # schemas may be recursive
-        if branches := listed(found.get("anyOf")) or listed(found.get("oneOf")):
-            return " or ".join(dict.fromkeys(_kind(branch, root, depth + 1) for branch in branches))
-        if found.get("type") == "array":
-            return f"list of {_kind(found.get('items'), root, depth + 1)}"
-        if fields := properties(found, root):
-            return "object with " + ", ".join(f"{name}: {_kind(one, root, depth + 1)}" for name, one in fields.items())
-    return described(found, root).replace("any", "any value")

@@ -24,6 +24,7 @@ def play(
 
     from agentgym.check.policies import random_action
     from agentgym.cli.terminal import Game, play_by_hand, watch
+    from agentgym.env.actions import as_message
     from agentgym.rollout.seeds import derive_seed
 
     with output(as_json) as out:
@@ -35,7 +36,7 @@ def play(
             if policy == "human":
                 play_by_hand(game)
             elif policy == "oracle":
-                watch(game, lambda observation: made.oracle())
+                watch(game, lambda observation: as_message(made.oracle(), made.parse_action))
             else:
                 # A derived seed: with the environment's own seed, the policy would draw the same numbers as the
                 # environment.

@@ -12,13 +12,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agentgym.call_syntax import format_call, parse_calls
+from agentgym.env.actions import as_message
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.tasks import require_tasks
 from agentgym.env.time_limit import time_limit
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import usage
-from agentgym.types import Message, Observation
+from agentgym.types import Message, Observation, ToolCall
 from agentgym.visible_text import visible
 
 COMMANDS = {
@@ -121,7 +123,7 @@ def watch(game: Game, choose: Callable[[Observation], Message]) -> None:
     """Let a policy play the episode to its end."""
     while not game.is_over:
         action = choose(game.observation)
-        game.console.print(f"[bold green]>[/] {escape(action.text)}", soft_wrap=True)
+        game.console.print(f"[bold green]>[/] {escape(_shown(action, game))}", soft_wrap=True)
         game.step(action)
 
 
@@ -159,7 +161,8 @@ def _obey(game: Game, command: str) -> None:
             game.undo()
         case "hint":
             try:
-                console.print(f"[dim]the gold policy would say:[/] {escape(game.env.oracle().text)}", soft_wrap=True)
+                gold = as_message(game.env.oracle(), game.env.parse_action)
+                console.print(f"[dim]the gold policy would say:[/] {escape(_shown(gold, game))}", soft_wrap=True)
             except UsageError as error:
                 console.print(f"[yellow]{escape(str(error))}[/]", soft_wrap=True)
 
@@ -172,7 +175,11 @@ def _show_help(game: Game) -> None:
         table.add_row(f"[bold]{name}[/]", what)
     game.console.print(table)
     if game.env.tools:
-        game.console.print("[dim]a call is a line like `name: value; value`, values in the order above[/]")
+        game.console.print(
+            "[dim]a call is a line like `name: value; value`, values in the order above; `name: key=value` names an\n"
+            'argument, those with ? may be left out, and `name: {"key": value}` gives all of them as JSON[/]',
+            soft_wrap=True,
+        )
 
 
 def _show_actions(game: Game) -> None:
@@ -218,6 +225,17 @@ def _complete_with_tab(candidates: Callable[[], Sequence[str]]) -> None:
     readline.set_completer(complete)
     readline.set_completer_delims("")  # actions contain spaces and colons, so complete the whole line
     readline.parse_and_bind("tab: complete")
+
+
+def _shown(action: Message, game: Game) -> str:
+    """Return an action as a person would type it: its text, and the calls that the text does not hold."""
+    tools = game.env.tools
+    held = [one for one in parse_calls(action.text, tools) if isinstance(one, ToolCall)]
+    calls = [one for one in action.calls if isinstance(one, ToolCall)]
+    if [(one.name, one.arguments) for one in calls] == [(one.name, one.arguments) for one in held]:
+        calls = []
+    lines = [*filter(None, [action.text]), *(format_call(one, tools) for one in calls)]
+    return visible("\n".join(lines)) or "(nothing)"
 
 
 def _text_of(observation: Observation) -> Text:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from agentgym.types import JsonSchema
@@ -22,6 +23,9 @@ ANY: Final = frozenset(TYPES)
 _MAX_DEPTH: Final = 40
 """Most references and combinators that are followed into each other; recursive schemas have no end."""
 _MAX_KEPT: Final = 256
+_MOST_NESTED: Final = 3
+_MOST_SHOWN: Final = 200
+"""Most levels and characters of the fields of an object that a description shows."""
 _MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _LISTS: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SINGLES: Final = (
@@ -144,7 +148,9 @@ def choices(schema: object, root: JsonSchema) -> list[Any] | None:
 
 
 def described(schema: object, root: JsonSchema, *, joint: str = " or ", has_values: bool = False) -> str:
-    """Return the types of a schema in one line, such as ``object or null``.
+    """Return the types of a schema in one line: ``string or null``, ``[integer]``, ``{x: integer, y?: integer}``.
+
+    Long or deep parts are ``array`` or ``object``.
 
     Args:
         joint: text between alternatives.
@@ -153,14 +159,10 @@ def described(schema: object, root: JsonSchema, *, joint: str = " or ", has_valu
     Example:
         >>> described({"type": ["null", "string"]}, {}), described({"enum": ["up", 1]}, {}, joint="|", has_values=True)
         ('string or null', 'up|1')
+        >>> described({"type": "array", "items": {"properties": {"x": {"type": "integer"}}, "type": "object"}}, {})
+        '[{x?: integer}]'
     """
-    if has_values and (listed := choices(schema, root)):
-        return joint.join(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in listed)
-    names = types_of(schema, root)
-    if names == ANY:
-        return "any"
-    hidden = {"integer"} if "number" in names else set()
-    return joint.join(name for name in TYPES if name in names and name not in hidden) or "nothing"
+    return _described(schema, root, joint, has_values, 0)
 
 
 def children(schema: JsonSchema) -> Iterator[tuple[str, object]]:
@@ -317,6 +319,42 @@ def _excluded(schema: object) -> frozenset[str]:
     if not found:
         return frozenset()
     return ANY - _declared(found) if set(found) == {"type"} else ANY
+
+
+def _described(schema: object, root: JsonSchema, joint: str, has_values: bool, depth: int) -> str:
+    if has_values and (values := choices(schema, root)):
+        return joint.join(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values)
+    names = types_of(schema, root)
+    if names == ANY:
+        return "any"
+    hidden = {"integer"} if "number" in names else set()
+    texts: list[str] = []
+    for name in TYPES:
+        if name in names and name not in hidden:
+            texts += _shapes(name, schema, root, partial(_described, joint=joint, has_values=has_values), depth)
+    return joint.join(dict.fromkeys(texts)) or "nothing"
+
+
+def _shapes(name: str, schema: object, root: JsonSchema, describe: Callable[..., str], depth: int) -> list[str]:
+    """Return the forms that a schema gives to values of a type: the type's name, items or fields."""
+    found = resolved(schema, root)
+    if name not in ("array", "object") or depth >= _MOST_NESTED:
+        return [name]
+    if branches := listed(found.get("anyOf")) or listed(found.get("oneOf")):
+        able = [one for one in branches if name in types_of(one, root)]
+        return [text for one in able for text in _shapes(name, one, root, describe, depth + 1)]
+    if name == "array":
+        items = found.get("items")
+        text = describe(items, root, depth=depth + 1) if isinstance(items, Mapping) else "any"
+        text = name if text == "any" else f"[{text}]"
+    else:
+        needed = required(found, root)
+        fields = (
+            f"{key}{'' if key in needed else '?'}: {describe(part, root, depth=depth + 1)}"
+            for key, part in properties(found, root).items()
+        )
+        text = f"{{{', '.join(fields)}}}"
+    return [text if 2 < len(text) <= _MOST_SHOWN else name]
 
 
 def _choices(schema: object, root: JsonSchema, depth: int) -> list[Any] | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Command = Callable[..., Any]
 BARE = """
 from agentgym import Task, ToolEnv, register, tool
@@ -91,3 +93,94 @@ def test_a_split_without_tasks(run: Command, tmp_path: Path) -> None:
 
 def test_markup_of_the_world_is_shown_as_it_is(run: Command, guess: str) -> None:
     assert "[bold]x[/]" in run("play", guess, stdin="[bold]x[/]\n").out
+
+
+SHOP = '''
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from agentgym import Message, Task, ToolCall, ToolEnv, register, tool
+
+
+class Gift(BaseModel):
+    name: str
+    wrapped: bool = False
+
+
+class Shop(ToolEnv):
+    max_turns = 9
+
+    def tasks(self, split):
+        return [Task(id="0", split=split, seed=0)]
+
+    def start(self, task):
+        return "A shop."
+
+    @tool
+    def buy(self, what: str, count: int = Field(default=1, le=3), note: str | None = None) -> str:
+        """Buy."""
+        if what == "all":
+            self.finish(1.0)
+        return f"{count} x {what} ({note})"
+
+    @tool
+    def give(self, gift: Gift) -> str:
+        """Give."""
+        return f"gave {gift.name}"
+
+    def oracle(self):
+        return ORACLE
+
+
+ORACLE = Message("assistant", "", (ToolCall("buy", {"what": "all", "count": 2}),))
+register("Shop-v0", Shop)
+'''
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(SHOP)
+    return tmp_path / "shop.py"
+
+
+def test_calls_as_a_person_writes_them(run: Command, shop: Path) -> None:
+    lines = [
+        "buy: cup",
+        "buy: cup; note=for Ada",
+        'buy: {"what": "cup", "count": 3}',
+        "buy: cup; 9",
+        'buy: {"wat": "cup"}',
+        'give: {"gift": {"name": "cup"}}',
+        'give: {"name": "tea"}',
+        "help",
+    ]
+    said = run("play", str(shop), stdin="\n".join(lines)).out
+    for text in ("1 x cup (None)", "1 x cup (for Ada)", "3 x cup (None)", "gave cup", "gave tea"):
+        assert text in said
+    assert "count: Input should be less than or equal to 3" in said
+    assert "'wat' is no parameter; they are what, count, note" in said
+    assert "{wat" not in said and '{"wat": "cup"} (None)' not in said
+    assert "`name: key=value` names an" in said and "those with ? may be left out" in said
+    assert "give(gift: {name: string, wrapped?: boolean})" in said
+
+
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        'Message("assistant", "", (ToolCall("buy", {"what": "all", "count": 2}),))',
+        'ToolCall("buy", {"what": "all", "count": 2})',
+        '"buy: all; 2"',
+    ],
+)
+def test_what_an_oracle_would_do_is_shown(run: Command, shop: Path, oracle: str) -> None:
+    shop.write_text(SHOP.replace('Message("assistant", "", (ToolCall("buy", {"what": "all", "count": 2}),))', oracle))
+    assert "the gold policy would say: buy: all; 2\n" in run("play", str(shop), stdin="hint\n").out
+    watched = run("play", str(shop), "--policy", "oracle")
+    assert watched.code == 0
+    assert "> buy: all; 2\n" in watched.out and "success, return 1 in 1 turns" in watched.out
+
+
+def test_thoughts_of_an_oracle_are_shown_with_its_calls(run: Command, shop: Path) -> None:
+    shop.write_text(SHOP.replace('Message("assistant", ""', 'Message("assistant", "I buy."'))
+    assert "I buy.\nbuy: all; 2\n" in run("play", str(shop), stdin="hint\n").out

@@ -274,9 +274,7 @@ def is_readable(action: Message, tools: Sequence[ToolSpec]) -> bool:
     """Return True if every call names an existing tool and has its required arguments."""
     needed = {tool.name: required(tool.parameters, tool.parameters) for tool in tools}
     return all(
-        isinstance(call, ToolCall)
-        and call.name in needed
-        and all(name in call.arguments for name in needed[call.name])
+        isinstance(call, ToolCall) and call.name in needed and all(name in call.arguments for name in needed[call.name])
         for call in action.calls
     )
 

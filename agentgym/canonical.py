@@ -84,6 +84,46 @@ def read_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+_KNOWN = frozenset(("name", "arguments", "parameters", "id", "type", "call_id", "tool_call_id", "index", "status"))
+"""Keys that a call may have."""
+
+
+def read_arguments(call: Mapping[str, Any], *, ignores_more: bool = False) -> Mapping[str, Any]:
+    """Return the arguments of a call that came as a JSON object: the value of ``arguments``, or of ``parameters``.
+
+    They are an object, or JSON text of one. Null, blank text and a call without the key have no arguments. Keys whose
+    value is null count as missing.
+
+    Args:
+        ignores_more: further keys beside the arguments are ignored, for calls that were read by another program before.
+
+    Raises:
+        ValueError: the arguments are something else, or the call has a key whose value would be lost.
+
+    Example:
+        >>> read_arguments({"name": "look", "arguments": " "}), read_arguments({"name": "f", "parameters": '{"x": 1}'})
+        ({}, {'x': 1})
+        >>> read_arguments({"name": "look", "args": {"at": "mug"}})
+        Traceback (most recent call last):
+        ValueError: the call has the unknown key 'args'; its arguments belong into 'arguments'
+    """
+    given = [key for key in ("arguments", "parameters") if call.get(key) is not None]
+    unknown = sorted(str(key) for key in call if key not in _KNOWN and call[key] is not None)
+    if unknown and not (given and ignores_more):
+        raise ValueError(f"the call has the unknown key {unknown[0]!r}; its arguments belong into 'arguments'")
+    if len(given) > 1:
+        raise ValueError("the call has both 'arguments' and 'parameters', expected one of them")
+    value = call[given[0]] if given else None
+    if isinstance(value, str):
+        try:
+            value = read_json(value) if value.strip() else None
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from None
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{given[0]} must be a JSON object")
+    return value or {}
+
+
 def packaged(package: str, name: str) -> Any:
     """Return the content of a TOML or JSON file beside the modules of a package.
 

@@ -103,7 +103,7 @@ def test_step_takes_calls_in_every_form(action: Any) -> None:
 def test_arguments_that_are_not_json_are_the_policys_mistake() -> None:
     env = started()
     observation, _, _, _, info = env.step({"name": "add", "arguments": "{number: 2"})
-    assert "the arguments of add are not JSON" in observation[0].text
+    assert "the arguments of add cannot be read: not JSON" in observation[0].text
     assert not info["is_valid"]
     assert isinstance(env.snapshot().actions[0].calls[0], MalformedCall)
 

@@ -56,7 +56,7 @@ def nested(depth: int) -> str:
         (with_schema(required=None), "tools[].parameters.required must be a list, got NoneType."),
         (with_schema(required="at"), "tools[].parameters.required must be a list, got str."),
         (with_schema(required=[{}]), "tools[].parameters.required[] must be a string, got dict."),
-        (with_arguments(nested(3000)), "arguments of a tool call cannot be read as JSON: nested too deeply."),
+        (with_arguments(nested(3000)), "arguments of a tool call cannot be read: not JSON: nested too deeply."),
         ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens must be a whole number above 0, got 0."),
         ({**CHAT, "temperature": "hot"}, "temperature must be a number, got 'hot'."),
         ({**CHAT, "temperature": -1}, "temperature must be at least 0, got -1."),
@@ -124,5 +124,5 @@ def test_halves_of_surrogate_pairs_become_question_marks_as_in_environments(path
 
 
 def test_replaced_characters_and_the_deepest_arguments_of_a_policy_are_read() -> None:
-    assert openai_chat.read_arguments('{"\\ud800": "\\udfff"}') == {"?": "?"}
-    assert openai_chat.read_arguments(nested(MAX_DEPTH)) == json.loads(nested(MAX_DEPTH))
+    assert openai_chat.arguments_of({"arguments": '{"\\ud800": "\\udfff"}'}) == {"?": "?"}
+    assert openai_chat.arguments_of({"arguments": nested(MAX_DEPTH)}) == json.loads(nested(MAX_DEPTH))

@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentgym.render.formats.reading import (
-    Block,
-    NotReadableError,
-    Reading,
-    as_json,
-    blocks,
-    check_value,
-    one_call,
-    read_blocks,
-    typed,
-)
+from agentgym.render.formats.blocks import Block, blocks, one_call, read_blocks
+from agentgym.render.formats.reading import NotReadableError, Reading, as_json, check_value, typed
 from agentgym.types import Call, ToolCall, ToolSpec
 
 
@@ -40,7 +31,8 @@ class QwenXml:
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _function(block.body, call_id, tools))
 
-        if "<tool_call>" in text or "<function=" not in text:
+        bare = text.find("<function=")
+        if bare < 0 or 0 <= text.find("<tool_call>") < bare:
             return read_blocks(text, "<tool_call>", "</tool_call>", read)
 
         def read_bare(block: Block, call_id: str) -> tuple[Call]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, cast
 
-from agentgym.canonical import encodable, read_json, require_writable
+from agentgym.canonical import encodable, read_arguments, require_writable
 from agentgym.errors import EngineError
 from agentgym.types import (
     EMPTY_COMPLETION,
@@ -282,12 +282,10 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
     if not isinstance(name, str) or not name:
         return MalformedCall(span, "expected a tool name", text)
     try:
-        arguments = read_json(text) if text.strip() else {}
+        arguments = dict(read_arguments({"arguments": text}))
         require_writable(arguments)
     except ValueError as error:
-        return MalformedCall(span, f"the arguments of {name} are not JSON: {error}", text)
-    if not isinstance(arguments, dict):
-        return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)
+        return MalformedCall(span, f"the arguments of {name} cannot be read: {error}", text)
     return ToolCall(name, arguments, call_id)
 
 

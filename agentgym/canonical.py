@@ -10,7 +10,7 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeGuard
 
 # strings come first, so that words inside them are not replaced
 _NON_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
@@ -186,6 +186,21 @@ def _plain(value: object) -> object:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return _plain(value.tolist())
     raise TypeError(f"a canonical value is text, a number, a bool, None or a container of those; got {type(value)}")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return True for a whole number of JSON. True and false are none, although Python counts them as 1 and 0.
+
+    Example:
+        >>> is_whole(1), is_whole(True)
+        (True, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return True for a number of JSON, which true and false are not."""
+    return is_whole(value) or isinstance(value, float)
 
 
 def encodable(text: str) -> str:

@@ -10,7 +10,7 @@ import shlex
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeGuard
 
 # strings come first, so that words inside them are not replaced
 _NON_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
@@ -84,6 +84,46 @@ def read_json(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+_KNOWN = frozenset(("name", "arguments", "parameters", "id", "type", "call_id", "tool_call_id", "index", "status"))
+"""Keys that a call may have."""
+
+
+def read_arguments(call: Mapping[str, Any], *, ignores_more: bool = False) -> Mapping[str, Any]:
+    """Return the arguments of a call that came as a JSON object: the value of ``arguments``, or of ``parameters``.
+
+    They are an object, or JSON text of one. Null, blank text and a call without the key have no arguments. Keys whose
+    value is null count as missing.
+
+    Args:
+        ignores_more: further keys beside the arguments are ignored, for calls that were read by another program before.
+
+    Raises:
+        ValueError: the arguments are something else, or the call has a key whose value would be lost.
+
+    Example:
+        >>> read_arguments({"name": "look", "arguments": " "}), read_arguments({"name": "f", "parameters": '{"x": 1}'})
+        ({}, {'x': 1})
+        >>> read_arguments({"name": "look", "args": {"at": "mug"}})
+        Traceback (most recent call last):
+        ValueError: the call has the unknown key 'args'; its arguments belong into 'arguments'
+    """
+    given = [key for key in ("arguments", "parameters") if call.get(key) is not None]
+    unknown = sorted(str(key) for key in call if key not in _KNOWN and call[key] is not None)
+    if unknown and not (given and ignores_more):
+        raise ValueError(f"the call has the unknown key {unknown[0]!r}; its arguments belong into 'arguments'")
+    if len(given) > 1:
+        raise ValueError("the call has both 'arguments' and 'parameters', expected one of them")
+    value = call[given[0]] if given else None
+    if isinstance(value, str):
+        try:
+            value = read_json(value) if value.strip() else None
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from None
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{given[0]} must be a JSON object")
+    return value or {}
+
+
 def packaged(package: str, name: str) -> Any:
     """Return the content of a TOML or JSON file beside the modules of a package.
 
@@ -146,6 +186,21 @@ def _plain(value: object) -> object:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return _plain(value.tolist())
     raise TypeError(f"a canonical value is text, a number, a bool, None or a container of those; got {type(value)}")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return True for a whole number of JSON. True and false are none, although Python counts them as 1 and 0.
+
+    Example:
+        >>> is_whole(1), is_whole(True)
+        (True, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return True for a number of JSON, which true and false are not."""
+    return is_whole(value) or isinstance(value, float)
 
 
 def encodable(text: str) -> str:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 import agentgym
 from agentgym import Env, Message, Task, ToolCall, ToolEnv, tool
 from agentgym.call_syntax import format_call, parse_calls
+from agentgym.env.actions import as_message
 from agentgym.errors import EnvError, UnknownNameError, UsageError
 from agentgym.tool import random_call, result_of, tool_of
 from agentgym.types import ImagePart, MalformedCall, RewardRole, TextPart
@@ -103,7 +104,7 @@ def test_step_takes_calls_in_every_form(action: Any) -> None:
 def test_arguments_that_are_not_json_are_the_policys_mistake() -> None:
     env = started()
     observation, _, _, _, info = env.step({"name": "add", "arguments": "{number: 2"})
-    assert "the arguments of add are not JSON" in observation[0].text
+    assert "the arguments of add cannot be read: not JSON" in observation[0].text
     assert not info["is_valid"]
     assert isinstance(env.snapshot().actions[0].calls[0], MalformedCall)
 
@@ -214,3 +215,23 @@ def test_a_mapping_of_another_class_is_json() -> None:
             return 1
 
     assert json.loads(result_of(ToolCall("t"), Frozen()).content) == {"a": 1}
+
+
+@pytest.mark.parametrize("empty", ["", "  ", "{}", "null", None, {}])
+def test_empty_arguments_are_none(empty: Any) -> None:
+    message = as_message({"name": "look", "arguments": empty}, lambda text: Message("assistant", text))
+    assert message.calls == (ToolCall("look", {}, "0"),)
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        ({"name": "add", "args": {"number": 2}}, "args"),
+        ({"name": "add", "number": 2}, "number"),
+        ({"name": "add", "arguments": {"number": 2}, "n": 1}, "n"),
+        ({"name": "add", "arguments": {}, "parameters": {"number": 2}}, "parameters"),
+    ],
+)
+def test_a_key_that_would_be_lost_is_named(call: dict[str, Any], key: str) -> None:
+    observation, _, _, _, info = started().step(call)
+    assert repr(key) in observation[0].text and not info["is_valid"]

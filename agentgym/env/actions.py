@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from agentgym.canonical import read_json, require_writable
+from agentgym.canonical import read_arguments, require_writable
 from agentgym.errors import UsageError
 from agentgym.types import Call, MalformedCall, Message, ToolCall
 
@@ -55,13 +55,11 @@ def _call(call: object, number: int) -> Call:
             f"{{'name': ..., 'arguments': ...}}); got {call!r}"
         )
     assert isinstance(call, Mapping)
-    name, arguments = function["name"], function.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = read_json(arguments or "{}")
-            require_writable(arguments)
-        except ValueError as error:
-            return MalformedCall((0, len(arguments)), f"the arguments of {name} are not JSON ({error})", arguments)
-    if not isinstance(arguments, Mapping):
-        return MalformedCall((0, 0), f"the arguments of {name} are no object", json.dumps(arguments))
+    name, written = function["name"], function.get("arguments")
+    try:
+        arguments = read_arguments(function)
+        require_writable(arguments)
+    except ValueError as error:
+        text = written if isinstance(written, str) else json.dumps(function, default=str)
+        return MalformedCall((0, len(text)), f"the arguments of {name} cannot be read: {error}", text)
     return ToolCall(name, arguments, str(call.get("id") or number))

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from agentgym.canonical import is_whole
 from agentgym.errors import AgentGymError, ClosedError, InfrastructureError, ResetNeededError, ToolError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, ForbiddenError, NoSessionError, NoStateError
@@ -326,7 +327,7 @@ def _number_of(request: Any) -> int | str | None:
         raise UsageError("a request is an object with id and op")
     number = request.get("id")
     is_short = number is None or (isinstance(number, str) and len(number) <= MAX_ID_CHARS)
-    if not is_short and not (isinstance(number, int) and abs(number) < 2**63):
+    if not is_short and not (is_whole(number) and abs(number) < 2**63):
         raise UsageError(f"the id of a request is a whole number of 64 bits or a text of {MAX_ID_CHARS} characters")
     return number
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from agentgym.canonical import digest
+from agentgym.canonical import digest, is_whole
 from agentgym.env.env import Env
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import AgentGymError, EnvError, UsageError, boundary, unknown_name
@@ -164,7 +164,7 @@ class Sessions:
 
     async def _ask_session(self, session: Session, op: str, request: Mapping[str, Any]) -> Any:
         sequence = request.get("seq")
-        if sequence is not None and (not isinstance(sequence, int) or sequence < 1):
+        if sequence is not None and (not is_whole(sequence) or sequence < 1):
             raise UsageError("seq must be a whole number from 1 on")
         if op == "step":
             self.counts["steps"] += 1
@@ -305,7 +305,7 @@ class Sessions:
             UsageError: there is no such environment or split, or an index is not a whole number from 0.
         """
         split, start, stop = request.get("split"), request.get("start", 0), request.get("stop", MAX_PAGE)
-        if not isinstance(split, str) or not isinstance(start, int) or not isinstance(stop, int) or start < 0:
+        if not isinstance(split, str) or not is_whole(start) or not is_whole(stop) or start < 0:
             raise UsageError("expected a split by name, and start and stop as whole numbers from 0 on")
         if workers := self._workers_for(request.get("env"), request.get("kwargs")):
             asked = {"env": request["env"], "kwargs": request.get("kwargs"), "split": split}

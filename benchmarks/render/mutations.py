@@ -12,7 +12,8 @@ cases.
   Every other call of the turn must be read, in order, with its name and arguments. The changed call is free to become
   another call, several, or a malformed one. Two outcomes do not count as lost calls:
 
-  * ``own mark``: an edit left a mark of the format inside the call, which moves where its neighbours begin.
+  * ``own mark``: an edit left a mark of the format inside the call, which moves where its neighbours begin, or that of
+    a made-up result, at which reading ends.
   * ``swallowed``: the format has no marks between calls, and the changed call is well-formed and holds its neighbour in
     an argument. An edit removed a quote, and the neighbour's text supplied another.
 """
@@ -35,6 +36,7 @@ from typing import Any
 from random_calls import TOOLS, WORDS, core, parts, random_calls, random_prose
 
 from agentgym.render.families import FORMATS
+from agentgym.render.formats.reading import INVENTED
 from agentgym.types import ToolCall
 
 INSIDES = {
@@ -175,7 +177,7 @@ def inside_one_call(rng: Random, form: str) -> str:
     cores[which] = cores[which][:start] + changed + cores[which][stop:]
     text = random_prose(rng, form) + parts(form).written(cores)
     found = read(form, text)
-    if any(mark in changed for mark in OWN.get(form, ())):
+    if any(mark in changed for mark in OWN.get(form, ())) or INVENTED.search(changed):
         return "own mark"
     lost = missing(facts([call for n, call in enumerate(calls) if n != which]), facts(found))
     if not lost:

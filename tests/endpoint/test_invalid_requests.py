@@ -11,7 +11,8 @@ from testkit.endpoint_clients import served
 
 from agentgym.canonical import MAX_DEPTH
 from agentgym.endpoint.session import EpisodeSession
-from agentgym.endpoint.wire import openai_chat
+from agentgym.endpoint.wire import anthropic, gemini, openai_chat, openai_responses
+from agentgym.types import ToolCall
 
 ASKED: Any = {"role": "user", "content": "Where is the milk?"}
 CHAT: Any = {"messages": [ASKED]}
@@ -56,7 +57,7 @@ def nested(depth: int) -> str:
         (with_schema(required=None), "tools[].parameters: required is None, expected a list."),
         (with_schema(required="at"), "tools[].parameters: required is 'at', expected a list."),
         (with_schema(required=[{}]), "tools[].parameters: type or required holds {}, expected text."),
-        (with_arguments(nested(3000)), "arguments of a tool call cannot be read as JSON: nested too deeply."),
+        (with_arguments(nested(3000)), "arguments of a tool call cannot be read: not JSON: nested too deeply."),
         ({**CHAT, "max_completion_tokens": 0}, "max_completion_tokens must be a whole number above 0, got 0."),
         ({**CHAT, "temperature": "hot"}, "temperature must be a number, got 'hot'."),
         ({**CHAT, "temperature": -1}, "temperature must be at least 0, got -1."),
@@ -124,5 +125,32 @@ def test_halves_of_surrogate_pairs_become_question_marks_as_in_environments(path
 
 
 def test_replaced_characters_and_the_deepest_arguments_of_a_policy_are_read() -> None:
-    assert openai_chat.read_arguments('{"\\ud800": "\\udfff"}') == {"?": "?"}
-    assert openai_chat.read_arguments(nested(MAX_DEPTH)) == json.loads(nested(MAX_DEPTH))
+    assert openai_chat.arguments_of({"arguments": '{"\\ud800": "\\udfff"}'}) == {"?": "?"}
+    assert openai_chat.arguments_of({"arguments": nested(MAX_DEPTH)}) == json.loads(nested(MAX_DEPTH))
+
+
+@pytest.mark.parametrize("empty", ["", " \n", "{}", "null", None, {}])
+def test_empty_arguments_of_a_call_in_a_request_are_none(empty: Any) -> None:
+    assert openai_chat.arguments_of({"name": "look", "arguments": empty}) == {}
+    part = {"type": "tool_use", "id": "A", "name": "look", "input": empty}
+    result = {"type": "tool_result", "tool_use_id": "A", "content": "Milk."}
+    said = [ASKED, {"role": "assistant", "content": [part]}, {"role": "user", "content": [result]}]
+    (call,) = anthropic.parse({"max_tokens": 9, "messages": said}).messages[1].calls
+    item = {"type": "function_call", "call_id": "A", "name": "look", "arguments": empty, "status": "completed"}
+    output = {"type": "function_call_output", "call_id": "A", "output": "Milk."}
+    (other,) = openai_responses.parse({"input": [ASKED, item, output]}).messages[1].calls
+    parts = [{"functionCall": {"name": "look", "args": empty}}]
+    replies = [{"functionResponse": {"name": "look", "response": {"output": "Milk."}}}]
+    asked = {"role": "user", "parts": [{"text": "Look."}]}
+    body = {"contents": [asked, {"role": "model", "parts": parts}, {"role": "user", "parts": replies}]}
+    (third,) = gemini.parse(body).messages[1].calls
+    assert [dict(one.arguments) for one in (call, other, third) if isinstance(one, ToolCall)] == [{}, {}, {}]
+
+
+def test_a_call_without_arguments_but_with_an_unknown_key_is_refused_by_name() -> None:
+    call = {"id": "A", "type": "function", "function": {"name": "look", "args": {"at": "mug"}}}
+    reply = {"role": "tool", "tool_call_id": "A", "content": "Milk."}
+    status, text = post("chat/completions", {"messages": [ASKED, {"role": "assistant", "tool_calls": [call]}, reply]})
+    assert status == 400 and "unknown key 'args'" in text
+    call["function"] = {"name": "look", "arguments": "{}", "provider_specific_fields": {"a": 1}}
+    assert post("chat/completions", {"messages": [ASKED, {"role": "assistant", "tool_calls": [call]}, reply]})[0] == 200

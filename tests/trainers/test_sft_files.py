@@ -181,7 +181,7 @@ def test_a_bad_row_names_its_file_and_line_and_what_was_expected(tmp_path: Path,
 
 def test_arguments_that_are_no_object_are_refused(tmp_path: Path) -> None:
     said = called()
-    for arguments, why in (("{", "are not JSON"), ("[1]", "are a list, expected a JSON object")):
+    for arguments, why in (("{", "not JSON"), ("[1]", "must be a JSON object")):
         said["tool_calls"][0]["function"]["arguments"] = arguments
         with pytest.raises(UsageError, match=why):
             read_files([written(tmp_path / "a.jsonl", {"messages": [USER, said], "tools": [ADD]})])

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from testkit.vllm_world import run, world
 
+from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
 from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_completion
+from agentgym.types import Completion
 
 
 @pytest.mark.parametrize(
@@ -90,3 +93,26 @@ def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
 def test_configurations_that_cannot_be(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         EngineConfig(**values)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"token_ids": [5, True]}, "a token id outside the vocabulary"),
+        ({"prompt_token_ids": [True]}, "another prompt"),
+        ({"logprobs": {"token_logprobs": [-0.1, False]}}, "log-probabilities are not one finite number"),
+    ],
+)
+def test_true_is_no_token_id_and_no_number(change: dict[str, Any], reason: str) -> None:
+    logprobs = {"token_logprobs": [-0.1, -0.7]}
+    sound = {"token_ids": [5, 1], "prompt_token_ids": [1], "logprobs": logprobs, "finish_reason": "stop"}
+
+    def read(choice: dict[str, Any]) -> Completion:
+        sampling = SamplingParams(stop_token_ids=(1,))
+        return read_completion(
+            {"choices": [choice]}, prompt_ids=[1], sampling=sampling, max_new_tokens=8, vocab_size=10, version=3
+        )
+
+    assert read(sound).token_ids == (5, 1)
+    with pytest.raises(ServerFaultError, match=reason):
+        read({**sound, **change})

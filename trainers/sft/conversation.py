@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agentgym.canonical import read_json
+from agentgym.canonical import read_arguments, read_json
 from agentgym.json_schema.reading import properties
 from agentgym.json_schema.validation import accepts, shape_problem
 from agentgym.types import JsonSchema, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
@@ -142,15 +142,10 @@ def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise RowError(f"the call {_shown(row)}, expected a function with a name and arguments")
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = read_json(arguments) if arguments.strip() else {}
-        except ValueError as error:
-            raise RowError(f"the arguments of {name} are not JSON ({error})") from None
-    arguments = {} if arguments is None else arguments
-    if not isinstance(arguments, Mapping):
-        raise RowError(f"the arguments of {name} are {_kind(arguments)}, expected a JSON object")
+    try:
+        arguments = read_arguments(function, ignores_more=True)
+    except ValueError as error:
+        raise RowError(f"the arguments of {name}: {error}") from None
     known = {tool.name: tool for tool in tools}
     if name not in known:
         listed = ", ".join(known) or "none, add the column tools"

@@ -20,7 +20,7 @@ from agentgym.endpoint.calls import (
     check_conversation,
 )
 from agentgym.endpoint.wire.fields import Fields, Notes, unseen_text
-from agentgym.endpoint.wire.openai_chat import check_tool_choice, read_tools
+from agentgym.endpoint.wire.openai_chat import arguments_of, check_tool_choice, read_tools
 from agentgym.types import Message, ToolCall, ToolResult
 
 FIELDS: Final = Fields(
@@ -140,7 +140,7 @@ def _assistant(parts: list[Mapping[str, Any]]) -> Message:
             thinking.append(as_text(part.get("thinking"), "content[].thinking"))
         elif kind == "tool_use":
             name = as_text(part.get("name"), "content[].name")
-            calls.append(ToolCall(name, as_object(part.get("input") or {}, "content[].input"), str(part.get("id"))))
+            calls.append(ToolCall(name, arguments_of({"arguments": part.get("input")}), str(part.get("id"))))
         elif kind != "redacted_thinking":  # encrypted, so that no model here can read it
             raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}.", "messages")
     text = "".join(texts)

@@ -19,7 +19,7 @@ from agentgym.endpoint.calls import (
     check_conversation,
 )
 from agentgym.endpoint.wire.fields import Fields, Notes, unseen_text
-from agentgym.endpoint.wire.openai_chat import CONSTRAINED, check_tool_choice, read_function
+from agentgym.endpoint.wire.openai_chat import CONSTRAINED, arguments_of, check_tool_choice, read_function
 from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
 
 FIELDS: Final = Fields(
@@ -185,9 +185,9 @@ def _assistant(parts: list[dict[str, Any]], notes: Notes, number: int) -> Messag
     for part in parts:
         if "functionCall" in part:
             call = as_object(part["functionCall"], "functionCall")
-            name, args = as_text(call.get("name"), "functionCall.name"), call.get("args") or {}
+            name, args = as_text(call.get("name"), "functionCall.name"), arguments_of({"arguments": call.get("args")})
             id = str(call.get("id") or f"unnamed_{number}_{len(calls)}")
-            calls.append(ToolCall(name, as_object(args, "functionCall.args"), id))
+            calls.append(ToolCall(name, args, id))
         elif part.get("thought"):
             thinking += _said(part, notes, "contents[].parts")
         else:

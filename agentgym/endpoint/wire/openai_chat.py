@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from agentgym.canonical import MAX_DEPTH, encodable_json, read_json
+from agentgym.canonical import MAX_DEPTH, encodable_json, read_arguments
 from agentgym.endpoint.calls import (
     Answer,
     AnswerToken,
@@ -204,15 +204,13 @@ def read_content(content: object, what: str, notes: Notes) -> str:
     return "".join(texts)
 
 
-def read_arguments(text: object) -> Mapping[str, Any]:
-    """Return the arguments of a tool call, which requests hold as JSON text."""
+def arguments_of(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a tool call in a request."""
     try:
-        read = encodable_json(read_json(as_text(text, "arguments") or "{}"), MAX_DEPTH)
+        return cast("Mapping[str, Any]", encodable_json(dict(read_arguments(call, ignores_more=True)), MAX_DEPTH))
     except ValueError as error:
-        raise CallRefusedError(
-            "invalid", f"arguments of a tool call cannot be read as JSON: {error}.", "arguments"
-        ) from error
-    return as_object(read, "arguments")
+        why = f"arguments of a tool call cannot be read: {error}."
+        raise CallRefusedError("invalid", why, "arguments") from error
 
 
 def _message(given: object, notes: Notes) -> Message:
@@ -242,7 +240,7 @@ def _call(given: object) -> ToolCall:
     call = as_object(given, "tool_calls[]")
     function = as_object(call.get("function"), "tool_calls[].function")
     name = as_text(function.get("name"), "tool_calls[].function.name")
-    return ToolCall(name, read_arguments(function.get("arguments")), str(call.get("id") or ""))
+    return ToolCall(name, arguments_of(function), str(call.get("id") or ""))
 
 
 def read_tools(

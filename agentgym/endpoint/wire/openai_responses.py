@@ -23,7 +23,7 @@ from agentgym.endpoint.calls import (
 )
 from agentgym.endpoint.wire import openai_chat
 from agentgym.endpoint.wire.fields import Fields, Notes
-from agentgym.endpoint.wire.openai_chat import check_tool_choice, logprob_rows, read_arguments, read_content, read_tools
+from agentgym.endpoint.wire.openai_chat import arguments_of, check_tool_choice, logprob_rows, read_content, read_tools
 from agentgym.types import Message, ToolCall, ToolResult
 
 _STATEFUL = "send the whole conversation as input"
@@ -142,7 +142,7 @@ def _joined(first: Message, second: Message) -> Message:
 def _item(kind: object, item: Mapping[str, Any], notes: Notes) -> Message:
     if kind == "function_call":
         name = as_text(item.get("name"), "input[].name")
-        call = ToolCall(name, read_arguments(item.get("arguments")), as_text(item.get("call_id"), "input[].call_id"))
+        call = ToolCall(name, arguments_of(item), as_text(item.get("call_id"), "input[].call_id"))
         return Message("assistant", "", (call,), answer="")
     if kind == "function_call_output":
         text = read_content(item.get("output"), "input[].output", notes)

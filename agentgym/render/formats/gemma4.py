@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from agentgym.canonical import MAX_DEPTH
-from agentgym.render.formats.reading import (
-    Block,
-    NotReadableError,
-    Reading,
-    as_json,
-    check_value,
-    json_value,
-    one_call,
-    read_blocks,
-)
+from agentgym.render.formats.blocks import Block, one_call, read_blocks
+from agentgym.render.formats.reading import NotReadableError, Reading, as_json, check_value, json_value
 from agentgym.types import Call, ToolCall, ToolSpec
 
 QUOTE = '<|"|>'
 _HEAD = re.compile(r"\s*call:([\w.\-]+)\s*(?=\{)")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,15}")
-_BARE = re.compile(r"[^,\[\]{}]+")
+_NO_MARK = r"<(?!\|tool_call>|tool_call\|>)"
+_BARE = re.compile(rf"(?:[^,\[\]{{}}<]|{_NO_MARK})++")
+_KEY = re.compile(r'\s*(?:<\|"\|>(.*?)<\|"\|>|([^:<>,{}\[\]]*+))\s*:', re.DOTALL)
 
 
 class Gemma4:
@@ -42,11 +37,18 @@ class Gemma4:
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _call(block.body, call_id))
 
-        return read_blocks(text, "<|tool_call>", "<tool_call|>", read)
+        return read_blocks(text, "<|tool_call>", "<tool_call|>", read, _value_end)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
         return "".join(f"<|tool_call>call:{call.name}{_text(dict(call.arguments))}<tool_call|>" for call in calls)
+
+
+def _value_end(text: str, at: int) -> int:
+    head = _HEAD.match(text, at)
+    with suppress(NotReadableError):
+        return _value(text, head.end(), 0)[1] if head else at
+    return at
 
 
 def _call(body: str, call_id: str) -> ToolCall:
@@ -90,37 +92,42 @@ def _scalar(word: str) -> object:
 def _members(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
     members: dict[str, object] = {}
     while not text.startswith("}", at):
-        quoted = text.find(QUOTE, at + len(QUOTE)) if text.startswith(QUOTE, at) else at
-        colon = text.find(":", max(quoted, at))
-        if colon < 0:
+        found = _KEY.match(text, at)
+        if found is None:
             raise NotReadableError("expected key:value and a closing }")
-        key = text[at:colon].strip().removeprefix(QUOTE).removesuffix(QUOTE)
-        members[key], at = _value(text, _skip(text, colon + 1, ""), depth + 1)
-        at = _skip(text, at, ",")
-        if at >= len(text):
-            raise NotReadableError("expected a closing }")
+        key = found[2].strip() if found[1] is None else found[1]
+        members[key], at = _value(text, _skip(text, found.end()), depth + 1)
+        at = _after_item(text, at, "}")
     return members, at + 1
 
 
 def _items(text: str, at: int, depth: int) -> tuple[list[object], int]:
     items: list[Any] = []
     while not text.startswith("]", at):
-        item, at = _value(text, _skip(text, at, ""), depth + 1)
+        item, at = _value(text, _skip(text, at), depth + 1)
         items.append(item)
-        at = _skip(text, at, ",")
-        if at >= len(text):
-            raise NotReadableError("expected a closing ]")
+        at = _after_item(text, at, "]")
     return items, at + 1
 
 
-def _skip(text: str, at: int, also: str) -> int:
-    while at < len(text) and (text[at].isspace() or text[at] in also):
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
         at += 1
     return at
 
 
 def _key(key: str) -> str:
-    return key if key and key == key.strip() and not set(key) & set(",:{}[]") else _text(key)
+    return key if key and key == key.strip() and not set(key) & set("<>,:{}[]") else _text(key)
+
+
+def _after_item(text: str, at: int, closing: str) -> int:
+    """Return the place of the next item or of the closing bracket."""
+    at = _skip(text, at)
+    if text.startswith(",", at):
+        return _skip(text, at + 1)
+    if not text.startswith(closing, at):
+        raise NotReadableError(f"expected , or a closing {closing}")
+    return at
 
 
 def _text(value: object) -> str:

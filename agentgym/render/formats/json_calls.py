@@ -4,25 +4,61 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from agentgym.render.formats.blocks import Block, one_call, outside, read_blocks, split_at_tag
 from agentgym.render.formats.reading import (
+    INVENTED,
     MAX_CALLS,
-    Block,
     JsonCalls,
     NotReadableError,
     Reading,
     Span,
     as_json,
-    json_at,
+    invented_rest,
     json_call,
+    json_end,
     json_value,
     listed_calls,
-    one_call,
-    outside,
-    read_blocks,
     too_many,
 )
-from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
+from agentgym.types import Call, ToolCall, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A block that begins with the tool's name, and goes on with its arguments as JSON.
+
+    Args:
+        head: pattern of the text before the arguments, with the name as its first group.
+        expected: that text for error messages.
+        fence: text that may follow the arguments.
+    """
+
+    head: re.Pattern[str]
+    expected: str
+    fence: str = ""
+
+    def value_end(self, text: str, at: int) -> int:
+        """Return the end of the arguments and their fence in the block that begins at ``at``, or ``at``."""
+        found = self.head.match(text, at)
+        end = json_end(text, found.end()) if found else at
+        if found is None or end == found.end():
+            return at
+        after = re.compile(r"\s*+" + re.escape(self.fence)).match(text, end)
+        return after.end() if after and self.fence else end
+
+    def call(self, body: str, call_id: str) -> ToolCall:
+        """Return the call in a block.
+
+        Raises:
+            NotReadableError: the block has another structure.
+        """
+        found = self.head.match(body)
+        if found is None:
+            raise NotReadableError(f"expected {self.expected}")
+        arguments = body[found.end() :].rstrip().removesuffix(self.fence)
+        return json_call({"name": str(found[found.lastindex or 0]).strip(), "arguments": arguments}, call_id)
 
 
 class LlamaJson:
@@ -39,14 +75,15 @@ class LlamaJson:
 
     name = "llama_json"
     marks = ("<|python_tag|>",)
+    _OPENS = re.compile(r"\s*+\{")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
-        body = text.replace("<|python_tag|>", "").strip()
+        said, body = split_at_tag(text, "<|python_tag|>", self._OPENS)
         if not body.startswith("{"):
-            return Reading(body)
+            return Reading(text.replace("<|python_tag|>", "").strip())
         calls, at = JsonCalls(body, "parameters").listed(0, "; \n\t,")
-        return Reading(body[at:].strip(), calls)
+        return Reading("\n".join(part for part in (said, body[at:].strip()) if part), calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -54,7 +91,8 @@ class LlamaJson:
 
 
 class Mistral:
-    """``[TOOL_CALLS][{"name": ..., "arguments": {...}}]``, or ``[TOOL_CALLS]NAME[ARGS]{...}`` of newer models.
+    """``[TOOL_CALLS][{"name": ..., "arguments": {...}}]``, or ``[TOOL_CALLS]NAME[ARGS]{...}`` of newer models, with or
+    without ``[CALL_ID]ID`` before the arguments.
 
     Example:
         >>> Mistral().parse('[TOOL_CALLS][{"name": "look", "arguments": {}}]', []).calls
@@ -65,24 +103,23 @@ class Mistral:
 
     name = "mistral"
     marks = ("[TOOL_CALLS]", "[ARGS]", "</s>")
+    _NAMED = _Named(re.compile(r"([^\[\]{}]+)(?:\[CALL_ID\][^\[\]{}]*+)?(?:\[ARGS\])?"), "NAME[ARGS]{...}")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
 
         def read(block: Block, call_id: str) -> Sequence[Call]:
-            body = block.body.strip()
+            body = block.body.strip().removesuffix("</s>").rstrip()
             if body.startswith("["):
                 return listed_calls(body, block.span, call_id)
-            name, named, arguments = body.partition("[ARGS]")
-            if not named:  # [TOOL_CALLS]NAME{...}
-                name, brace, rest = body.partition("{")
-                arguments = brace + rest
-            try:
-                return (json_call({"name": name.strip(), "arguments": json_value(arguments or "{}")}, call_id),)
-            except NotReadableError as error:
-                return (MalformedCall(block.span, str(error), body),)
+            return one_call(block, lambda: self._NAMED.call(body, call_id))
 
-        return read_blocks(text, "[TOOL_CALLS]", "</s>", read)
+        reading = read_blocks(text, "[TOOL_CALLS]", "", read, self._value_end)
+        return Reading(reading.text.removesuffix("</s>").strip(), reading.calls)
+
+    def _value_end(self, text: str, at: int) -> int:
+        end = json_end(text, at)
+        return end if end > at else self._NAMED.value_end(text, at)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -113,9 +150,10 @@ class Phi:
         def read_bare(block: Block, call_id: str) -> Sequence[Call]:
             return listed_calls("[" + block.body.strip(), block.span, call_id)
 
-        if "<|tool_call|>" in text or "functools[" not in text:
-            return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read)
-        return read_blocks(text, "functools[", "<|end|>", read_bare)
+        bare = text.find("functools[")
+        if bare < 0 or 0 <= text.find("<|tool_call|>") < bare:
+            return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read, json_end)
+        return read_blocks(text, "functools[", "<|end|>", read_bare, lambda text, at: json_end(text, at - 1))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -145,15 +183,20 @@ class Json:
         spans: list[Span] = []
         objects = JsonCalls(text, "arguments")
         found = self._START.search(text)
+        made_up = None
         while found and len(calls) < MAX_CALLS:
             call, end = objects.call(found.start(1), str(len(calls)), in_prose=True)
             fence = self._END.match(text, end) if found.group().startswith("```") else None
             calls.append(call)
             spans.append((found.start(), fence.end() if fence else end))
             found = self._START.search(text, spans[-1][1])
+            made_up = INVENTED.search(text, spans[-1][1], found.start()) if found else None
+            if made_up:
+                break
         if found:
-            calls.append(too_many(text, found.start()))
-            spans.append((found.start(), len(text)))
+            at = (made_up or found).start()
+            calls.append(invented_rest(text, at) if made_up else too_many(text, at))
+            spans.append((at, len(text)))
         return Reading(outside(text, spans), tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
@@ -171,21 +214,18 @@ class React:
 
     name = "react"
     marks = ("Action:", "Action Input:")
+    _NAMED = _Named(
+        re.compile(r"((?:(?!Action(?: Input)?:).)*+)Action Input:", re.DOTALL),
+        "`Action: NAME`, then `Action Input: {...}`",
+    )
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
 
         def read(block: Block, call_id: str) -> tuple[Call]:
-            name, found, written = block.body.partition("Action Input:")
-            try:
-                if not found:
-                    raise NotReadableError("expected `Action: NAME`, then `Action Input: {...}`")
-                value, _ = json_at(written.partition("\nObservation:")[0] or "{}")
-                return (json_call({"name": name.strip(), "arguments": value}, call_id),)
-            except NotReadableError as error:
-                return (MalformedCall(block.span, str(error), block.body.strip()),)
+            return one_call(block, lambda: self._NAMED.call(block.body, call_id))
 
-        return read_blocks(text, "Action:", "\nObservation:", read)
+        return read_blocks(text, "Action:", "", read, self._NAMED.value_end)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -216,7 +256,7 @@ class Hermes:
                 return listed_calls(block.body.strip(), block.span, call_id)
             return one_call(block, lambda: json_call(json_value(block.body), call_id))
 
-        return read_blocks(text, "<tool_call>", "</tool_call>", read)
+        return read_blocks(text, "<tool_call>", "</tool_call>", read, json_end)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -227,7 +267,6 @@ class Hermes:
 # --------------------- DeepSeek's calls between special tokens: V3 and R1 with a fenced JSON block, V3.1 with bare JSON
 
 _SEP = "<｜tool▁sep｜>"
-_FENCED = re.compile(r"(?:function)?" + re.escape(_SEP) + r"([^\n`]*)\n?```(?:json)?\s*(.*?)\s*(?:```|\Z)", re.DOTALL)
 
 
 class DeepSeek:
@@ -246,14 +285,19 @@ class DeepSeek:
         "<｜tool▁calls▁end｜>",
         "```",
     )
+    _NAMED = _Named(
+        re.compile(rf"\s*+(?:function{_SEP}([^\n`]*)\n?```(?:json)?|([^\n<]{{0,200}}+){_SEP})"),
+        f"NAME{_SEP}{{...}}",
+        "```",
+    )
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
 
         def read(block: Block, call_id: str) -> tuple[Call]:
-            return one_call(block, lambda: _call(block.body, call_id))
+            return one_call(block, lambda: self._NAMED.call(block.body, call_id))
 
-        reading = read_blocks(text, "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read)
+        reading = read_blocks(text, "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read, self._NAMED.value_end)
         said = reading.text.replace("<｜tool▁calls▁begin｜>", "").replace("<｜tool▁calls▁end｜>", "")
         return Reading(said.strip(), reading.calls)
 
@@ -264,14 +308,3 @@ class DeepSeek:
             written = as_json(dict(call.arguments), self.marks)
             bodies.append(f"<｜tool▁call▁begin｜>function{_SEP}{call.name}\n```json\n{written}\n```<｜tool▁call▁end｜>")
         return "<｜tool▁calls▁begin｜>" + "\n".join(bodies) + "<｜tool▁calls▁end｜>"
-
-
-def _call(body: str, call_id: str) -> ToolCall:
-    fenced = _FENCED.match(body.strip())
-    if fenced is not None:
-        name, arguments = fenced.groups()
-    else:
-        name, found, arguments = body.partition(_SEP)
-        if not found:
-            raise NotReadableError(f"expected NAME{_SEP}{{...}}")
-    return json_call({"name": name.strip(), "arguments": json_value(arguments)}, call_id)

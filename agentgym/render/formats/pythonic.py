@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from agentgym.render.formats.blocks import Block, read_blocks, split_at_tag
 from agentgym.render.formats.python_values import NAME, Effort, PythonReader
 from agentgym.render.formats.reading import (
+    INVENTED,
     MAX_CALLS,
     SHOWN,
-    Block,
     NotReadableError,
     Reading,
     Span,
     check_value,
-    read_blocks,
     too_many,
     without_marks,
 )
@@ -28,6 +29,7 @@ _PER_VALUE = 50
 
 _HEAD = re.compile(rf"({NAME})\s*+\(")
 _SEPARATORS = re.compile(r"(?:[\s,;\[\]()]++|#[^\n]*+|\\\n)*+")
+_LIST_END = re.compile(r"\s*+,?\s*+\]")
 _BETWEEN = re.compile(rf"\)(?:\s*+[,;\]][\s,;\[\]]*+|[^\S\n]*+\n\s*+)(?={NAME}\()")
 _LOOSE = re.compile(rf"({NAME})\((.*)\)", re.DOTALL)
 _KEY = re.compile(r"(?:^|,)\s*+([\w\-]++)=")
@@ -47,11 +49,12 @@ class Pythonic:
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
-        body = text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip()
+        said, body = split_at_tag(text, "<|python_start|>", _SOUNDS_LIKE_CALL)
         if not _SOUNDS_LIKE_CALL.match(body):
-            return Reading(body)
+            return Reading(text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip())
         calls, end = _calls(body, (0, len(text)), 0, Effort())
-        return Reading(body[end:], tuple(calls))
+        after = body[end:].removeprefix("<|python_end|>").strip()
+        return Reading("\n".join(part for part in (said, after) if part), tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -84,7 +87,10 @@ class Marked:
                 calls.append(MalformedCall(block.span, "text after the calls", body[end : end + SHOWN]))
             return calls
 
-        return read_blocks(text, self._opening, self._closing, read)
+        skipped = Effort()
+        return read_blocks(
+            text, self._opening, self._closing, read, lambda text, at: _calls_end(PythonReader(text, skipped), at)
+        )
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
@@ -120,12 +126,25 @@ def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list
         except NotReadableError as error:
             effort.left -= (error.end - at) // _PER_VALUE
             following = _BETWEEN.search(source, at) if effort.left > 0 else None
+            if following and INVENTED.search(source, at, following.end()):
+                following = None
             end = following.end() if following else len(source)
             piece = source[at : following.start() + 1 if following else end].rstrip()
             loose = _loose_call(piece.removesuffix("]").rstrip(), str(first_id + len(calls)), effort)
             calls.append(loose or MalformedCall(span, str(error), piece[:SHOWN]))
         else:
             calls.append(call)
+
+
+def _calls_end(reader: PythonReader, at: int) -> int:
+    """Return the end of the calls that can be read one after another from ``at`` on."""
+    end = at
+    with suppress(NotReadableError):
+        while True:
+            between = _SEPARATORS.match(reader.text, end)
+            _, end = _call_at(reader, between.end() if between else end, "")
+    closing = _LIST_END.match(reader.text, end)
+    return closing.end() if closing and end > at else end
 
 
 def _call_at(reader: PythonReader, at: int, call_id: str) -> tuple[ToolCall, int]:

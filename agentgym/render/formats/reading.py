@@ -1,4 +1,4 @@
-"""Shared parts of all tool-call formats: parsed completions, marked blocks, and JSON from a model.
+"""Shared parts of all tool-call formats: parsed completions, and JSON from a model.
 
 The parser of every format takes time linear in the text and raises no error. A call that cannot be parsed becomes a
 :class:`~agentgym.types.MalformedCall` and does not affect the others.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
-from agentgym.canonical import MAX_DEPTH, require_writable
+from agentgym.canonical import MAX_DEPTH, read_arguments, require_writable
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
 Span = tuple[int, int]
@@ -26,6 +26,14 @@ proportional to its position, so many of them would take quadratic time."""
 
 SHOWN = 200
 """Most characters that are kept of a malformed text."""
+
+INVENTED: Final = re.compile(
+    r"(?:^|(?<=[>\]})`]))[ \t]*+(?:<\|?tool_(?:response|result|output)|\[TOOL_RESULTS\]|<｜tool▁outputs?▁begin｜>"
+    r"|<\|observation\|>|```tool_output"
+    r"|<\|start\|>functions\.|<\|(?:start_header_id|header_start)\|>(?:ipython|tool)|Observation:)",
+    re.MULTILINE,
+)
+"""Texts with which chat templates and ReAct begin a tool's result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,63 +75,10 @@ class ToolFormat(Protocol):
         ...
 
 
-# -------------------------------------------------------------------------------------------------------- blocks
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Text between two marks; ``span`` includes the marks."""
-
-    body: str
-    span: Span
-    is_closed: bool
-
-
-def blocks(text: str, opening: str, closing: str) -> Iterator[Block]:
-    """Yield marked blocks. An unclosed block ends at the next opening mark or at the end of the text.
-
-    Example:
-        >>> [block.body for block in blocks("a <x>b</x> <x>c <x>d", "<x>", "</x>")]
-        ['b', 'c ', 'd']
-    """
-    at, closes = text.find(opening), 0
-    while at >= 0:
-        start = at + len(opening)
-        if 0 <= closes < start:  # remember the position of a mark instead of searching again, for linear time
-            closes = text.find(closing, start)
-        following = text.find(opening, start)
-        is_closed = closes >= 0 and (following < 0 or closes < following)
-        stop = closes if is_closed else following if following >= 0 else len(text)
-        yield Block(text[start:stop], (at, stop + len(closing) if is_closed else stop), is_closed)
-        at = following
-
-
-def outside(text: str, spans: Iterable[Span]) -> str:
-    """Return the text outside of ascending spans, stripped of white space at both ends.
-
-    Example:
-        >>> outside("I look. <x>1</x>", [(8, 16)])
-        'I look.'
-    """
-    pieces, at = [], 0
-    for start, stop in spans:
-        pieces.append(text[at:start])
-        at = stop
-    return "".join([*pieces, text[at:]]).strip()
-
-
-def read_blocks(text: str, opening: str, closing: str, read: Callable[[Block, str], Sequence[Call]]) -> Reading:
-    """Parse every block with ``read``, which takes the block and the id of its first call."""
-    calls: list[Call] = []
-    spans: list[Span] = []
-    for block in blocks(text, opening, closing):
-        if len(calls) >= MAX_CALLS:
-            calls.append(too_many(text, block.span[0]))
-            spans.append((block.span[0], len(text)))
-            break
-        calls += read(block, str(len(calls)))
-        spans.append(block.span)
-    return Reading(outside(text, spans), tuple(calls))
+def invented_rest(text: str, at: int) -> MalformedCall:
+    """Return the rest of a completion from a made-up result on, in which there are calls, as a malformed call."""
+    reason = "calls after a tool result that the completion itself wrote are not run; end the message after a call"
+    return MalformedCall((at, len(text)), reason, text[at : at + SHOWN])
 
 
 def too_many(text: str, at: int) -> MalformedCall:
@@ -192,6 +147,28 @@ def json_value(text: str) -> object:
     return value
 
 
+_SKIPPER = json.JSONDecoder()
+
+
+def json_end(text: str, at: int) -> int:
+    """Return the end of the JSON object or list at ``at``, after white space if there is any; ``at`` if there is none.
+
+    Example:
+        >>> json_end('{"a": "}"}</tool_call>', 0)
+        10
+    """
+    found = _OPENS.match(text, at)
+    if found is None:
+        return at
+    try:
+        return _SKIPPER.raw_decode(text, found.end() - 1)[1]
+    except (ValueError, RecursionError):
+        return at
+
+
+_OPENS = re.compile(r"\s*+[{\[]")
+
+
 def check_value(value: object) -> None:
     """Raise an error for arguments that cannot be recorded, as :func:`~agentgym.canonical.require_writable` does.
 
@@ -208,24 +185,16 @@ def json_call(value: object, call_id: str, key: str = "arguments") -> ToolCall:
     """Return the call in ``{"name": ..., "arguments": {...}}``. The arguments may also be JSON text.
 
     Raises:
-        NotReadableError: the value has another structure.
+        NotReadableError: the value has another structure, or a key that would be lost.
     """
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         raise NotReadableError(f'expected {{"name": "...", "{key}": {{...}}}}')
-    arguments = value.get(key, value.get("parameters", value.get("arguments", {})))
-    if isinstance(arguments, str):
-        arguments = json_value(arguments)
-    if not isinstance(arguments, dict):
-        raise NotReadableError(f"{key} must be a JSON object")
-    return ToolCall(value["name"], arguments, call_id)
-
-
-def one_call(block: Block, read: Callable[[], ToolCall]) -> tuple[Call]:
-    """Return the call that ``read`` makes of a block, or a malformed call with the reason."""
     try:
-        return (read(),)
-    except NotReadableError as error:
-        return (MalformedCall(block.span, str(error), block.body.strip()),)
+        arguments = read_arguments(value)
+    except ValueError as error:
+        raise NotReadableError(str(error).replace("'arguments'", f"'{key}'")) from None
+    check_value(arguments)
+    return ToolCall(value["name"], arguments, call_id)
 
 
 _NEXT_CALL = re.compile(
@@ -279,6 +248,8 @@ class JsonCalls:
         while True:
             following = None if self.text.startswith("{", at) else self.next_call(at)
             if following is not None and calls:
+                if made_up := INVENTED.search(self.text, at, following[1]):
+                    return (*calls, invented_rest(self.text, made_up.start())), len(self.text)
                 calls.append(
                     MalformedCall((at, following[0]), "text between calls", self.text[at : following[0]][:SHOWN])
                 )

@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agentgym.render.formats.bare_values import BareValues
-from agentgym.render.formats.reading import (
-    Block,
-    NotReadableError,
-    Reading,
-    blocks,
-    check_value,
-    one_call,
-    read_blocks,
-)
+from agentgym.render.formats.blocks import Block, blocks, one_call, read_blocks
+from agentgym.render.formats.reading import NotReadableError, Reading, check_value
 from agentgym.types import Call, ToolCall, ToolSpec
 
 
@@ -39,7 +32,8 @@ class QwenXml:
         def read(block: Block, call_id: str) -> tuple[Call]:
             return one_call(block, lambda: _function(block.body, call_id, tools))
 
-        if "<tool_call>" in text or "<function=" not in text:
+        bare = text.find("<function=")
+        if bare < 0 or 0 <= text.find("<tool_call>") < bare:
             return read_blocks(text, "<tool_call>", "</tool_call>", read)
 
         def read_bare(block: Block, call_id: str) -> tuple[Call]:

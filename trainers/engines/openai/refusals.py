@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from agentgym.canonical import is_whole
 from agentgym.errors import EngineError, UsageError
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE
 from agentgym.trainers.engines.openai.wire import choice_of, shown
@@ -162,7 +163,7 @@ def _code_of(told: Json) -> int:
         (401, 500, 500)
     """
     code = told.get("code") if isinstance(told, Mapping) else None
-    return code if isinstance(code, int) and code >= _BAD_REQUEST else _SERVER_ERROR
+    return code if is_whole(code) and code >= _BAD_REQUEST else _SERVER_ERROR
 
 
 def _request_error(url: str, text: str, fault: str, body: Mapping[str, object]) -> Exception:

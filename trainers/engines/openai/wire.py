@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, cast
 
-from agentgym.canonical import encodable, read_json, require_writable
+from agentgym.canonical import encodable, is_whole, read_arguments, require_writable
 from agentgym.errors import EngineError
 from agentgym.types import (
     EMPTY_COMPLETION,
@@ -282,12 +282,10 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
     if not isinstance(name, str) or not name:
         return MalformedCall(span, "expected a tool name", text)
     try:
-        arguments = read_json(text) if text.strip() else {}
+        arguments = dict(read_arguments({"arguments": text}))
         require_writable(arguments)
     except ValueError as error:
-        return MalformedCall(span, f"the arguments of {name} are not JSON: {error}", text)
-    if not isinstance(arguments, dict):
-        return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)
+        return MalformedCall(span, f"the arguments of {name} cannot be read: {error}", text)
     return ToolCall(name, arguments, call_id)
 
 
@@ -328,11 +326,11 @@ def usage_of(answer: Json) -> Usage | None:
     if not isinstance(usage, Mapping):
         return None
     read, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not isinstance(read, int) or not isinstance(sampled, int):
+    if not is_whole(read) or not is_whole(sampled):
         return None
     details = usage.get("prompt_tokens_details")
     told = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    cached = told if isinstance(told, int) else None
+    cached = told if is_whole(told) else None
     # counts that contradict each other are none: a cost made from them could be negative
     # no prompt is empty: some gateways write zeros where they do not count
     is_sound = read > 0 and sampled >= 0 and 0 <= (cached or 0) <= read

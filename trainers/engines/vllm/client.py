@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from agentgym.canonical import read_json
+from agentgym.canonical import is_whole, read_json
 from agentgym.errors import EngineError, UsageError
 from agentgym.http_limits import limited_async_client
 from agentgym.server_tokens import add_token
@@ -113,7 +113,7 @@ class VllmClient:
         cards = await self._models(timeout_s)
         bases = [card for card in cards if card.get("parent") is None]
         name, length = (bases[0].get("id"), bases[0].get("max_model_len")) if bases else (None, None)
-        if not isinstance(name, str) or not isinstance(length, int):
+        if not isinstance(name, str) or not is_whole(length):
             raise ServerFaultError("its list of models has none with a name and a length")
         if not name.startswith(NAME_PREFIX):
             raise WrongServerError(
@@ -165,7 +165,7 @@ class VllmClient:
         """Return the weights that all workers have; they must agree."""
         found = {(worker.get("version"), worker.get("checksum")) for worker in workers}
         version, checksum = found.pop()
-        if found or not isinstance(version, int) or not isinstance(checksum, str):
+        if found or not is_whole(version) or not isinstance(checksum, str):
             raise ServerFaultError("its workers hold different weights")
         return Held(version=version, checksum=checksum)
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from agentgym.canonical import is_whole
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.vllm.client import VllmClient
 from agentgym.trainers.engines.vllm.weights import Published
@@ -213,6 +214,6 @@ async def tokens_given(client: VllmClient, timeout_s: float) -> dict[str, int] |
             return None
         for name, count in tokens.items():
             parts = str(name).split("-")
-            if parts[0] == "cmpl" and len(parts) > 1 and isinstance(count, int):
+            if parts[0] == "cmpl" and len(parts) > 1 and is_whole(count):
                 found[parts[1]] = max(count, found.get(parts[1], 0))
     return found

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import reduce_tensor
 
+from agentgym.canonical import is_whole
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.distributed.devices import on_this_device
@@ -241,7 +242,7 @@ class NcclChannel:
         ours = self._nccl.version()
         for worker in await client.rpc("agentgym_nccl", {}, timeout_s):
             theirs = worker.get("nccl")
-            if not isinstance(theirs, int):
+            if not is_whole(theirs):
                 raise WrongServerError(f"{client.url} cannot use its NCCL: {worker.get('reason')}; {WITHOUT_NCCL}")
             if theirs != ours:
                 raise WrongServerError(
@@ -253,7 +254,7 @@ class NcclChannel:
         self._nccl = nccl = self._nccl or Nccl()
         answer = await client.get("/get_world_size", timeout_s)
         num_workers = answer.get("world_size") if isinstance(answer, dict) else None
-        if not isinstance(num_workers, int) or num_workers < 1:
+        if not is_whole(num_workers) or num_workers < 1:
             raise ServerFaultError(f"/get_world_size answered {answer!r}")
         unique_id = nccl.unique_id()
         info = nccl_init_info(unique_id, num_workers)

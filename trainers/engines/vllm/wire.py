@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
+from agentgym.canonical import is_number, is_whole
 from agentgym.engine import MAX_LOGPROB, SamplingParams
 from agentgym.errors import EngineError
 from agentgym.types import Completion, FinishReason, Json, JsonObject
@@ -83,7 +84,7 @@ def read_completion(
     choice = _choice(answer, prompt_ids)
     tokens = _list(choice, "token_ids")
     listed = _list(_mapping(choice, "logprobs"), "token_logprobs")
-    token_ids = [token for token in tokens if isinstance(token, int) and 0 <= token < vocab_size]
+    token_ids = [token for token in tokens if is_whole(token) and 0 <= token < vocab_size]
     logprobs = [value for value in listed if _is_logprob(value)]
     if not 1 <= len(tokens) <= max_new_tokens:
         raise ServerFaultError(f"it gave {len(tokens)} tokens, asked for 1 to {max_new_tokens}")
@@ -166,7 +167,7 @@ def _choice(answer: Json, prompt_ids: Sequence[int]) -> JsonObject:
     if not isinstance(choice, Mapping):
         raise ServerFaultError(f"it gave {len(choices)} completions, asked for 1")
     echoed = choice.get("prompt_token_ids")
-    if echoed is not None and echoed != list(prompt_ids):
+    if echoed is not None and (echoed != list(prompt_ids) or not all(map(is_whole, echoed))):
         raise ServerFaultError("it read another prompt than it was sent")
     return choice
 
@@ -186,4 +187,4 @@ def _mapping(parent: JsonObject, key: str) -> JsonObject:
 
 
 def _is_logprob(value: Json) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value) and value <= MAX_LOGPROB
+    return is_number(value) and math.isfinite(value) and value <= MAX_LOGPROB

@@ -287,7 +287,7 @@ class GuiEnv(BrowserActions, ToolEnv):
             if part == "tree":
                 texts.append(page_text(self._page, budget))
             elif part == "html":
-                texts.append(await self.tab.call("source", budget))
+                texts.append(await self.tab.source(budget))
             else:
                 png = await self.tab.screenshot()
                 if part == "marks":

@@ -71,10 +71,6 @@ def test_an_element_with_a_listener_alone_can_be_clicked() -> None:
         assert env.js("document.title") == "opened"
 
 
-def test_a_frame_that_cannot_be_read_says_so() -> None:
-    assert "of another origin" in shown('<iframe sandbox title=Card srcdoc="<p>inside</p>"></iframe>')
-
-
 @pytest.mark.parametrize(
     ("field", "text", "value"),
     [

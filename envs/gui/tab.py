@@ -23,6 +23,10 @@ _MOST_TRIES = 20
 _STOP_S = 2.0
 
 
+class PageScriptError(EnvError):
+    """An expression that a page's own world was asked for throws."""
+
+
 class TabDeadError(Exception):
     """A page's process has crashed, was killed for its memory, or hung for good; the browser is still alive."""
 
@@ -90,7 +94,7 @@ class Tab:
         """Evaluate an expression in the page's own world, and return its JSON value.
 
         Raises:
-            EnvError: the expression throws.
+            PageScriptError: the expression throws.
             TabDeadError: the page's process is gone, or does not answer.
         """
         given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
@@ -98,7 +102,7 @@ class Tab:
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             said = details.get("exception", {}).get("description", details["text"])
-            raise EnvError(f"evaluating {expression[:80]!r}: {said}")
+            raise PageScriptError(f"evaluating {expression[:80]!r}: {said}")
         return answer["result"].get("value")
 
     async def call(self, name: str, *arguments: object) -> Any:

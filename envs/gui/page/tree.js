@@ -260,7 +260,8 @@
       elements.set(unique, element);
       node.id = unique;
     };
-    const base = ([element, node]) => slug(node.name) || slug(element.getAttribute("title") || "") || node.role;
+    const said = (element) => (heard.has(element) ? slug(clean(element.textContent)) : "");
+    const base = ([element, node]) => slug(node.name) || slug(element.getAttribute("title") || "") || said(element) || node.role;
     const groups = regroup(found, base);
     for (const [id, same] of groups) if (same.length === 1) give(id, same[0]);
     for (const [id, same] of groups) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,23 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(row, dict):
             raise CorruptDataError(f"{path}: row {number} must be an object with named values, not {str(row)[:60]!r}")
         yield row
+
+
+def text_field(row: Mapping[str, Any], name: str) -> str:
+    """Return a field of a row as text.
+
+    Raises:
+        KeyError: the row does not have it.
+        ValueError: it is null or not a single value, and so no text.
+
+    Example:
+        >>> text_field({"answer": 7}, "answer")
+        '7'
+    """
+    value = row[name]
+    if value is None or isinstance(value, dict | list):
+        raise ValueError(f"{name} is {str(value)[:60] if value is not None else 'null'}, expected a text")
+    return str(value)
 
 
 def read_utf8(path: Path) -> str:

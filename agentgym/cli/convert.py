@@ -21,6 +21,9 @@ def convert(
         ),
     ] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this instance; repeatable.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", metavar="COLUMN", help="Leave out an unknown column; repeatable.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Convert rows of SWE-bench to tasks in Harbor's format, which SWE-v0 reads."""
@@ -34,7 +37,7 @@ def convert(
             raise UsageError(
                 f"--image may contain {{name}} or {{instance_id}} and no other placeholder; got {pattern!r}"
             ) from None
-        instances = read_instances(rows, ids or ())
+        instances = read_instances(rows, ids or (), drop or ())
         for instance in instances:
             write_harbor_task(instance, out_path, pattern)
         out.result({"folder": str(out_path), "num_tasks": len(instances)})

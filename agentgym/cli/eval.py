@@ -331,7 +331,7 @@ def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: O
     from agentgym.cli.eval_env import print_summary
 
     command = f"agentgym eval --resume {shell_word(folder)}"
-    with resumable_by(command, folder, after_stop=True), _fresh(folder, resume):
+    with resumable_by(command, folder, after_stop=True, is_it=resume), _fresh(folder, resume):
         summary = asyncio.run(play(plan, folder, effort, resume=resume, status=out.status))
     out.result(asdict(summary))
     print_summary(out, summary, folder)
@@ -341,7 +341,8 @@ def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: O
 def _play_suites(plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
     from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results, write_results
 
-    with resumable_by(f"agentgym eval --resume {shell_word(folder)}", folder), _fresh(folder, resume):
+    command = f"agentgym eval --resume {shell_word(folder)}"
+    with resumable_by(command, folder, is_it=resume), _fresh(folder, resume):
         results = asyncio.run(evaluate_suites(plan, folder, effort, resume, out))
     compared = write_results(results, folder)
     out.result(

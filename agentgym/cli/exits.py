@@ -20,6 +20,7 @@ import typer
 from agentgym.canonical import encodable
 from agentgym.errors import (
     AgentGymError,
+    CorruptDataError,
     EpisodesFailedError,
     RunHaltedError,
     RunStoppedError,
@@ -38,13 +39,14 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 
 @contextmanager
-def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Iterator[None]:
+def resumable_by(command: str, folder: Path, *, after_stop: bool = False, is_it: bool = False) -> Iterator[None]:
     """Name ``command`` in the error if the block is interrupted after it made its folder, or halted from outside.
 
     A full disk halts it, another rank that ended, or failures of the infrastructure.
 
     Args:
         after_stop: name it also if the block stops itself and its error does not name the command.
+        is_it: the block is that command, which would fail again for bad data or settings; it is not named for these.
     """
     try:
         yield
@@ -61,7 +63,9 @@ def resumable_by(command: str, folder: Path, *, after_stop: bool = False) -> Ite
         if is_kept and command not in str(first):
             raise RunStoppedError(f"{first}; to run the failed episodes again: {command}") from None
         has_episodes = after_stop and (folder / "config.json").is_file()
-        if has_episodes and isinstance(first, UsageError) and "--resume" not in str(first):
+        if is_it and isinstance(first, CorruptDataError) and str(folder) in str(first):
+            raise CorruptDataError(f"{first}; restore it from a copy, or start again with another --run-dir") from None
+        if has_episodes and not is_it and isinstance(first, UsageError) and "--resume" not in str(first):
             raise UsageError(f"{first}; what was played is kept: {command}") from None
         if not _is_full_disk(first):
             raise

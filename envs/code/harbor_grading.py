@@ -5,8 +5,8 @@ the agent are therefore neither among the tests nor above them, and the agent ca
 tests would import or load unintentionally are restored (:mod:`agentgym.envs.code.harbor_shadows`).
 
 A verifier that fails is not a grade. If it leaves no reward that Harbor would take, or none that its runner's report
-supports, it also grades the unchanged workspace. If it succeeds there, the work has caused the failure and earns 0.
-Otherwise the verifier is broken, which is an :class:`~agentgym.errors.EnvError`. Tests that run out of time earn 0.
+supports, or runs out of time, it also grades the unchanged workspace. If it succeeds there, the work has caused the
+failure and earns 0. Otherwise the verifier is broken, which is an :class:`~agentgym.errors.EnvError`.
 
 In Harbor's format, tests may run the agent's code in their own process, which can then forge report and reward; each
 task's tests must guard against that.
@@ -115,8 +115,7 @@ def grade_harbor(pool: SharedPool, task: HarborTask, start: Snapshot, left: Snap
         return HarborGrade(
             grade=Grade(num_tests=1, num_passed=int(reward >= 1)), reward=reward, rewards=ran.rewards or {}
         )
-    if not ran.timed_out:
-        _require_sound(pool, task, start, ran)
+    _require_sound(pool, task, start, ran)
     if ran.rewards is not None and ran.reward <= 0:  # the runner may not have been needed to find the work wrong
         return HarborGrade(grade=Grade(num_tests=1, num_passed=0), rewards=ran.rewards)
     return HarborGrade(grade=Grade(num_tests=1, num_passed=0, is_collected=False, note=ran.problem))

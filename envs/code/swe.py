@@ -146,7 +146,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
             raise UsageError(f"Harbor task {self._harbor.name!r} has no solution that is one script")
         call = ToolCall("submit")
         if content_key(self._workspace) == content_key(self._given):
-            places = {self._harbor.workdir: "."}
+            places = {self._harbor.workdir: self.sandbox.workspace}  # absolute: the script may go to another folder
             script = self._harbor.placed(scripts["solve.sh"].data.decode(errors="replace"), places)
             values = host_values(self._harbor.solution_env, f"Harbor task {self._harbor.name!r}, [solution.env]")
             exports = [

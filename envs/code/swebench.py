@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from agentgym.cache import whole_file
 from agentgym.canonical import packaged
-from agentgym.envs.rows import read_rows
+from agentgym.envs.rows import read_rows, text_field
 from agentgym.errors import CorruptDataError, UsageError
 
 IMAGE: Final = "swebench/sweb.eval.x86_64.{name}:latest"
@@ -28,6 +28,17 @@ WORKDIR: Final = "/testbed"
 _NO_TESTS: Final = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
 _DIFF: Final = re.compile(r"^diff --git a/(.*) b/(.*)$", re.MULTILINE)
 _IMAGE_COLUMNS: Final = ("image_name", "docker_image")
+COLUMNS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("instance_id", "repo", "version", "problem_statement"), "read"),
+    **dict.fromkeys(("patch", "test_patch", "FAIL_TO_PASS", "PASS_TO_PASS", *_IMAGE_COLUMNS), "read"),
+    **dict.fromkeys(("base_commit", "environment_setup_commit"), "in the image"),
+    **dict.fromkeys(
+        ("hints_text", "all_hints_text", "created_at", "difficulty", "pull_number", "issue_numbers"), "no effect"
+    ),
+    **dict.fromkeys(("commit_url", "commit_urls", "pr_url", "issue_url", "license", "license_name"), "no effect"),
+}
+"""Treatment of the columns of SWE-bench and of data sets in its form. Others may change how work is graded, such as
+commands of their own, and are refused unless they are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,7 @@ _FILE: Final = packaged(__package__, "swebench.toml")
 RUNNERS: Final[Mapping[str, Runner]] = {repo: Runner(**fields) for repo, fields in _FILE["runners"].items()}
 """Runners of the repositories of SWE-bench Verified; others use pytest."""
 _TEXTS: Final[Mapping[str, str]] = _FILE["files"]
+_EMPTY: Final = (None, "", [], {})
 _EARLY_ASTROPY: Final = ("0.", "1.")
 _OLD_DJANGO: Final = "1.9"
 
@@ -87,18 +99,29 @@ class Instance:
         return tuple(path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in paths)
 
 
-def read_instances(path: str | Path, ids: Sequence[str] = ()) -> tuple[Instance, ...]:
+def read_instances(path: str | Path, ids: Sequence[str] = (), dropped: Sequence[str] = ()) -> tuple[Instance, ...]:
     """Return all rows of a file, or those with given ids.
 
+    Args:
+        path: the file.
+        ids: ids of the rows to return; empty for all.
+        dropped: columns that :data:`COLUMNS` lacks, and that are to have no effect.
+
     Raises:
-        UsageError: there is no such file, or no row with an id.
+        UsageError: there is no such file, no row with an id, or a column is unknown.
         CorruptDataError: a row is incomplete.
     """
-    found = {
-        one.id: one
-        for number, row in enumerate(read_rows(Path(path)))
-        for one in [_instance(row, f"{path}, row {number}")]
-    }
+    found = dict[str, Instance]()
+    for number, row in enumerate(read_rows(Path(path))):
+        place = f"{path}, row {number}"
+        unknown = [name for name, value in row.items() if name not in (*COLUMNS, *dropped) and value not in _EMPTY]
+        if unknown:
+            raise UsageError(
+                f"{place}: unknown column {unknown[0]!r}, which may change how work is graded; if it does not, leave "
+                f"it out: --drop {unknown[0]}"
+            )
+        one = _instance(row, place)
+        found[one.id] = one
     if missing := [name for name in ids if name not in found]:
         raise UsageError(f"{path} has no instance {missing[0]!r}")
     if not found:
@@ -144,12 +167,12 @@ def write_harbor_task(instance: Instance, folder: Path, image: str = IMAGE) -> P
 def _instance(row: Mapping[str, Any], place: str) -> Instance:
     try:
         return Instance(
-            id=_plain_name(str(row["instance_id"])),
-            repo=str(row["repo"]),
+            id=_plain_name(text_field(row, "instance_id")),
+            repo=text_field(row, "repo"),
             version=str(row.get("version") or ""),
-            problem=str(row["problem_statement"]),
-            patch=str(row["patch"]),
-            test_patch=str(row["test_patch"]),
+            problem=text_field(row, "problem_statement"),
+            patch=text_field(row, "patch"),
+            test_patch=text_field(row, "test_patch"),
             fail_to_pass=_names(row["FAIL_TO_PASS"]),
             pass_to_pass=_names(row["PASS_TO_PASS"]),
             image=next((str(row[name]) for name in _IMAGE_COLUMNS if row.get(name)), ""),

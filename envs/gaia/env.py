@@ -14,7 +14,7 @@ from agentgym.canonical import canonical
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade, packed_bytes
-from agentgym.envs.rows import read_rows
+from agentgym.envs.rows import read_rows, text_field
 from agentgym.envs.search.live_web import live_web
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import CorruptDataError, EnvError, UsageError, boundary, require_known
@@ -86,10 +86,12 @@ def _read(folder: Path) -> Mapping[str, GaiaQuestion]:
 def _question(row: Mapping[str, Any], place: str, split: str, folder: Path) -> GaiaQuestion | None:
     """Return the question of a row, or None if its answer is hidden, as in the test split."""
     try:
-        name, text = str(row["task_id"]), str(row["Question"])
-        answer, level, file = str(row["Final answer"]), str(row["Level"]), str(row.get("file_name") or "")
+        name, text = text_field(row, "task_id"), text_field(row, "Question")
+        answer, level, file = text_field(row, "Final answer"), text_field(row, "Level"), str(row.get("file_name") or "")
     except KeyError as error:
         raise CorruptDataError(f"{place} has no {error}; its keys are {', '.join(map(str, row))}") from None
+    except ValueError as error:
+        raise CorruptDataError(f"{place}: {error}") from None
     if answer == _HIDDEN:
         return None
     if Path(file).name != file:

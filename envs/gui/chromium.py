@@ -33,6 +33,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-service-autorun",
+    # a page and its frames in one process, so that one connection and one clock reach them all
+    "--disable-site-isolation-trials",
     # the same pixels on every machine
     "--font-render-hinting=none",
     "--disable-font-subpixel-positioning",

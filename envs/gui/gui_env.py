@@ -215,6 +215,7 @@ class GuiEnv(BrowserActions, ToolEnv):
     async def _set_the_task(self, task: Task) -> Observation:
         instruction = await self.set_up(task)
         text, images = await self._look()
+        self._require_sites()
         return (Message("user", _content(f"{instruction}\n\n{text}", images)),)
 
     async def _respond(self, action: Message) -> Observation:
@@ -287,7 +288,7 @@ class GuiEnv(BrowserActions, ToolEnv):
             if part == "tree":
                 texts.append(page_text(self._page, budget))
             elif part == "html":
-                texts.append(await self.tab.call("source", budget))
+                texts.append(await self.tab.source(budget))
             else:
                 png = await self.tab.screenshot()
                 if part == "marks":

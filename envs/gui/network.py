@@ -3,19 +3,24 @@
 We use a proxy rather than Playwright's request interception, since it also sees the requests of web sockets, workers,
 beacons and prefetching, and costs no round trip through the driver. A request to another host gets a page that says so,
 and the agent is told.
+
+A page of an error is a page, and only a dead site makes an episode void. Otherwise an agent could escape bad episodes
+by a request on which a site crashes. So when one fails, the first request that the site had answered is made once more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import html
-from collections.abc import AsyncIterator
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import h11
 
 from agentgym.envs.gui.site import Request, Response, Site, Sites, Upstream
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, InfrastructureError
 
 _CHUNK_BYTES = 1 << 16
 _MOST_BODY_BYTES = 16 << 20
@@ -23,6 +28,10 @@ _HOP_BY_HOP = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
     | {b"proxy-authorization", b"proxy-authenticate"}
 )
+_SERVER_ERROR = 500
+_CONTROL_S = 10.0
+_NO_REQUESTS_FAULT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_BROKEN = Response(status=502, body=b"<!doctype html><title>Error</title><h1>The site broke the connection</h1>")
 _NO_FAVICON = Response(status=404, content_type="text/plain")
 
 
@@ -33,10 +42,12 @@ class EpisodeNetwork:
         self._sites: Sites = {}
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._good: dict[Upstream, h11.Request] = {}  # the first request that a server answered
+        self._good_here: dict[str, Request] = {}  # the same of sites in this process, by host
         self.refused: list[str] = []
         """Requested hosts that are not among the sites, in order and without repetition."""
         self.failure: EnvError | None = None
-        """The error that a site's own code raised, or a server's refused or broken connection."""
+        """The reason why a site is dead: it also fails on a request that it had answered before."""
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -51,6 +62,7 @@ class EpisodeNetwork:
     def open_to(self, sites: Sites) -> None:
         """Make these sites reachable, and no others."""
         self._sites = dict(sites)
+        self._good, self._good_here = {}, {}
 
     def knows(self, host: str) -> bool:
         """Return True if a host (``name`` or ``name:port``) is one of the sites."""
@@ -76,7 +88,10 @@ class EpisodeNetwork:
         try:
             await self._converse(reader, writer)
         except _SiteLostError as error:
-            self.failure = EnvError(f"a site of the task was lost: {error}")
+            await self._judge(error)
+            if not error.num_bytes:
+                with suppress(OSError):
+                    await _send_alone(writer, _BROKEN)
         except (OSError, asyncio.IncompleteReadError, h11.ProtocolError):
             pass  # the browser closed the connection, or sent something that is not HTTP
         finally:
@@ -96,7 +111,9 @@ class EpisodeNetwork:
             host, body = _host_of(head), await _body_of(connection, reader)
             site = self._sites.get(host)
             if isinstance(site, Upstream):
-                await _forward(site, head, body, writer)
+                status = await _forward(site, head, body, writer, self._judge)
+                if head.method == b"GET" and status < _SERVER_ERROR:
+                    self._good.setdefault(site, head)
                 return  # the upstream's answer ended the connection
             response = await self._answer(site, host, head, body)
             await _send(connection, writer, head, response)
@@ -117,10 +134,36 @@ class EpisodeNetwork:
         )
         try:
             response = await site.answer(request)
-        except Exception as error:  # reaches the environment, whose step raises it
-            self.failure = EnvError(f"site {host}, {request.method} {request.path}: {type(error).__name__}: {error}")
+        except Exception as error:
+            said = f"site {host}, {request.method} {request.path}: {type(error).__name__}: {error}"
+            try:
+                if (
+                    isinstance(error, InfrastructureError | MemoryError)
+                    or getattr(error, "errno", 0) in _NO_REQUESTS_FAULT
+                ):
+                    raise
+                await site.answer(self._good_here.get(host, request))
+            except Exception:
+                self.failure = EnvError(said)
+            else:
+                _tell(said)
             return Response(status=500, body=b"<h1>Internal server error</h1>")
+        if request.method == "GET":
+            self._good_here.setdefault(host, request)
         return _NO_FAVICON if response.status == 404 and request.path == "/favicon.ico" else response
+
+    async def _judge(self, lost: _SiteLostError) -> None:
+        """Set the failure if a server that failed on a request also fails on one that it had answered before."""
+        site, good = lost.site, self._good.get(lost.site)
+        try:
+            async with asyncio.timeout(_CONTROL_S):
+                if good is None or await _status_of(site, good) >= _SERVER_ERROR:
+                    self.failure = EnvError(f"a site of the task was lost: {lost}")
+                    return
+        except (_SiteLostError, TimeoutError):
+            self.failure = EnvError(f"a site of the task was lost: {lost}")
+            return
+        _tell(str(lost))
 
     async def _tunnel(
         self, head: h11.Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: h11.Connection
@@ -175,6 +218,13 @@ async def _body_of(connection: h11.Connection, reader: asyncio.StreamReader) -> 
     return body
 
 
+async def _send_alone(writer: asyncio.StreamWriter, response: Response) -> None:
+    """Send a response outside of a connection's protocol, which ends with it."""
+    head = f"HTTP/1.1 {response.status} Bad Gateway\r\ncontent-type: {response.content_type}\r\nconnection: close\r\n"
+    writer.write(head.encode() + b"content-length: %d\r\n\r\n%s" % (len(response.body), response.body))
+    await writer.drain()
+
+
 async def _send(
     connection: h11.Connection, writer: asyncio.StreamWriter, head: h11.Request, response: Response
 ) -> None:
@@ -191,40 +241,96 @@ async def _send(
     await writer.drain()
 
 
-async def _forward(site: Upstream, head: h11.Request, body: bytes, writer: asyncio.StreamWriter) -> None:
-    """Forward a request to a server, and stream its answer back."""
+async def _forward(
+    site: Upstream,
+    head: h11.Request,
+    body: bytes,
+    writer: asyncio.StreamWriter,
+    judge: Callable[[_SiteLostError], Awaitable[None]],
+) -> int:
+    """Forward a request to a server, stream its answer back, and return the status; an error is judged beforehand."""
     reader, there = await _connected(site)
+    status = 0
     try:
-        path = b"/" + head.target.partition(b"://")[2].partition(b"/")[2]
-        headers = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
-        lines = [b"%s: %s\r\n" % pair for pair in headers if pair[0] != b"content-length"]
-        length = b"content-length: %d\r\n" % len(body) if body or head.method in (b"POST", b"PUT") else b""
-        there.write(b"%s %s HTTP/1.1\r\n%s%sconnection: close\r\n\r\n" % (head.method, path, b"".join(lines), length))
-        there.write(body)
-        with suppress(ConnectionError):  # it may answer before it has read a body; if not, reading says so
-            await there.drain()
-        await _pump(_answer_of(site, reader, head.method), writer)
+        await _ask(there, head, body)
+        async for chunk in _answer_of(site, reader, head.method):
+            if not status and (status := _status_in(chunk)) >= _SERVER_ERROR:
+                target = head.target.decode(errors="replace")[:200]
+                await judge(_SiteLostError(site, f"{site.host}:{site.port} answers {target} with status {status}"))
+            writer.write(chunk)
+            await writer.drain()
+        with suppress(OSError):
+            writer.write_eof()
     finally:
         there.close()
+    return status
+
+
+async def _status_of(site: Upstream, head: h11.Request) -> int:
+    """Make a request again, and return the status of its answer.
+
+    Raises:
+        _SiteLostError: there is no complete answer.
+    """
+    reader, there = await _connected(site)
+    status = 0
+    try:
+        await _ask(there, head, b"")
+        async for chunk in _answer_of(site, reader, head.method):
+            status = status or _status_in(chunk)
+    finally:
+        there.close()
+    return status
+
+
+async def _ask(there: asyncio.StreamWriter, head: h11.Request, body: bytes) -> None:
+    path = b"/" + head.target.partition(b"://")[2].partition(b"/")[2]
+    headers = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
+    lines = [b"%s: %s\r\n" % pair for pair in headers if pair[0] != b"content-length"]
+    length = b"content-length: %d\r\n" % len(body) if body or head.method in (b"POST", b"PUT") else b""
+    there.write(b"%s %s HTTP/1.1\r\n%s%sconnection: close\r\n\r\n" % (head.method, path, b"".join(lines), length))
+    there.write(body)
+    with suppress(ConnectionError):  # it may answer before it has read a body; if not, reading says so
+        await there.drain()
+
+
+def _status_in(chunk: bytes) -> int:
+    """Return the status that an answer begins with; 200 for an answer of another protocol."""
+    words = chunk[:40].split()
+    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/") and words[1].isdigit() else 200
+
+
+def _is_of_the_machine(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _NO_REQUESTS_FAULT
+
+
+def _tell(said: str) -> None:
+    warnings.warn(f"{said}; the site answers other requests, so the agent sees a page of an error", stacklevel=2)
 
 
 class _SiteLostError(Exception):
-    """A server among the sites refused or broke a connection, so that the episode is void."""
+    """A server among the sites refused or broke a connection, or answered with an error of its own."""
+
+    def __init__(self, site: Upstream, said: str, num_bytes: int = 0) -> None:
+        super().__init__(said)
+        self.site, self.num_bytes = site, num_bytes
 
 
 async def _connected(site: Upstream) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     try:
         return await asyncio.open_connection(site.host, site.port)
     except OSError as error:
-        raise _SiteLostError(f"{site.host}:{site.port} cannot be reached ({error})") from error
+        raise _SiteLostError(site, f"{site.host}:{site.port} cannot be reached ({error})") from error
 
 
 async def _sent_by(site: Upstream, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    num_bytes = 0
     try:
         async for chunk in _chunks(reader):
+            num_bytes += len(chunk)
             yield chunk
     except OSError as error:
-        raise _SiteLostError(f"{site.host}:{site.port} broke the connection ({error})") from error
+        raise _SiteLostError(site, f"{site.host}:{site.port} broke the connection ({error})", num_bytes) from error
 
 
 async def _answer_of(site: Upstream, reader: asyncio.StreamReader, method: bytes) -> AsyncIterator[bytes]:
@@ -243,7 +349,8 @@ async def _answer_of(site: Upstream, reader: asyncio.StreamReader, method: bytes
         is_followed = is_followed and _follows(parser, chunk)
     is_cut = is_followed and not _follows(parser, b"") and parser.their_state is h11.ERROR
     if not num_bytes or is_cut:
-        raise _SiteLostError(f"{site.host}:{site.port} closed the connection after {num_bytes} bytes of an answer")
+        said = f"{site.host}:{site.port} closed the connection after {num_bytes} bytes of an answer"
+        raise _SiteLostError(site, said, num_bytes)
 
 
 def _follows(parser: h11.Connection, chunk: bytes) -> bool:

@@ -84,7 +84,7 @@ class Hands:
             ToolError: there is no such element, or it is of another kind.
         """
         known = self._meant(id)
-        answer: dict[str, Any] = await self.tab.call(name, known, self.sees_all_elements, *arguments) or {}
+        answer: dict[str, Any] = await self.tab.on_element(name, known, self.sees_all_elements, *arguments)
         if "problem" in answer:
             raise _problem(id, answer)
         return answer
@@ -153,6 +153,7 @@ class PageActions(Hands):
         dx = {"left": -0.8, "right": 0.8}.get(direction, 0.0) * width
         dy = {"up": -0.8, "down": 0.8}.get(direction, 0.0) * height
         moved = (await self._ask("scroll", id, dx, dy))["moved"]
+        await self.tab.call("frames", 2)  # what listens to scrolling is told at a frame
         return f"Scrolled {direction}." if moved else f"It cannot be scrolled {direction} any further."
 
     @tool

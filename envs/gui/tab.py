@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentgym.envs.gui.determinism import WORLD
+from agentgym.envs.gui.frames import FrameGoneError, Frames
 from agentgym.errors import EnvError, EnvTimeoutError
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ _GONE = ("uniqueContextId not found", "Cannot find context", "context was destro
 _ENDLESS = ("EventSource", "Ping", "WebSocket")  # requests that may stay open while a page is settled
 _MOST_TRIES = 20
 _STOP_S = 2.0
+
+
+class PageScriptError(EnvError):
+    """An expression that a page's own world was asked for throws."""
 
 
 class TabDeadError(Exception):
@@ -38,6 +43,8 @@ class Tab:
         self.page, self._cdp, self._timeout_s, self._tell = page, cdp, timeout_s, tell
         self._frame = ""
         self._worlds: dict[str, str] = {}  # frame -> unique id of its isolated world
+        self._detached: set[str] = set()
+        self._frames = Frames(self)
         self._loading: set[str] = set()
         self._requests: dict[str, str] = {}  # request -> the frame it is for
         self._changed = asyncio.Event()
@@ -87,7 +94,7 @@ class Tab:
         """Evaluate an expression in the page's own world, and return its JSON value.
 
         Raises:
-            EnvError: the expression throws.
+            PageScriptError: the expression throws.
             TabDeadError: the page's process is gone, or does not answer.
         """
         given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
@@ -95,7 +102,7 @@ class Tab:
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             said = details.get("exception", {}).get("description", details["text"])
-            raise EnvError(f"evaluating {expression[:80]!r}: {said}")
+            raise PageScriptError(f"evaluating {expression[:80]!r}: {said}")
         return answer["result"].get("value")
 
     async def call(self, name: str, *arguments: object) -> Any:
@@ -107,6 +114,47 @@ class Tab:
             TabDeadError: the page's process is gone, or does not answer even then.
         """
         return await self.patiently(self._call(self._frame, name, arguments))
+
+    async def on_element(self, name: str, id: str, *arguments: object) -> dict[str, Any]:
+        """Call a function of ``hands.js`` on an element of any frame; points are those of the tab.
+
+        Raises:
+            TabDeadError: as for :meth:`call`.
+        """
+        return await self.patiently(self._frames.on_element(name, id, arguments))
+
+    async def source(self, max_characters: int) -> str:
+        """Return the markup of the page and of its frames, without scripts and styles; a cut is marked."""
+        (_, page), *inner = await self.patiently(self._frames.sources())
+        text = "\n".join([page, *(f"<!-- in a frame: {url[:200]} -->\n{markup}" for url, markup in inner)])
+        return text if len(text) <= max_characters else f"{text[:max_characters]} [cut: {len(text)} characters in all]"
+
+    def has_document(self, frame: str) -> bool:
+        """Return True if the document of a frame can be read."""
+        return frame in self._worlds
+
+    async def call_in(self, frame: str, name: str, *arguments: object) -> Any:
+        """Call a function of ``hands.js`` in a frame's own isolated world; an empty text is the main frame.
+
+        Raises:
+            FrameGoneError: the frame is not in the tab any more.
+        """
+        return await self._call(frame or self._frame, name, arguments)
+
+    async def frame_of(self, around: str, number: int) -> str:
+        """Return the id of a frame that the last walk of a document numbered, or an empty text."""
+        from playwright.async_api import Error
+
+        given = {
+            "expression": f'agentgym("stranger", {number})',
+            "uniqueContextId": self._worlds[around or self._frame],
+        }
+        try:
+            answer = await self._cdp.send("Runtime.evaluate", {**given, "awaitPromise": True})
+            node = await self._cdp.send("DOM.describeNode", {"objectId": answer["result"]["objectId"]})
+        except (Error, KeyError):  # the page has changed meanwhile
+            return ""
+        return str(node["node"].get("frameId", ""))
 
     async def patiently(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Await work that needs the page to respond; a script that blocks the page is stopped once.
@@ -201,12 +249,12 @@ class Tab:
     async def _advance(self, grant_ms: float, everything: bool) -> dict[str, object]:
         # frames of another origin follow the same clock
         for frame in [frame for frame in self._worlds if frame != self._frame]:
-            with suppress(TimeoutError, EnvError):
+            with suppress(TimeoutError, EnvError, FrameGoneError):
                 async with asyncio.timeout(self._timeout_s):
                     if not await self._call(frame, "is_reached", ()):
                         await self._call(frame, "advance", (grant_ms,))
         seen: dict[str, Any] = await self.call("look", grant_ms, everything)
-        return seen
+        return await self.patiently(self._frames.fill_in(seen, everything))
 
     async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> object:
         from playwright.async_api import Error
@@ -246,6 +294,8 @@ class Tab:
         while frame not in self._worlds:
             if self._dead:
                 raise TabDeadError(self._dead)
+            if frame in self._detached:
+                raise FrameGoneError(frame)
             self._changed.clear()
             await self._changed.wait()
         return self._worlds[frame]
@@ -291,6 +341,9 @@ class Tab:
     def _on_detached(self, event: dict[str, object]) -> None:
         gone = event["frameId"]
         self._loading.discard(gone)
+        if event.get("reason") != "swap":  # a swapped one gets another process, and stays
+            self._detached.add(str(gone))
+            self._worlds.pop(str(gone), None)
         self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
 
     def _on_window(self, event: dict[str, object]) -> None:

@@ -80,11 +80,22 @@ def test_nothing_else_answers() -> None:
     with_network(work)
 
 
-def test_a_site_that_fails_is_the_environments_failure() -> None:
+def test_a_site_that_fails_from_the_start_is_the_environments_failure() -> None:
     async def work(network: EpisodeNetwork, client: httpx.AsyncClient) -> None:
         network.open_to({"shop.localhost": Echo()})
         assert (await client.get("http://shop.localhost/fail")).status_code == 500
         assert str(network.failure) == "site shop.localhost, GET /fail: RuntimeError: out of order"
+
+    with_network(work)
+
+
+def test_a_request_on_which_a_living_site_crashes_is_a_page_of_an_error() -> None:
+    async def work(network: EpisodeNetwork, client: httpx.AsyncClient) -> None:
+        network.open_to({"shop.localhost": Echo()})
+        await client.get("http://shop.localhost/")
+        with pytest.warns(UserWarning, match="GET /fail: RuntimeError: out of order; the site answers other requests"):
+            assert (await client.get("http://shop.localhost/fail")).status_code == 500
+        assert network.failure is None
 
     with_network(work)
 
@@ -144,12 +155,13 @@ def test_a_folder_gives_its_files_and_no_others(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- servers that are lost
 
+FINE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
 COMPLETE = {
-    "of a length": b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+    "of a length": FINE,
     "in chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     "until it closes": b"HTTP/1.0 200 OK\r\n\r\nhello",
     "without a body": b"HTTP/1.1 204 No Content\r\n\r\n",
-    "of an error": b"HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n",
+    "of a page that is not there": b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
 }
 CUT = {
     "nothing": b"",
@@ -157,27 +169,37 @@ CUT = {
     "half a body": b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nhello",
     "half the chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
 }
+ERROR = b"HTTP/1.1 503 Oops\r\ncontent-length: 0\r\n\r\n"
 
 
-def failure_after(answer: bytes | None) -> str:
-    """Return the network's failure after a request to a server that sends ``answer`` and closes; None: there is none."""
-    found: list[str] = []
+def failure_after(*answers: bytes | None) -> tuple[str, int]:
+    """Return the network's failure, and the status of the last answer, after requests to a server.
+
+    Args:
+        answers: what the server sends to one request after the other before it closes the connection, the last one also to
+            all further ones; None: it is not there.
+    """
+    found: list[tuple[str, int]] = []
 
     async def work(network: EpisodeNetwork, client: httpx.AsyncClient) -> None:
+        left = list(answers)
+
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(answer or b"")
+            writer.write((left.pop(0) if len(left) > 1 else left[0]) or b"")
             await writer.drain()
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         network.open_to({"wiki.localhost": Upstream("127.0.0.1", server.sockets[0].getsockname()[1])})
-        if answer is None:
-            server.close()
-            await server.wait_closed()
-        with suppress(httpx.HTTPError):
-            await client.get("http://wiki.localhost/")
-        found.append(str(network.failure or ""))
+        status = 0
+        for number in range(min(2, len(answers))):
+            if answers[number] is None:
+                server.close()
+                await server.wait_closed()
+            with suppress(httpx.HTTPError):
+                status = (await client.get(f"http://wiki.localhost/{number}")).status_code
+        found.append((str(network.failure or ""), status))
         server.close()
 
     with_network(work)
@@ -186,16 +208,25 @@ def failure_after(answer: bytes | None) -> str:
 
 @pytest.mark.parametrize("answer", COMPLETE.values(), ids=list(COMPLETE))
 def test_a_servers_complete_answer_is_no_failure(answer: bytes) -> None:
-    assert failure_after(answer) == ""
+    assert failure_after(answer)[0] == ""
 
 
-@pytest.mark.parametrize("answer", CUT.values(), ids=list(CUT))
-def test_a_server_that_breaks_off_is_the_environments_failure(answer: bytes) -> None:
-    assert "a site of the task was lost: 127.0.0.1:" in failure_after(answer)
+@pytest.mark.parametrize("answer", [*CUT.values(), ERROR], ids=[*CUT, "an error"])
+def test_a_server_that_only_fails_is_the_environments_failure(answer: bytes) -> None:
+    assert "a site of the task was lost: 127.0.0.1:" in failure_after(answer)[0]
+    assert "a site of the task was lost: 127.0.0.1:" in failure_after(FINE, answer)[0]
+
+
+@pytest.mark.parametrize("answer", [*CUT.values(), ERROR], ids=[*CUT, "an error"])
+def test_one_request_on_which_a_living_server_fails_is_a_page_of_an_error(answer: bytes) -> None:
+    with pytest.warns(UserWarning, match="the site answers other requests"):
+        failure, status = failure_after(FINE, answer, FINE)
+    assert failure == "" and status in ((503,) if answer is ERROR else (502,) if not answer else (0, 200))
 
 
 def test_a_server_that_is_gone_is_the_environments_failure() -> None:
-    assert "cannot be reached" in failure_after(None)
+    assert "cannot be reached" in failure_after(None)[0]
+    assert "cannot be reached" in failure_after(FINE, None)[0]
 
 
 def test_a_web_socket_to_a_server_that_is_gone_is_the_environments_failure() -> None:

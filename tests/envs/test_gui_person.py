@@ -71,10 +71,6 @@ def test_an_element_with_a_listener_alone_can_be_clicked() -> None:
         assert env.js("document.title") == "opened"
 
 
-def test_a_frame_that_cannot_be_read_says_so() -> None:
-    assert "of another origin" in shown('<iframe sandbox title=Card srcdoc="<p>inside</p>"></iframe>')
-
-
 @pytest.mark.parametrize(
     ("field", "text", "value"),
     [
@@ -140,3 +136,39 @@ def test_a_file_of_the_task_is_given_to_a_field() -> None:
         assert env.js("document.querySelector('input').files[0].size") == 3
     finally:
         env.close()
+
+
+LIST = "<div id=root><ul><li class=row data-id=7>Milk</li><li class=row>Bread</li></ul><p>Not to click</p></div>"
+DID = "document.title = event.target.textContent;"
+DELEGATED = {
+    "by closest, on the document": f'document.addEventListener("click", (event) => {{ if (event.target.closest(".row")) {DID} }})',
+    "by matches, on a container": f"root.addEventListener('click', function (event) {{ if (event.target.matches('li')) {DID} }})",
+    "by a class": f'root.onclick = (event) => {{ if (event.target.classList.contains("row")) {DID} }}',
+    "by data": f"window.addEventListener('click', (event) => {{ if (event.target.dataset.id) {DID} }})",
+    "by an object": "document.addEventListener('click', {handleEvent(event) { if (event.target.closest('li')) "
+    + DID
+    + " }})",
+    "by a property of the document": "document.onclick = (event) => { if (event.target.matches('.row')) { " + DID + " } };",
+    "by a property of the window": "window.onclick = (event) => { if (event.target.matches('.row')) { " + DID + " } };",
+    "as React does": "const kinds = 'click keydown keyup keypress focusin focusout input change submit reset mousedown mouseup "
+    "mouseover mouseout mousemove pointerdown pointerup pointermove touchstart touchend wheel drag drop'.split(' ');"
+    "const act = (event) => { const key = Object.keys(event.target).find((one) => one.startsWith('__reactProps$'));"
+    "if (event.type === 'click' && key) event.target[key].onClick(event); };"
+    "for (const kind of kinds) root.addEventListener(kind, act);"
+    "document.querySelector('li').__reactProps$x = {onClick(event) { " + DID + " }};",
+    "as Solid does": "document.addEventListener('click', (event) => event.target.$$click?.(event));"
+    "document.querySelector('li').$$click = (event) => { " + DID + " };",
+    "as jQuery does": "root.jQuery3711 = {events: {click: [{selector: 'li.row'}]}};"
+    "const dispatch = (event) => { if (event.target.nodeName === 'LI') { " + DID + " } };"
+    "root.addEventListener('click', dispatch);",
+    "by an attribute": "document.querySelector('li').setAttribute('jsaction', 'click:x');"
+    "document.addEventListener('click', (event) => { if (event.target.hasAttribute('jsaction')) { " + DID + " } });",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", DELEGATED.values(), ids=DELEGATED)
+def test_an_element_for_which_another_one_listens_can_be_clicked(script: str) -> None:
+    with opened(f"{LIST}<script>{script}</script>") as env:
+        assert "milk" in env.page.ids and not any(one.startswith("not-to") for one in env.page.ids)
+        assert env.do("click: milk").error_type is None
+        assert env.js("document.title") == "Milk"

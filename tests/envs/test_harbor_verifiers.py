@@ -142,6 +142,21 @@ def test_work_that_ends_a_sound_verifier_earns_nothing(make_task: MakeTask, comm
     assert outcome(env, "echo 'def answer(): return 42' > work.py")[0] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("is_works_fault", "script"), [(True, "[ ! -f /app/loop ] || sleep 600"), (False, "sleep 600")]
+)
+def test_tests_that_run_out_of_time_are_graded_only_if_the_work_is_why(
+    make_task: MakeTask, is_works_fault: bool, script: str
+) -> None:
+    script += "\necho 0 > /logs/verifier/reward.txt\n"
+    env = make_task({"tests/test.sh": script, "task.toml": "[verifier]\ntimeout_sec = 5.0\n"})
+    if is_works_fault:
+        assert outcome(env, "touch loop")[0] == 0.0
+    else:
+        with pytest.raises(EnvError, match="ran out of time"):
+            outcome(env, "touch loop")
+
+
 def test_a_runner_that_was_not_needed_is_not_missed(make_task: MakeTask) -> None:
     checks = "import unittest\nclass T(unittest.TestCase):\n    def test(self): assert open('hello.txt').read()\n"
     env = make_task({"tests/test.sh": _IF_FILE, "tests/checks.py": checks})

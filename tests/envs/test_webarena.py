@@ -16,7 +16,9 @@ from testkit.gui_pages import NEEDS_CHROMIUM
 from testkit.local_servers import QuietServer
 
 from agentgym.check import check_env
+from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.pool import close_browsers
+from agentgym.envs.gui.tab import Tab
 from agentgym.envs.gui.web_app.process import AppProcess
 from agentgym.envs.gui.web_app.spec import APPS, load_web_app
 from agentgym.envs.gui.web_arena.configs import member_of, post_url, read_webarena
@@ -281,6 +283,30 @@ def test_a_reset_that_fails_is_nobodys_reward(arguments: dict[str, Any]) -> None
     with pytest.raises(EnvError):
         begin(env, 0)
     env.close()
+
+
+@pytest.mark.gui
+@NEEDS_CHROMIUM[1]
+def test_a_tab_that_crashes_while_work_is_graded_is_nobodys_reward(
+    env: WebArenaEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(env, 2)
+    look, goto = BrowserSession.look, Tab.goto
+    opened: list[Tab] = []
+
+    async def opened_by_the_grader(tab: Tab, url: str, timeout_s: float) -> None:
+        await goto(tab, url, timeout_s)
+        opened.append(tab)
+
+    async def crashed_then_seen(session: BrowserSession, grant_ms: float, everything: bool) -> dict[str, Any]:
+        for tab in opened:
+            tab.died("it ran out of memory")
+        return await look(session, grant_ms, everything)
+
+    monkeypatch.setattr(Tab, "goto", opened_by_the_grader)
+    monkeypatch.setattr(BrowserSession, "look", crashed_then_seen)
+    with pytest.raises(EnvError, match=r"the tab crashed while .* was opened to grade the work"):
+        env.step("done: done")
 
 
 @pytest.mark.gui

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentgym.envs.code.workspace import content_key
 from agentgym.sandboxes import namespaces
 from agentgym.sandboxes.ladder import open_sandbox
 from agentgym.tools.python import PythonTool
@@ -72,6 +73,31 @@ KEPT = {
         "x.random() == random.random()",
         "True",
     ),
+    "a generator seeded by a function": (
+        [
+            "import random\ndef begin(): random.seed(3)\nx = random.Random(3)",
+            "begin()",
+            "x.random() == random.random()",
+        ],
+        "x.random() == random.random()",
+        "True",
+    ),
+    "a generator seeded under its own name": (
+        ["from random import *\nfrom random import Random\nseed(3)\nx = Random(3)", "x.random() == random()"],
+        "x.random() == random()",
+        "True",
+    ),
+    "a state of random numbers": (
+        ["import random\nrandom.setstate(random.Random(3).getstate())\nx = random.Random(3)"],
+        "x.random() == random.random()",
+        "True",
+    ),
+    "a module's attribute": (["import math\nmath.tau = 3", "x = 1"], "math.tau", "3"),
+    "an imported object's attribute": (
+        ["import fractions as f\nfrom logging import root\nroot.marker = 4", "root.marker += 1"],
+        "root.marker",
+        "5",
+    ),
     "variables of the environment": (["import os\nos.environ['MODE'] = 'x'"], "os.environ['MODE']", "'x'"),
     "a default that is a variable": (["n = [4]\ndef f(x=n[0]): return x", "n = [5]\nh = [f]"], "h[0]()", "4"),
     "an error after a change": (["t = 1", "t = 2\n1 / 0"], "t", "2"),
@@ -93,7 +119,11 @@ def test_it_is_kept(tools: PythonTool, name: str) -> None:
 LOST = {
     "an open file": ("f = open('/dev/null'); _g = open('/dev/null')", "[not kept for the next call: _g, f]"),
     "a generator": ("g = (k for k in 'abc')", "[not kept for the next call: g]"),
-    "a patched module": ("import math\nmath.tau = 3", "[not kept for the next call: math.tau]"),
+    "a patched module": ("import math\nmath.f = (k for k in 'ab')", "[not kept for the next call: math.f]"),
+    "an item of a module": (
+        "import mimetypes\nmimetypes.types_map['.x'] = 'a/b'",
+        "[not kept for the next call: mimetypes.types_map]",
+    ),
     "an object of a class in a function": (
         "def make():\n    class A: pass\n    return A()\na = make()",
         "[not kept for the next call: a]",
@@ -126,3 +156,34 @@ def test_lines_of_a_traceback_are_pythons(tools: PythonTool) -> None:
     tools.sandbox.reset()
     said = tools.python("x = 'a\u2028b'\n\x0c\nraise KeyError(x)")
     assert 'File "<cell>", line 3' in said and "raise KeyError(x)" in said
+
+
+def test_random_numbers_that_nobody_seeded_are_no_part_of_the_session(tools: PythonTool) -> None:
+    """Else two equal episodes would have states that differ."""
+    tools.sandbox.reset()
+    tools.python("import random\nseed = 3\nx = random.Random(seed)\ny = random.random()\ndel y")
+    first = tools.sandbox.snapshot()
+    tools.sandbox.reset()
+    tools.python("import random\nseed = 3\nx = random.Random(seed)\ny = random.random()\ndel y")
+    assert content_key(tools.sandbox.snapshot()) == content_key(first)
+
+
+NUMPY_RANDOM = """
+import random
+_own = random.Random()
+def seed(value): _own.seed(value)
+def get_state(legacy=True): return _own.getstate()
+def set_state(state): _own.setstate(state)
+def rand(): return _own.random()
+"""
+
+
+def test_numpys_seeded_random_numbers_go_on(tools: PythonTool) -> None:
+    """A module with numpy's interface, since sandboxes have no packages."""
+    tools.sandbox.reset()
+    tools.sandbox.write("numpy/__init__.py", "from numpy import random\n")
+    tools.sandbox.write("numpy/random.py", NUMPY_RANDOM)
+    tools.python("import sys; sys.path.insert(0, '.')\nimport numpy as np\nnp.random.seed(4)")
+    both = [tools.python("np.random.rand()") for _ in range(2)]
+    tools.python("np.random.seed(4)")
+    assert [tools.python("np.random.rand()") for _ in range(2)] == both and both[0] != both[1]

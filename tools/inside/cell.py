@@ -2,8 +2,8 @@
 
 No process outlives a call in a sandbox, so a file in the workspace stores the session (:mod:`.session`): the source of
 definitions and imports, pickles of all other values, and settings of the interpreter. The file is part of snapshots, a
-killed cell does not change it, and only the sandbox reads it. What cannot be kept (an open file, a generator, a changed
-attribute of a module) is named in the output.
+killed cell does not change it, and only the sandbox reads it. What cannot be kept (an open file, a generator) is named
+in the output.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import sys
 import traceback
 import types
 
-from agentgym.tools.inside.session import OWN, Settings, load, save
+from agentgym.tools.inside.session import OWN, Settings, load, save, value_of
 
+_SEEDING = {"seed", "setstate", "set_state"}
 _COMPOUND = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
@@ -28,7 +29,7 @@ def run_cell(code: str, session_file: str) -> int:
         del main[name]
     linecache.cache["<cell>"] = (len(code), None, [f"{line}\n" for line in code.split("\n")], "<cell>")
     at_start = Settings.now()
-    definitions, is_seeded = load(path, main) if path else ({}, False)
+    definitions, seeded, changed = load(path, main) if path else ({}, set[str](), set[str]())
     try:
         tree = ast.parse(code, "<cell>")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -38,8 +39,8 @@ def run_cell(code: str, session_file: str) -> int:
     sys.stdout.flush()
     if path:
         _note_definitions(tree, code, main, definitions)
-        patched = _patched_modules(tree, main)
-        save(path, main, definitions, at_start, patched, is_seeded=is_seeded or "seed(" in code)
+        whole, items = _changed_attributes(tree, main, definitions)
+        save(path, main, definitions, at_start, changed | whole, seeded | _seeded(tree, main), sorted(items))
     return exit_code
 
 
@@ -137,11 +138,57 @@ def _is_foreign(main: dict[str, object], name: str) -> bool:
     return name in main and not isinstance(main[name], (list, dict, set, bytearray))
 
 
-def _patched_modules(tree: ast.Module, main: dict[str, object]) -> list[str]:
-    """Return the attributes of modules that a cell has set, such as ``math.tau``."""
+def _changed_attributes(
+    tree: ast.Module, main: dict[str, object], definitions: dict[str, str]
+) -> tuple[set[str], set[str]]:
+    """Return the attributes of imported modules and objects that a cell has set, such as ``mpmath.mp.dps``, and those
+    of which it has set an item, such as ``pyplot.rcParams``.
+    """
+    whole, items = set[str](), set[str]()
+    for node in _run_nodes(tree):
+        is_item = isinstance(node, ast.Subscript)
+        if not isinstance(node, (ast.Attribute, ast.Subscript)) or isinstance(node.ctx, ast.Load):
+            continue
+        path = _path_of(node.value if isinstance(node, ast.Subscript) else node)
+        is_imported = definitions.get(path.partition(".")[0], "").startswith(("import ", "from "))
+        if is_imported and value_of(path, main) not in (None, os.environ):
+            (items if is_item else whole).add(path)
+    return whole, items - whole
+
+
+def _seeded(tree: ast.Module, main: dict[str, object]) -> set[str]:
+    """Return the modules whose global random numbers a cell has seeded, directly or by a function of the session."""
     found = set()
-    for node in ast.walk(tree):
-        is_target = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
-        if is_target and isinstance(node.value, ast.Name) and isinstance(main.get(node.value.id), types.ModuleType):  # type: ignore[attr-defined]
-            found.add(ast.unparse(node))
-    return sorted(found)
+    for node in _run_nodes(tree):
+        called = value_of(_path_of(node.func), main) if isinstance(node, ast.Call) else None
+        names = {getattr(called, "__name__", "")}
+        if isinstance(called, types.FunctionType):
+            names |= set(called.__code__.co_names)
+        for module in ("random", "numpy.random"):
+            there = vars(sys.modules[module]) if module in sys.modules else {}
+            if any(
+                isinstance(called, types.FunctionType) or there.get(name) == called
+                for name in names & _SEEDING & {*there}
+            ):
+                found.add(module)
+    return found
+
+
+def _path_of(node: ast.AST) -> str:
+    """Return ``a.b.c`` for a name or a chain of attributes, else an empty text."""
+    if isinstance(node, ast.Name):
+        return node.id
+    before = _path_of(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{before}.{node.attr}" if before and isinstance(node, ast.Attribute) else ""
+
+
+def _run_nodes(tree: ast.Module) -> list[ast.AST]:
+    """Return the nodes of a cell but for the bodies of functions, which run when they are called."""
+    found: list[ast.AST] = []
+    waiting: list[ast.AST] = [*tree.body]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+    return found

@@ -23,10 +23,16 @@ class Settings:
     """Settings of the interpreter that a cell can change. No dataclass, whose import would slow every cell down."""
 
     def __init__(
-        self, folder: str, variables: dict[str, str], limits: dict[str, int], decimal: Any = None, random: Any = None
+        self,
+        folder: str,
+        variables: dict[str, str],
+        limits: dict[str, int],
+        decimal: Any = None,
+        random: Any = None,
+        numpy: Any = None,
     ) -> None:
         self.folder, self.variables, self.limits = folder, variables, limits
-        self.decimal, self.random = decimal, random
+        self.decimal, self.random, self.numpy = decimal, random, numpy
 
     @classmethod
     def now(cls) -> Settings:
@@ -34,12 +40,19 @@ class Settings:
         limits = {"setrecursionlimit": sys.getrecursionlimit(), "set_int_max_str_digits": sys.get_int_max_str_digits()}
         return cls(os.getcwd(), dict(os.environ), limits)
 
-    def read_modules(self, *, is_seeded: bool) -> None:
-        """Add the settings of modules that have been imported."""
+    def read_modules(self, seeded: set[str]) -> None:
+        """Add the settings of modules that have been imported, and the random numbers of those that were seeded."""
         if "decimal" in sys.modules:
             self.decimal = sys.modules["decimal"].getcontext()
-        if "random" in sys.modules and is_seeded:
+        if "random" in seeded:
             self.random = sys.modules["random"].getstate()
+        if "numpy.random" in seeded:
+            self.numpy = sys.modules["numpy.random"].get_state(legacy=False)
+
+    @property
+    def seeded(self) -> set[str]:
+        """Modules whose random numbers the session has seeded."""
+        return {name for name, state in (("random", self.random), ("numpy.random", self.numpy)) if state is not None}
 
     def apply(self) -> None:
         """Put these settings in force."""
@@ -57,6 +70,10 @@ class Settings:
             import random
 
             random.setstate(self.random)
+        if self.numpy is not None:
+            import numpy
+
+            numpy.random.set_state(self.numpy)
 
 
 class _Stored:
@@ -80,20 +97,21 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def load(path: str, main: dict[str, object]) -> tuple[dict[str, str], bool]:
+def load(path: str, main: dict[str, object]) -> tuple[dict[str, str], set[str], set[str]]:
     """Read a session into a namespace. Print what is lost.
 
     Returns:
-        The definitions, and True if the state of the random numbers belongs to the session.
+        The definitions, the modules whose random numbers were seeded, and attributes of imported modules and objects
+        that were set, such as ``mpmath.mp.dps``.
     """
     if not os.path.exists(path):
-        return {}, False
+        return {}, set(), set()
     try:
         with open(path, "rb") as file:
             stored = _Stored(*pickle.load(file))
     except Exception as error:
         print(f"[the variables of earlier calls are lost: {_words(error)}]", file=sys.stderr)
-        return {}, False
+        return {}, set(), set()
     silenced = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
     lost: dict[str, str] = {}
@@ -117,7 +135,8 @@ def load(path: str, main: dict[str, object]) -> tuple[dict[str, str], bool]:
     for name, why in lost.items():
         stored.definitions.pop(name, None)
         print(f"[lost since the last call: {name.strip('.')} ({why})]", file=sys.stderr)
-    return stored.definitions, settings is not None and settings.random is not None
+    changed = {name[1:] for name in stored.alone if name.startswith(".") and not _is_of_session(main, name)}
+    return stored.definitions, settings.seeded if settings else set(), changed
 
 
 def _read_values(stored: _Stored) -> tuple[dict[str, object], dict[str, str]]:
@@ -139,9 +158,24 @@ def _put(values: dict[str, object], main: dict[str, object]) -> None:
         if not name.startswith("."):
             main[name] = value
             continue
-        owner, _, attribute = name[1:].partition(".")
-        if owner in main:
-            setattr(main[owner], attribute, value)
+        owner, _, attribute = name[1:].rpartition(".")
+        found = value_of(owner, main)
+        if found is not None:
+            setattr(found, attribute, value)
+
+
+def value_of(path: str, main: dict[str, object]) -> Any:
+    """Return what a dotted name stands for; None if there is nothing."""
+    first, *rest = path.split(".")
+    found = main.get(first)
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def _is_of_session(main: dict[str, object], name: str) -> bool:
+    """Return True for an attribute (``.Bank.rate``) of a class or function that the session has defined."""
+    return getattr(main.get(name[1:].partition(".")[0]), "__module__", "") == "__main__"
 
 
 def _define(definitions: dict[str, str], main: dict[str, object]) -> list[str]:
@@ -160,9 +194,9 @@ def save(
     main: dict[str, object],
     definitions: dict[str, str],
     at_start: Settings,
-    patched: list[str],
-    *,
-    is_seeded: bool,
+    changed: set[str],
+    seeded: set[str],
+    lost: list[str],
 ) -> None:
     """Write a session and print what is not kept.
 
@@ -171,14 +205,16 @@ def save(
         main: the namespace of the session.
         definitions: sources by name.
         at_start: settings before the session was read.
-        patched: attributes of modules that the cell has set, which are not kept.
-        is_seeded: True if the cell may have seeded the random numbers.
+        changed: attributes of imported modules and objects that the session has set.
+        seeded: modules whose random numbers the session has seeded.
+        lost: what else the cell has changed and is not kept.
     """
     for name, value in main.items():
         if name not in OWN and name not in definitions and isinstance(value, types.ModuleType):
             definitions[name] = f"import {value.__name__} as {name}"
-    lost, values, alone = list(patched), dict[str, object](), dict[str, bytes]()
-    for name, value in [*main.items(), *_attributes(main, definitions)]:
+    values, alone = dict[str, object](), dict[str, bytes]()
+    set_by_session = [(f".{path}", value_of(path, main)) for path in sorted(changed)]
+    for name, value in [*main.items(), *_attributes(main, definitions), *set_by_session]:
         if name in OWN or name in definitions:
             continue
         try:
@@ -187,31 +223,31 @@ def save(
             values[name] = value
         except Exception:
             alone.pop(name, None)
-            if not name.startswith("."):  # the source of a class makes its attributes again
-                lost.append(name)
+            if not name.startswith(".") or name[1:] in changed:  # the source of a class makes its attributes again
+                lost.append(name.strip("."))
     try:
         while sum(map(len, alone.values())) > MAX_BYTES // 2:
             largest = max(alone, key=lambda name: len(alone[name]))
             del values[largest], alone[largest]
             lost.append(f"{largest.strip('.')} (too large)")
-        settings = _settings(at_start, is_seeded=is_seeded)
+        settings = _settings(at_start, seeded)
         is_empty = not (definitions or values or settings)
         _write(path, None if is_empty else (definitions, _pickled(values, definitions), alone, settings))
     except Exception as error:
         print(f"[variables were not kept: {_words(error)}]", file=sys.stderr)
     if lost:
-        print(f"[not kept for the next call: {', '.join(sorted(lost))}]", file=sys.stderr)
+        print(f"[not kept for the next call: {', '.join(sorted(set(lost)))}]", file=sys.stderr)
 
 
-def _settings(at_start: Settings, *, is_seeded: bool) -> bytes:
+def _settings(at_start: Settings, seeded: set[str]) -> bytes:
     """Return the settings as bytes; empty if the session has changed none."""
     now = Settings.now()
     before = (at_start.folder, at_start.variables, at_start.limits)
     has_changed = (now.folder, now.variables, now.limits) != before
-    now.read_modules(is_seeded=is_seeded)
-    if not has_changed and now.decimal is None and now.random is None:
+    now.read_modules(seeded)
+    if not has_changed and now.decimal is None and not now.seeded:
         return b""
-    return pickle.dumps((now.folder, now.variables, now.limits, now.decimal, now.random))
+    return pickle.dumps((now.folder, now.variables, now.limits, now.decimal, now.random, now.numpy))
 
 
 def _attributes(main: dict[str, object], definitions: dict[str, str]) -> list[tuple[str, object]]:

@@ -162,7 +162,14 @@
   const PRESSES = new Set(["click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "touchstart"]);
   const MOST_KINDS = 20;  // a framework's root listens to every kind of event, and is nothing to click
   const listeners = new WeakMap(), noted = new Set();
+  const delegates = new Map();  // document or window -> its functions that hear presses anywhere
   const note = (element, kind, key, isAdded) => {
+    if (element === document || element === globalThis) {
+      if (!PRESSES.has(kind)) return;
+      if (!delegates.has(element)) delegates.set(element, new Set());
+      if (isAdded) delegates.get(element).add(key); else delegates.get(element).delete(key);
+      return;
+    }
     if (!(element instanceof Element)) return;
     if (!listeners.has(element)) listeners.set(element, new Map());
     const kinds = listeners.get(element);
@@ -179,17 +186,61 @@
     note(this, String(kind), work, false);
     return realRemove.call(this, kind, work, ...given);
   };
-  for (const Kind of [HTMLElement, SVGElement]) {
+  for (const holder of [HTMLElement.prototype, SVGElement.prototype, Document.prototype, globalThis]) {
     for (const kind of PRESSES) {
-      const name = `on${kind}`, real = Object.getOwnPropertyDescriptor(Kind.prototype, name);
-      if (!real) continue;
-      Object.defineProperty(Kind.prototype, name, {...real, set(work) {
-        note(this, kind, name, typeof work === "function");
-        real.set.call(this, work);
+      const name = `on${kind}`, real = Object.getOwnPropertyDescriptor(holder, name);
+      if (!real?.set || !real.configurable) continue;
+      Object.defineProperty(holder, name, {...real, set(work) {
+        note(this ?? globalThis, kind, name, typeof work === "function");
+        real.set.call(this ?? globalThis, work);
       }});
     }
   }
+  // A listener of a container or of the document may act for elements inside it, which have none of their own. Frameworks
+  // keep what these do in a property of the element, jQuery keeps selectors, and other listeners name what they look for.
+  const ATTRIBUTES = "[jsaction],[phx-click],[on\\:click],[onClick\\$],[data-bs-toggle],[data-bs-dismiss]";
+  const NAMED = /\.(?:closest|matches|webkitMatchesSelector)\(\s*(["'`])(.+?)\1|classList\.contains\(\s*(["'`])([\w-]+)\3|\bdataset\.(\w+)/g;
+  const selectorsIn = (work) => {
+    const source = Function.prototype.toString.call(typeof work === "function" ? work : work.handleEvent || (() => {}));
+    return [...source.slice(0, 20_000).matchAll(NAMED)].map(([, , selector, , name, key]) => selector || (name ? `.${name}`
+      : `[data-${key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}]`));
+  };
+  const isMarked = (element) => Object.keys(element).some((key) => {
+    if (key.startsWith("$$") || key.startsWith("__")) {  // Solid, Svelte
+      if (PRESSES.has(key.slice(2)) && element[key]) return true;
+    }
+    if (!key.startsWith("__reactProps$") || !element[key]) return false;
+    return Object.keys(element[key]).some((name) => name.startsWith("on") && PRESSES.has(name.slice(2).toLowerCase()));
+  });
+  const actedFor = () => {
+    const found = new Set();
+    const add = (root, selector) => {
+      try { for (const one of (root.querySelectorAll ? root : document).querySelectorAll(selector)) found.add(one); }
+      catch { /* no selector after all */ }
+    };
+    const roots = new Map([...delegates].filter(([, works]) => works.size));
+    for (const ref of noted) {
+      const element = ref.deref(), kinds = element?.isConnected && listeners.get(element);
+      if (kinds) roots.set(element, new Set([...kinds].flatMap(([kind, keys]) => (PRESSES.has(kind) ? [...keys] : []))));
+    }
+    for (const [root, works] of roots) {
+      for (const work of works) {
+        const heard = typeof work === "string" ? root[work] : work;  // the name of an attribute, such as onclick
+        for (const selector of heard ? selectorsIn(heard) : []) add(root, selector);
+      }
+      for (const key of Object.keys(root)) {
+        const events = /^jQuery\d/.test(key) && root[key]?.events;
+        for (const kind of events ? PRESSES : []) for (const {selector} of events[kind] || []) if (selector) add(root, selector);
+      }
+    }
+    if (roots.size) {
+      add(document, ATTRIBUTES);
+      for (const element of document.querySelectorAll("body *")) if (isMarked(element)) found.add(element);
+    }
+    return found;
+  };
   const tellHeard = () => {
+    for (const element of actedFor()) element.dispatchEvent(new CustomEvent(`${CHANNEL}-heard`, {composed: true}));
     for (const ref of noted) {
       const element = ref.deref(), kinds = element && listeners.get(element);
       if (!kinds) { noted.delete(ref); continue; }

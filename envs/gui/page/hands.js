@@ -1,7 +1,7 @@
 // What actions need of a page: time for its scripts, a point of an element to press, a value set as a person sets it.
 (() => {
   const CHANNEL = "__CHANNEL__";
-  const {find, ids, walk, isTextBox} = globalThis.agentgymTree;
+  const {find, ids, walk, see, isTextBox, documentOf, stranger, nameStranger, named} = globalThis.agentgymTree;
   const {clean, roleOf, nameOf} = globalThis.agentgymNames;
 
   const turn = () => new Promise((done) => {
@@ -11,9 +11,8 @@
   });
   const documents = (root = document) => {
     const found = [root];
-    for (const frame of root.querySelectorAll("iframe, frame")) {
-      let inner = null;
-      try { inner = frame.contentDocument; } catch { /* another origin: reached by its own context */ }
+    for (const frame of root.querySelectorAll("iframe, frame, object")) {
+      const inner = documentOf(frame);  // one of another origin is reached by its own context
       if (inner) found.push(...documents(inner));
     }
     return found;
@@ -92,10 +91,7 @@
   const isDrawn = (element) => [...element.getClientRects()].some((rect) => rect.width >= 1 && rect.height >= 1);
   const point = (element, scrolls) => {
     const shown = [element, ...(element.labels || []), ...element.querySelectorAll("*")].find(isDrawn) || element;
-    if (scrolls) shown.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
-    for (let win = element.ownerDocument.defaultView; scrolls && win?.frameElement; win = win.parent) {
-      win.frameElement.scrollIntoView({block: "center", behavior: "instant"});
-    }
+    if (scrolls) shown.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});  // in all documents around
     const shift = offsetOf(element);
     let cover = null;
     for (const rect of placesOf(element)) {
@@ -111,6 +107,37 @@
     }
     if (!cover) return {problem: "not_visible"};
     return {problem: "covered", cover: nameOf(cover, roleOf(cover)) || clean(cover.textContent || "").slice(0, 80)};
+  };
+
+  // Scrolls whatever scrolls around a frame of another origin until a point of its document is on the screen.
+  const bring = (frame, x, y) => {
+    const at = () => { const rect = frame.getBoundingClientRect(); return {x: rect.left + frame.clientLeft + x, y: rect.top + frame.clientTop + y}; };
+    const around = (element) => element.assignedSlot || element.parentElement || element.getRootNode().host;
+    for (let outer = around(frame); outer; outer = around(outer)) {
+      const root = outer.ownerDocument.scrollingElement || outer.ownerDocument.documentElement;
+      const win = outer.ownerDocument.defaultView, rect = outer.getBoundingClientRect();
+      const view = outer === root ? {left: 0, top: 0, right: win.innerWidth, bottom: win.innerHeight} : rect;
+      if (outer !== root && getComputedStyle(outer).overflow === "visible") continue;
+      const now = at();
+      if (now.x < view.left || now.x >= view.right || now.y < view.top || now.y >= view.bottom) {
+        const left = now.x - (view.left + view.right) / 2, top = now.y - (view.top + view.bottom) / 2;
+        outer.scrollBy({left, top, behavior: "instant"});
+      }
+    }
+    const next = frame.ownerDocument.defaultView.frameElement;
+    if (next) bring(next, at().x, at().y);
+  };
+  // The point of this window at which a point of the document in a frame is.
+  const through = (key, x, y, scrolls) => {
+    const frame = named(key);
+    if (!frame) return {problem: "not_visible"};
+    if (scrolls) bring(frame, x, y);
+    const rect = frame.getBoundingClientRect(), shift = offsetOf(frame);
+    const here = {x: rect.left + frame.clientLeft + x, y: rect.top + frame.clientTop + y};
+    const top = hit(frame.ownerDocument, here.x, here.y);
+    if (top === frame) return {x: here.x + shift.x, y: here.y + shift.y};
+    if (!top) return {problem: "not_visible"};
+    return {problem: "covered", cover: nameOf(top, roleOf(top)) || clean(top.textContent || "").slice(0, 80)};
   };
 
   const sees = (id, everything) => {
@@ -156,7 +183,8 @@
   const hands = {
     advance, frames,
     is_reached: () => { try { return Boolean(frameElement); } catch { return false; } },  // by the frame around it
-    look: async (ms, everything) => { await advance(ms); await hovers(); return walk(everything); },
+    look: async (ms, everything) => { await advance(ms); await hovers(); return see(everything); },
+    walk, stranger, through, nameStranger,
     keep: () => { runOne(document, "keep"); },
     // Between two episodes on one document: whether it has stored nothing; what the last one left selected is let go.
     tidy: async () => {
@@ -263,7 +291,7 @@
       const aria = element.getAttribute("aria-checked") ?? element.getAttribute("aria-pressed");
       return {checked: element.checked ?? aria === "true", role};
     },
-    scroll: async (id, everything, dx, dy) => {
+    scroll: (id, everything, dx, dy) => {
       const [element, problem] = id ? sees(id, everything) : [document.scrollingElement || document.body, null];
       if (problem) return problem;
       let at = element;
@@ -273,15 +301,14 @@
         return before[0] !== one.scrollLeft || before[1] !== one.scrollTop;
       };
       while (at && !moves(at)) at = at.parentElement;
-      await frames(2);  // what listens to scrolling is told at a frame
       return {moved: Boolean(at)};
     },
-    source: (limit) => {
-      const copy = document.documentElement.cloneNode(true);
+    // Address and markup of this document and of those of the same origin inside it.
+    source: () => documents().map((root) => {
+      const copy = root.documentElement.cloneNode(true);
       for (const gone of copy.querySelectorAll("script, style, link, meta, noscript, template")) gone.remove();
-      const text = copy.outerHTML.replace(/\s+/g, " ");
-      return text.length > limit ? text.slice(0, limit) + ` [cut: ${text.length} characters in all]` : text;
-    },
+      return [root.URL, copy.outerHTML.replace(/\s+/g, " ")];
+    }),
   };
   globalThis.agentgym = async (name, ...given) => hands[name](...given);
 })();

@@ -10,7 +10,7 @@
   const TAG_ROLES = {
     ADDRESS: "group", ARTICLE: "article", ASIDE: "complementary", BLOCKQUOTE: "blockquote", BUTTON: "button",
     CANVAS: "img", DATALIST: "listbox", DD: "definition", DETAILS: "group", DIALOG: "dialog", DT: "term",
-    FIELDSET: "group", FIGURE: "figure", H1: "heading", H2: "heading", H3: "heading", H4: "heading", H5: "heading",
+    FIELDSET: "group", FIGURE: "figure", FRAME: "iframe", H1: "heading", H2: "heading", H3: "heading", H4: "heading", H5: "heading",
     H6: "heading", HR: "separator", IFRAME: "iframe", LI: "listitem", MAIN: "main", MENU: "list", METER: "meter",
     NAV: "navigation", OL: "list", OPTGROUP: "group", OPTION: "option", OUTPUT: "status", PROGRESS: "progressbar",
     SUMMARY: "button", TABLE: "table", TD: "cell", TEXTAREA: "textbox", TR: "row", UL: "list",

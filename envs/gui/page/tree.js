@@ -1,5 +1,6 @@
 // What the agent sees of a page, in one walk over DOM, shadow roots and frames of the same origin: roles, names,
-// states, boxes and ids. Runs in a world of its own; nothing is written into the page.
+// states, boxes and ids. A frame of another origin is a line that frames.py replaces by a walk in that frame's own
+// world. Runs in a world of its own; nothing is written into the page.
 (() => {
   const CHANNEL = "__CHANNEL__";
   const {clean, roleOf, nameOf, contentOf, childrenOf, isInline, FROM_CONTENT} = globalThis.agentgymNames;
@@ -14,9 +15,13 @@
   const INTERACTIVE = "a[href],button,input,select,textarea,[tabindex],[onclick]";
   const SKIPPED = new Set(["script", "style", "template", "noscript", "head", "meta", "link", "source", "track", "br"]);
   const LONGEST_SLUG = 28;
-  const UNREAD = "[a page of another origin, which cannot be read here; goto opens it]";
+  const FRAMES = /^(iframe|frame|object)$/;
 
   let elements = new Map();  // id -> element, of the last walk
+  // Where this document is: alone, or in the frame of a document of another origin, which says so.
+  let place = {name: "", depth: 0, x: 0, y: 0, left: 0, top: 0, right: Infinity, bottom: Infinity, taken: []};
+  let strangers = [];  // frames of other origins, of the last walk
+  const frameKeys = new WeakMap();  // such a frame -> the key by which frames.py knows its document
 
   const isEditable = (element) => element.isContentEditable && !element.parentElement?.isContentEditable;
   const isTextBox = (element) => element.localName === "textarea" || isEditable(element) || (element.localName === "input"
@@ -65,7 +70,7 @@
     if (aria("invalid") === "true") found.invalid = true;
     if (role === "heading") found.level = Number(aria("level") || element.localName.slice(1)) || 2;
     const root = element.getRootNode();
-    if (root.activeElement === element && element.localName !== "iframe" && element.localName !== "body") {
+    if (root.activeElement === element && !FRAMES.test(element.localName) && element.localName !== "body") {
       found.focused = true;
     }
     return found;
@@ -74,7 +79,6 @@
   // --- the walk
   const walk = (everything) => {
     const nodes = [], found = [];
-    const view = {width: innerWidth, height: innerHeight};
     const boxOf = (rect, frame) => {
       const left = rect.left + frame.x, top = rect.top + frame.y;
       return [Math.round(left), Math.round(top), Math.round(rect.width), Math.round(rect.height)];
@@ -113,17 +117,20 @@
       addText(text.data, depth, boxOf(range.getBoundingClientRect(), frame), frame, block);
     };
     const visitFrame = (element, depth, frame) => {
-      let inner = null;
-      try { inner = element.contentDocument; } catch { /* another origin */ }
-      if (!inner) add(depth, "text", UNREAD, {}, boxOfElement(element, frame), frame, null);
-      if (!inner || !inner.body) return;
-      if (!everything) listen(inner);
       const rect = element.getBoundingClientRect();
       const x = frame.x + rect.left + element.clientLeft, y = frame.y + rect.top + element.clientTop;
-      visitChildren(inner.body, depth, {
+      const inside = {
         x, y, left: Math.max(frame.left, x), top: Math.max(frame.top, y),
         right: Math.min(frame.right, x + element.clientWidth), bottom: Math.min(frame.bottom, y + element.clientHeight),
-      }, "auto", inner.body, true, isVisibleBody(inner));
+      };
+      const inner = documentOf(element);
+      if (!inner) {
+        const node = add(depth, "frame", nameOf(element, "iframe"), {}, boxOfElement(element, frame), frame, null);
+        node.frame = {...inside, key: frameKeys.get(element) || "", number: strangers.push(element) - 1};
+      }
+      if (!inner?.body) return;
+      if (!everything) listen(inner);
+      visitChildren(inner.body, depth, inside, "auto", inner.body, true, isVisibleBody(inner));
     };
     const isVisibleBody = (root) => getComputedStyle(root.body).visibility === "visible";
     const clipped = (element, frame) => {  // what a scrolling element shows of its children
@@ -139,7 +146,8 @@
       if (style.display === "none" || isShut(element.parentElement, element)) return;
       const isVisible = style.visibility === "visible";
       if (style.overflowX !== "visible" || style.overflowY !== "visible") frame = clipped(element, frame);
-      const role = roleOf(element), own = isInline(element) ? block : element;
+      const isFrame = FRAMES.test(element.localName) && Boolean(element.contentWindow);
+      const role = isFrame ? "iframe" : roleOf(element), own = isInline(element) ? block : element;
       const isAction = isVisible && (WIDGETS.has(role) || isClickable(element, style, cursor));
       const inSelect = element.localName === "option" || element.localName === "optgroup";
       if (inSelect && element.closest("select")) return;
@@ -166,7 +174,7 @@
       const box = boxOfElement(element, frame);
       const hasId = isAction || everything || shown === "listbox";
       add(depth, shown, name, statesOf(element, role), box, frame, hasId ? element : null);
-      if (element.localName === "iframe") { visitFrame(element, depth + 1, frame); return; }
+      if (isFrame) { visitFrame(element, depth + 1, frame); return; }
       const says = mayBeLeaf && isNamed;
       if ((says && isLeaf) || isTextBox(element) || element.localName === "select") return;
       visitChildren(element, depth + 1, frame, style.cursor, own, says ? false : isTextShown, isVisible);
@@ -200,10 +208,11 @@
       }
     };
     heard = new Set();
+    strangers = [];
     if (!everything) listen(document);  // else all elements have ids already
     if (document.body) {
-      visitChildren(document.body, 0, {x: 0, y: 0, left: 0, top: 0, right: view.width, bottom: view.height}, "auto",
-        document.body, true, isVisibleBody(document));
+      const right = Math.min(place.right, place.x + innerWidth), bottom = Math.min(place.bottom, place.y + innerHeight);
+      visitChildren(document.body, place.depth, {...place, right, bottom}, "auto", document.body, true, isVisibleBody(document));
     }
     assignIds(found);
     for (const node of nodes) node.name = node.name.trim();
@@ -243,13 +252,16 @@
   };
   const assignIds = (found) => {
     elements = new Map();
+    const taken = new Set(place.taken);
     const give = (id, [element, node]) => {
-      let unique = id;
-      for (let number = 2; elements.has(unique); number++) unique = `${id}-${number}`;
+      const own = taken.has(id) && slug(place.name) ? `${id}-${slug(place.name)}` : id;
+      let unique = own;
+      for (let number = 2; elements.has(unique) || taken.has(unique); number++) unique = `${own}-${number}`;
       elements.set(unique, element);
       node.id = unique;
     };
-    const base = ([element, node]) => slug(node.name) || slug(element.getAttribute("title") || "") || node.role;
+    const said = (element) => (heard.has(element) ? slug(clean(element.textContent)) : "");
+    const base = ([element, node]) => slug(node.name) || slug(element.getAttribute("title") || "") || said(element) || node.role;
     const groups = regroup(found, base);
     for (const [id, same] of groups) if (same.length === 1) give(id, same[0]);
     for (const [id, same] of groups) {
@@ -263,8 +275,17 @@
     }
   };
 
+  const documentOf = (frame) => {  // null for another origin
+    try { return frame.contentDocument; } catch { return null; }
+  };
+
   globalThis.agentgymTree = {
-    walk: (everything) => ({
+    // Of a document within another one, `at` says where it is and which ids are taken.
+    walk: (everything, at) => {
+      if (at) place = at;
+      return walk(everything);
+    },
+    see: (everything) => ({
       url: location.href,
       title: clean(document.title || ""),
       nodes: walk(everything),
@@ -279,6 +300,10 @@
       return elements.get(id) || null;
     },
     ids: () => [...elements.keys()],
+    documentOf,
+    stranger: (number) => strangers[number],
+    nameStranger: (number, key) => { frameKeys.set(strangers[number], key); },
+    named: (key) => strangers.find((frame) => frame.isConnected && frameKeys.get(frame) === key),
     isTextBox,
   };
 })();

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from agentgym.call_syntax import format_call
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Sites, Upstream
+from agentgym.envs.gui.tab import PageScriptError
 from agentgym.envs.gui.web_arena.configs import (
     SITES,
     HtmlCheck,
@@ -178,7 +179,11 @@ class WebArenaEnv(GuiEnv):
         async with session.browser.failing(f"grading: {url}"):
             if url != "last":
                 await self.tab.goto(url, session.browser.limits.load_s)
+                tab = self.tab
                 await session.look(_LOAD_MS, self.sees_all_elements)
+                if tab.is_dead:  # an empty one is in its place
+                    raise EnvError(f"{self.env_id}: the tab crashed while {url} was opened to grade the work")
+                self._require_sites()
             for action in check.prepare:
                 await self._value_of(action)
             if not check.locator:
@@ -187,10 +192,8 @@ class WebArenaEnv(GuiEnv):
 
     async def _value_of(self, expression: str) -> str:
         try:
-            return str(await self.tab.evaluate(expression))
-        except EnvTimeoutError:
-            raise
-        except EnvError:  # the expression throws
+            return str(await self.evaluate(expression))
+        except PageScriptError:  # as on a page of another kind
             return ""
 
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API

@@ -75,13 +75,28 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
                 demos += await source.of_episodes(await play_teacher(run, source.env, count, log))
             elif count:
                 demos += await source.of_oracle(count)
-    rows = sft_rows(demos, config.sft, run.renderer)
+    every = sft_rows(demos, config.sft, run.renderer)
+    rows = [row for row in every if row.is_taught]
+    if len(rows) < len(every):
+        log.say(
+            f"note: demonstrations: {len(every) - len(rows)} of {len(every)} rows are left out, since none of their "
+            f"tokens has a weight ({_weights_of(config.sft)})"
+        )
     if config.sft.files or config.sft.runs or config.sft.teacher:
         for loss in dict.fromkeys(loss for source in sources for loss in source.writer.losses()):
             log.say(f"note: demonstrations: {loss}")
         _check_same(run, rows)
     _check_enough(config.sft, rows)
     return rows
+
+
+def _weights_of(config: SftConfig) -> str:
+    """Return the settings that give tokens their weights, for a note."""
+    roles = ", ".join(config.loss_roles)
+    return (
+        f"sft.loss_roles={roles or 'none'}, sft.noise_weight={config.noise_weight:g}, "
+        f"sft.observation_weight={config.observation_weight:g}"
+    )
 
 
 def num_demos(config: TrainConfig) -> list[int]:

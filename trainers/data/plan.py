@@ -194,7 +194,8 @@ def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Fl
     | ``seq-mean-token-sum`` | 1 / number of units |
     | ``seq-mean-token-sum-norm`` (Dr.GRPO, as in verl from 0.7.1 on) | 1 / (``norm_length`` * number of units) |
 
-    Each is a mean, so twice as many equal units leave the loss and its gradient as they are. A unit without trained tokens does not count.
+    Each is a mean, so twice as many equal units leave the loss and its gradient as they are. A unit without trained
+    tokens does not count.
 
     Args:
         units: ``[N]`` the unit of each trained token: the number of its trajectory or of its turn.

@@ -55,6 +55,19 @@ def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
     return tuple(calls)
 
 
+def is_call_line(line: str, tools: Sequence[ToolSpec]) -> bool:
+    """Return True if a line begins as a call of one of the tools does: with its name, and a colon or nothing.
+
+    Example:
+        >>> look = ToolSpec("look", "", {})
+        >>> [is_call_line(line, [look]) for line in ("look", "look: fridge 1", "look around", "go: north")]
+        [True, True, False, False]
+    """
+    names = {tool.name for tool in tools}
+    found = _name_in(line, names)
+    return found is not None and found[0] in names
+
+
 def parse_words(text: str, tools: Sequence[ToolSpec]) -> Message:
     """Parse a person's input: lines of calls if the first word is a tool's name, else a message without calls."""
     name = text.strip().partition(":")[0].strip()

@@ -43,7 +43,13 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.reporting.outcome import outcome
 from agentgym.trainers.run import Run
-from agentgym.trainers.run_folder import TrainResult, check_run_dir, extend_run, forget_failed_start
+from agentgym.trainers.run_folder import (
+    TrainResult,
+    check_run_dir,
+    extend_run,
+    extension_notes,
+    forget_failed_start,
+)
 from agentgym.trainers.run_tokenizer import keep_tokenizer
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
@@ -111,9 +117,8 @@ def _train(
     if ranks.is_main:
         check_run_dir(config, run_dir, resume=resume)
         check_wandb(config.wandb_project)
-        if resume:
-            extend_run(config, run_dir)
-    loop = TrainingLoop(config, run_dir, resume, ranks)
+    before = extend_run(config, run_dir) if resume and ranks.is_main else config.num_steps
+    loop = TrainingLoop(config, run_dir, resume, ranks, num_steps_before=before)
     if not resume and ranks.is_main:  # only now, so that a refused configuration leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
@@ -138,10 +143,19 @@ class TrainingLoop:
     Args:
         run_dir: the run's folder; it must exist when :meth:`train` is called.
         ranks: the processes that train together. All run the same phases; only the first one logs and saves.
+        num_steps_before: the number of steps that a resumed run had, if it is given more.
     """
 
-    def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks = Ranks()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        config: TrainConfig,
+        run_dir: Path,
+        resume: bool,
+        ranks: Ranks = Ranks(),  # noqa: B008  (frozen)
+        num_steps_before: int | None = None,
+    ) -> None:
         self.config = config
+        self._num_steps_before = num_steps_before or config.num_steps
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
         phase = self.checkpoint.phase if self.checkpoint else "sft"
         self.learns_from_demos = bool(config.sft.mix.weight) or (phase == "sft" and config.sft.has_phase)
@@ -238,6 +252,9 @@ class TrainingLoop:
         self.saved_step = self.state.step if self.state.phase == "rl" else -1
         await self.run.policy.update(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
+        if self.state.phase == "rl":
+            for note in extension_notes(self.config, self._num_steps_before, self.state.step):
+                self.log.say(f"note: {note}")
 
     async def demonstrations(self) -> list[SftRow]:
         """Return the training rows of all demonstrations, or none if the rest of the run does not use them."""

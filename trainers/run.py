@@ -18,7 +18,7 @@ from agentgym.rollout import journal
 from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
-from agentgym.rollout.reflection import Reflect, reflect_with
+from agentgym.rollout.reflection import NUM_TOKENS, Reflect, reflect_with
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
@@ -228,7 +228,8 @@ class Run:
 
         def make(env: Env, seed: int) -> ModelAgent:
             assert engine is not None, "this rank does not play"
-            return ModelAgent(engine, renderer, chosen, seed, context, env.max_turns)
+            own = renderer.for_words(env.takes_words)
+            return ModelAgent(engine, own, chosen, seed, context, env.max_turns)
 
         return make
 
@@ -250,7 +251,8 @@ class Run:
             judge = self.judges.get(env.key)
             return None if judge is None else judge.reflect
         engine = self.policy.engine
-        return None if engine is None else reflect_with(engine, self.renderer, env.config.sampling)
+        longest = getattr(env.config.strategy.branching, "max_new_tokens", NUM_TOKENS)
+        return None if engine is None else reflect_with(engine, self.renderer, env.config.sampling, longest)
 
     def make_demonstrator(self, env: RunEnv) -> MakeAgent | None:
         """Return a factory of agents that act as the oracle does, in the policy's tokens; None for none."""
@@ -261,6 +263,7 @@ class Run:
 
         def make(env: Env, seed: int) -> DemonstrationAgent:
             most = sampling.max_completion_tokens
-            return DemonstrationAgent(lambda observation: env.oracle(), renderer, room, most, context, env.max_turns)
+            own = renderer.for_words(env.takes_words)
+            return DemonstrationAgent(lambda observation: env.oracle(), own, room, most, context, env.max_turns)
 
         return make

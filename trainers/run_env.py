@@ -147,7 +147,9 @@ class RunEnv:
         config = self.config
         window = config.context.window(config.model.max_context_tokens)
         room = Room(window=window, completion=config.sampling.max_completion_tokens, max_turns=self._probe.max_turns)
-        return PromptStyle(renderer=renderer, context=config.context, tools=self._tools, room=room)
+        return PromptStyle(
+            renderer=renderer.for_words(self._probe.takes_words), context=config.context, tools=self._tools, room=room
+        )
 
     async def close(self) -> None:
         """Close the environments."""

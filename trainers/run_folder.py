@@ -10,6 +10,7 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout import journal
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.phases.optimizer_step import learning_rate
 from agentgym.trainers.run_env import named
 from agentgym.trust import SIGNATURE_NAME
 
@@ -41,17 +42,48 @@ def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
         raise ConfigError(f"{run_dir} has num_steps={saved['num_steps']}, which can only grow, got {config.num_steps}")
 
 
-def extend_run(config: TrainConfig, run_dir: Path) -> None:
-    """Save the greater number of steps of a resumed run; its final evaluation becomes an intermediate one."""
+def extend_run(config: TrainConfig, run_dir: Path) -> int:
+    """Save the greater number of steps of a resumed run; its final evaluation becomes an intermediate one.
+
+    Returns:
+        the number of steps before.
+    """
     path = run_dir / "config.json"
     before = load_config(path).num_steps
     if config.num_steps == before:
-        return
+        return before
     save_config(config, path)
     for name in load_config(path).by_env:
         last = run_dir / "eval" / named("after", name)
         if last.is_dir():
             last.replace(last.with_name(named(f"step-{before:06d}", name)))
+    return before
+
+
+def extension_notes(config: TrainConfig, before: int, step: int) -> list[str]:
+    """Return notes on numbers that follow the run's length and therefore jump where a run is given more steps.
+
+    Args:
+        config: the run's configuration, with the new number of steps.
+        before: the number of steps before.
+        step: number of RL steps made.
+    """
+    if config.num_steps == before or not 0 < step < config.num_steps:
+        return []
+    last, planned, new = (
+        {
+            "the learning rate": learning_rate(config.optimizer, at, end),
+            "the weight of sft.mix": config.sft.mix.weight_at(at, end),
+            **{f"the weight of {env.name}": env.weight_at(at, end) for env in config.envs},
+        }
+        for at, end in ((step - 1, before), (step, before), (step, config.num_steps))
+    )
+    return [
+        f"num_steps was {before} and is {config.num_steps}: {name} goes from {last[name]:.3g} to {new[name]:.3g} at "
+        f"step {step + 1}, since its schedule ends with the run"
+        for name in last
+        if planned[name] != new[name]
+    ]
 
 
 def forget_failed_start(run_dir: Path) -> None:

@@ -86,8 +86,9 @@ class HarnessAgents:
         await self._gateway.start(has_socket=self._config.is_in_sandbox)
         self._config.prepare(env)
         request = replace(request, limits=request.limits.of(env))
+        policy = replace(self._policy, renderer=self._policy.renderer.for_words(env.takes_words))
         session = EpisodeSession(
-            new_session_id(), self._policy, request.seed, self._config.max_calls, lambda: state_key_of(env)
+            new_session_id(), policy, request.seed, self._config.max_calls, lambda: state_key_of(env)
         )
         self._gateway.open(session)
         episode = LiveEpisode(env, request, session, self._gateway)

@@ -18,6 +18,7 @@ from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.cut import open_call
 from agentgym.render.formats.harmony import Harmony
+from agentgym.render.formats.plain import Compact, CompactOrWords
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import INSIDE, ContentGuard, control_texts
 from agentgym.render.template import ChatTemplate, Tokenizer
@@ -38,6 +39,8 @@ class ChatRenderer:
         tokenizer: a Hugging Face tokenizer with a chat template.
         config: tool-call format, variables of the template, and the style of tool descriptions.
         end_ids: further tokens that end an assistant's message, beside those of the template and the tokenizer.
+        takes_words: True for environments to which the policy also speaks (``Env.takes_words``), so that words are
+            words in formats whose calls have no marks.
 
     Raises:
         UsageError: the tokenizer has no chat template, or its family is unknown and ``config.codec`` is ``auto``.
@@ -48,12 +51,15 @@ class ChatRenderer:
         tokenizer: Tokenizer,
         config: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
         end_ids: Sequence[int] = (),
+        *,
+        takes_words: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
-        self._further_ends = tuple(end_ids)
+        self._further_ends, self._takes_words = tuple(end_ids), takes_words
         self.config = config
         self.family = known_family(str(tokenizer.chat_template or ""), config.codec)
-        self.format = FORMATS[self.family.format]
+        form = FORMATS[self.family.format]
+        self.format = CompactOrWords() if takes_words and isinstance(form, Compact) else form
         self._guard = ContentGuard(control_texts(tokenizer), (_SENTINEL,))
         self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style, self._guard)
         self._kept_suffix = lru_cache(maxsize=4096)(self._short_suffix)
@@ -71,7 +77,7 @@ class ChatRenderer:
 
     def __reduce__(self) -> tuple[object, ...]:
         # bound methods with a cache cannot be pickled
-        return ChatRenderer, (self._tokenizer, self.config, self._further_ends)
+        return _renderer, (self._tokenizer, self.config, self._further_ends, self._takes_words)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -80,7 +86,20 @@ class ChatRenderer:
 
     def in_style(self, config: ChatConfig) -> ChatRenderer:
         """Return a renderer of the same tokenizer with other settings."""
-        return ChatRenderer(self._tokenizer, config, self._further_ends)
+        return ChatRenderer(self._tokenizer, config, self._further_ends, takes_words=self._takes_words)
+
+    def for_words(self, takes_words: bool) -> ChatRenderer:
+        """Return the renderer for an environment that takes words, or for one that does not.
+
+        They differ in formats whose calls have no marks (``compact``), where every line is a call unless words are
+        taken.
+        """
+        is_same = takes_words == self._takes_words or not isinstance(self.format, Compact)
+        return self if is_same else self._other
+
+    @cached_property
+    def _other(self) -> ChatRenderer:
+        return _renderer(self._tokenizer, self.config, self._further_ends, not self._takes_words)
 
     # ------------------------------------------------------------------------------------- messages to token ids
 
@@ -202,6 +221,8 @@ class ChatRenderer:
         """Return the text of an action with placeholders for control texts that it quotes."""
         calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
         text = (action.answer or "") if calls else action.text
+        if isinstance(self.format, CompactOrWords) and tools:
+            text = self.format.written(text, tools)
         begins_inside = self.opens_thinking if is_open is None else is_open
         if begins_inside or action.thinking:
             return self._with_thinking(action.thinking, text, calls, tools, begins_inside)
@@ -464,3 +485,7 @@ def _reply(role: Role, text: str) -> Message:
 
 def _facts(message: Message) -> list[tuple[str, object]]:
     return [(c.name, dict(c.arguments)) if isinstance(c, ToolCall) else ("", c.text) for c in message.calls]
+
+
+def _renderer(tokenizer: Tokenizer, config: ChatConfig, end_ids: Sequence[int], takes_words: bool) -> ChatRenderer:
+    return ChatRenderer(tokenizer, config, end_ids, takes_words=takes_words)

@@ -13,15 +13,23 @@ if TYPE_CHECKING:
 
 
 def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_tokens: int) -> None:
-    """Raise an error if an environment's tools alone leave no room for a turn. The environment need not be reset.
+    """Raise an error if an environment's tools cannot be called, or alone leave no room for a turn.
+
+    The environment need not be reset.
 
     Args:
         window: most tokens of prompt and completion together.
         max_new_tokens: most tokens of a completion.
 
     Raises:
-        ConfigError: there is no room; the message gives the numbers and what would fit.
+        ConfigError: the model's format writes no calls and the environment takes no words, or there is no room; the
+            message gives the numbers and what would fit.
     """
+    if env.tools and not env.takes_words and renderer.format.name == "text":
+        raise ConfigError(
+            f"model.codec=text writes no calls, and {env.env_id} is played by calls of its tools "
+            f"({', '.join(tool.name for tool in env.tools)}): choose another format, or auto"
+        )
     said = (Message("user", "?"),)
     num_tokens = len(renderer.prompt_ids(said, env.tools))
     if num_tokens + max_new_tokens <= window:

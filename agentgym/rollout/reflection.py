@@ -23,6 +23,8 @@ QUESTION = (
     "Which turn was the first mistake, and what should be done there instead? Answer with one JSON object and nothing "
     'else: {{"turn": NUMBER, "advice": "one sentence"}}'
 )
+NUM_TOKENS = 256
+"""Largest length of a reflection where a strategy names none."""
 LONGEST_ADVICE = 400
 """Most characters of the advice that the prompt shows."""
 
@@ -42,12 +44,25 @@ Reflect = Callable[[Trajectory, int], Awaitable[Reflection]]
 """A function that reflects on an episode with a sampling seed."""
 
 
-def reflect_with(engine: Engine, renderer: ChatRenderer, sampling: SamplingParams) -> Reflect:
-    """Return the function that lets the policy behind an engine reflect on an episode."""
+def reflect_with(engine: Engine, renderer: ChatRenderer, sampling: SamplingParams, max_new_tokens: int) -> Reflect:
+    """Return the function that lets the policy behind an engine reflect on an episode.
+
+    Args:
+        sampling: how actions are sampled.
+        max_new_tokens: largest length of a reflection, which is no action and has another length; half of the context
+            at most.
+    """
 
     async def reflect(trajectory: Trajectory, seed: int) -> Reflection:
-        plain = replace(sampling, seed=seed, max_thinking_tokens=0, stop_token_ids=renderer.turn_end_ids)
-        room = engine.max_context_tokens - plain.max_new_tokens
+        longest = min(max_new_tokens, engine.max_context_tokens // 2)
+        plain = replace(
+            sampling,
+            seed=seed,
+            max_new_tokens=longest,
+            max_thinking_tokens=0,
+            stop_token_ids=renderer.turn_end_ids,
+        )
+        room = engine.max_context_tokens - longest
         max_chars = 4 * room
         while True:  # try shorter transcripts until one fits
             told = QUESTION.format(episode=transcript(trajectory, max_chars))

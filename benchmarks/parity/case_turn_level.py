@@ -47,7 +47,7 @@ WHITEN = ("masked_sum", "masked_mean", "masked_var", "masked_whiten")
 @cache
 def verl(folder: Path) -> dict[str, Any]:
     """Return verl's whitening and its GRPO, which these releases import."""
-    root = folder.parent / "volcengine+verl"
+    root = folder.parent / "verl-project+verl"
     scope = load(root / "verl/utils/torch_functional.py", *WHITEN, namespace={"torch": TORCH})
     scope |= {"verl_F": SimpleNamespace(**{name: scope[name] for name in WHITEN}), "np": np, "defaultdict": defaultdict}
     return load(root / "verl/trainer/ppo/core_algos.py", "compute_grpo_outcome_advantage", namespace=scope)

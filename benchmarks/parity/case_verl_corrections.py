@@ -27,7 +27,7 @@ from agentgym.trainers.losses.options import (
     TokenTisOptions,
 )
 
-RELEASE = Release("volcengine/verl", "b178a3c")
+RELEASE = Release("verl-project/verl", "1dda039")
 FILE = "verl/trainer/ppo/rollout_corr_helper.py"
 MODES: tuple[Aggregation, ...] = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 
@@ -51,6 +51,7 @@ def helpers_of(folder: Path) -> dict[str, Any]:
     }
     names = (
         "_parse_rollout_rs_thresholds",
+        "_parse_rollout_is_threshold",
         "compute_rollout_rejection_mask",
         "compute_rollout_correction_weights",
     )

@@ -17,7 +17,7 @@ from agentgym.trainers.losses.config import Aggregation, LossConfig
 from agentgym.trainers.losses.options import EntropyOptions, KlOptions, ReinforceOptions, SapoOptions
 from agentgym.trainers.losses.regularisers import KlEstimator
 
-RELEASE = Release("volcengine/verl", "b178a3c")
+RELEASE = Release("verl-project/verl", "1dda039")
 FILE = "verl/trainer/ppo/core_algos.py"
 
 Comparison = Callable[[Path, np.random.Generator], float]
@@ -89,18 +89,16 @@ def reinforce(cap: float) -> Comparison:
 
 
 def kl(estimator: KlEstimator) -> Comparison:
-    """Compare a KL term, with coefficient 1, in each aggregation mode."""
+    """Compare a KL term, with coefficient 1, in each aggregation mode; our k1 is the release's ``k1+``."""
+    name = "k1+" if estimator == "k1" else estimator
 
     def largest_gap(folder: Path, rng: np.random.Generator) -> float:
         rows = draw_rows(rng)
         scope = verl(folder, "kl_penalty_forward", "kl_penalty")
-        forward = verl(folder, "kl_penalty_forward")["kl_penalty_forward"]
-        # at this commit the forward pass refuses names that end with "+", which its caller asks it for
-        scope["kl_penalty_forward"] = lambda new, reference, name: forward(new, reference, name.removesuffix("+"))
         mode = str(rng.choice(get_args(Aggregation)))
 
         def released(logprob: Tensor, entropy: Tensor) -> Tensor:
-            divergence = scope["kl_penalty"](logprob, rows.reference, estimator)
+            divergence = scope["kl_penalty"](logprob, rows.reference, name)
             loss: Tensor = scope["agg_loss"](divergence, rows.mask.long(), mode, **ActorConfig().global_batch_info)
             return loss
 

@@ -22,7 +22,7 @@ from agentgym.trainers.losses.loss import BatchLogprobs, gated_loss, policy_loss
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import choose_tokens
 
-VERL = Release("volcengine/verl", "b178a3c")
+VERL = Release("verl-project/verl", "1dda039")
 FORKING = Release("Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR", "6f5dda6")
 LOSSES, FUNCTIONS = "verl/trainer/ppo/core_algos.py", "verl/utils/torch_functional.py"
 AGGREGATIONS: tuple[Aggregation, ...] = (

@@ -360,9 +360,10 @@ def reflecting_group(engine: DrawingEngine, said: str) -> tuple[TrajectoryGroup,
     class Listening(DrawingEngine):
         async def generate(self, prompt_ids: Any, sampling: SamplingParams, *, session_id: str = "") -> Completion:
             asked.append(self.text(prompt_ids))
+            assert sampling.max_new_tokens == 80, "the limit of a reflection, and not that of an action"
             return await answer.generate(prompt_ids, sampling, session_id=session_id)
 
-    reflect = reflect_with(Listening((said,)), engine.renderer, SamplingParams(max_new_tokens=80))
+    reflect = reflect_with(Listening((said,)), engine.renderer, SamplingParams(max_new_tokens=8), 80)
 
     async def run() -> TrajectoryGroup:
         player = GroupPlayer(

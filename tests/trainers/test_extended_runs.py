@@ -11,10 +11,11 @@ from testkit.counting_runs import config, weights
 
 from agentgym.errors import ConfigError, RunStoppedError, UsageError
 from agentgym.trainers import run_tokenizer
-from agentgym.trainers.config.overrides import load_config
+from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.distributed import checkpoint, tensor_folder
 from agentgym.trainers.loop import train
+from agentgym.trainers.run_folder import extension_notes
 
 SHORT = replace(config(num_steps=2), sft=SftConfig(num_demos=32, batch_size=8), checkpoint_every=1)
 
@@ -27,17 +28,35 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_is_extended_as_if_it_had_been_begun_so(
-    short_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     longer = replace(SHORT, num_steps=3)
     train(longer, tmp_path / "whole")
     monkeypatch.delattr(run_tokenizer, "collect_texts")  # the run keeps its tokenizer, whatever the environment says
+    capsys.readouterr()
     result = train(longer, short_run, resume=True)
+    assert "the learning rate goes from" not in capsys.readouterr().err  # its schedule is constant
     assert result.steps == 3 and load_config(short_run / "config.json").num_steps == 3
     assert weights(short_run) == weights(tmp_path / "whole")
     assert {path.name for path in (short_run / "eval").iterdir()} == {"before", "step-000002", "after"}
     with pytest.raises(ConfigError, match="num_steps=3, which can only grow, got 2"):
         train(SHORT, short_run, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["optimizer.schedule=cosine"], "the learning rate goes from 0.000186 to 0.00055 at step 6"),
+        (["optimizer.schedule=linear"], "the learning rate goes from 0.00028 to 0.00055 at step 6"),
+        (['sft.mix={"weight": 0.5, "schedule": "linear"}'], "the weight of sft.mix goes from 0.1 to 0.25 at step 6"),
+        (["optimizer.warmup_steps=7"], ""),
+    ],
+)
+def test_what_follows_the_length_of_a_run_is_named_where_it_jumps(overrides: list[str], said: str) -> None:
+    longer = apply_overrides(SHORT, ["num_steps=10", "optimizer.lr=1e-3", "optimizer.final_lr_share=0.1", *overrides])
+    notes = extension_notes(longer, 5, 5)
+    assert [said in note and "num_steps was 5 and is 10" in note for note in notes] == [True] * bool(said)
+    assert not extension_notes(longer, 10, 5)
 
 
 def test_a_folder_with_another_tokenizer_is_refused_and_kept(tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ EQUAL = {
     ("dapo", "ppo_clip with dual_clip=3"): "DAPO's loss is PPO-clip with a dual clip and a wider upper bound",
     ("cispo with clip_high=1", "reinforce"): "both weigh -A log pi by the detached ratio, at most 2",
     ("kl k2", "kl k3+"): "k3+ is the value of k3 with the gradient of k2",
+    ("kl k1", "kl k2"): "k1 is the value of k1 with the gradient of k2",
+    ("kl k1", "kl k3+"): "both have the gradient of k2",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses import correction, policy, regularisers
 from agentgym.trainers.losses import options as of
-from agentgym.trainers.losses.component import POLICY_LOSSES
+from agentgym.trainers.losses.component import POLICY_LOSSES, Aggregation
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
@@ -45,13 +45,24 @@ def per_token(
         ("token-mean", 0.666667),
         ("seq-mean-token-mean", 0.75),
         ("seq-mean-token-sum", 2.0),
-        ("seq-mean-token-sum-norm", 0.5),
+        ("seq-mean-token-sum-norm", 0.25),
     ],
 )
 def test_aggregation(aggregation: str, expected: float) -> None:
     values, units = [1.0, 1.0, 0.0, 0.0, 0.0, 2.0], [0, 0, 1, 1, 1, 1]
     weights = token_weights(np.array(units), aggregation, norm_length=8)
     assert sum(w * v for w, v in zip(weights, values, strict=True)) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
+def test_every_aggregation_is_a_mean(aggregation: str) -> None:
+    """Ten times as many equal sequences leave a loss of 1 a token as it is."""
+
+    def loss_of_ones(times: int) -> float:
+        units = np.concatenate([np.repeat([2 * k, 2 * k + 1], [3, 5]) for k in range(times)])
+        return float(token_weights(units, aggregation, norm_length=8).sum())
+
+    assert loss_of_ones(10) == pytest.approx(loss_of_ones(1))
 
 
 def test_rows_without_sampled_tokens_are_no_rows() -> None:
@@ -377,14 +388,31 @@ def test_distill() -> None:
     assert torch.autograd.grad(found.sum(), new)[0].tolist() == pytest.approx([0.5, -1.5])
 
 
-def test_the_gradient_of_distillation_is_that_of_the_reverse_kl() -> None:
-    """Over every token that could be sampled, weighed by its probability, against the exact KL of two distributions."""
+@pytest.mark.parametrize("estimator", get_args(regularisers.KlEstimator))
+@pytest.mark.parametrize("kind", ["kl", "kl_first", "kl_convex", "distill", "self_distill"])
+def test_a_divergence_points_to_the_reference(kind: str, estimator: Any) -> None:
+    """Over every token that could be sampled, by its probability: the gradient of the exact KL, and k3 close to it."""
     logits = torch.tensor([0.3, -0.2, 1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    teacher = torch.tensor([1.0, 0.5, -1.0, 0.2], dtype=torch.float64).log_softmax(-1)
+    reference = torch.tensor([1.0, 0.5, -1.0, 0.2], dtype=torch.float64).log_softmax(-1)
     logprobs = logits.log_softmax(-1)
-    exact = torch.autograd.grad((logprobs.exp() * (logprobs - teacher)).sum(), logits, retain_graph=True)[0]
-    expected = torch.autograd.grad((logprobs.exp().detach() * regularisers.distill(logprobs, teacher)).sum(), logits)[0]
-    assert expected.tolist() == pytest.approx(exact.tolist(), abs=1e-12)
+    exact = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits, retain_graph=True)[0]
+    first = of.KlFirstOptions(num_turns=1, estimator=estimator)
+    convex = of.KlConvexOptions(estimator=estimator, base_share=0.25)
+    term = {
+        "kl": lambda: regularisers.kl(logprobs, reference, estimator),
+        "kl_first": lambda: regularisers.kl_first(logprobs, reference, torch.zeros(4, dtype=torch.long), first),
+        "kl_convex": lambda: regularisers.kl_convex(logprobs, reference, reference, convex),
+        "distill": lambda: regularisers.distill(logprobs, reference),
+        "self_distill": lambda: regularisers.self_distill(logprobs, reference),
+    }[kind]()
+    expected = torch.autograd.grad((logprobs.exp().detach() * term).sum(), logits)[0]
+    if estimator == "k3" and kind.startswith("kl"):
+        assert torch.cosine_similarity(expected, exact, dim=0) > 0.9
+    else:
+        assert expected.tolist() == pytest.approx(exact.tolist(), abs=1e-12)
+    value = (logprobs.exp() * term).sum().item()
+    if estimator != "k2":
+        assert value == pytest.approx((logprobs.exp() * (logprobs - reference)).sum().item(), abs=1e-12)
 
 
 def test_the_policy_loss_is_weighed_beside_its_regularisers() -> None:

@@ -55,7 +55,7 @@ def chosen(
     [
         ("token-mean", [0, 0.5, 0, 0, 0.5, 0]),
         ("seq-mean-token-mean", [0, 0.5, 0, 0, 0.5, 0]),
-        ("seq-mean-token-sum-norm", [0, 1 / 1024, 0, 0, 1 / 1024, 0]),
+        ("seq-mean-token-sum-norm", [0, 1 / 2048, 0, 0, 1 / 2048, 0]),
     ],
 )
 def test_forking_tokens_alone_are_averaged(aggregation: Any, weight: list[float]) -> None:

@@ -46,7 +46,7 @@ def test_rejected_tokens_leave_the_denominators() -> None:
         ("token-mean", "all"): [0.25] * 4,
         ("seq-mean-token-mean", "kept"): [1 / 2, 0, 1 / 4, 1 / 4],
         ("seq-mean-token-sum", "kept"): [1 / 2, 0, 1 / 2, 1 / 2],
-        ("seq-mean-token-sum-norm", "kept"): [1 / 8, 0, 1 / 8, 1 / 8],
+        ("seq-mean-token-sum-norm", "kept"): [1 / 16, 0, 1 / 16, 1 / 16],
     }
     for (aggregation, denominator), shares in expected.items():
         options: Any = of.DivergenceRejectionOptions(denominator=denominator)  # type: ignore[arg-type]

@@ -277,7 +277,7 @@ class TrainConfig(Settings):
 
     def _slow_start(self) -> tuple[str, ...]:
         warmup = self.optimizer.warmup_steps
-        if not 0 < self.num_steps <= warmup:
+        if not 0 < self.num_steps < warmup:
             return ()
         return (f"num_steps={self.num_steps} ends within optimizer.warmup_steps={warmup}: the full rate is never used",)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +13,6 @@ from torch.distributed.fsdp import FSDPModule
 
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Bools, Floats
-from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.data.outline import Elsewhere, tokens_of
 from agentgym.trainers.data.plan import of_similar_length
@@ -30,9 +28,9 @@ from agentgym.trainers.distributed.sharding import (
     run_whole,
     shard_module,
     trunk_for_copy,
-    whole,
 )
 from agentgym.trainers.models.seeding import seeded_weights
+from agentgym.trainers.phases.optimizer_step import clipped_norm
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
 from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
@@ -189,9 +187,7 @@ def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_
     Raises:
         RunStoppedError: the norm is not finite.
     """
-    norm: float = whole(torch.nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm)).item()
-    if not math.isfinite(norm):
-        raise RunStoppedError(f"the critic's gradient has the norm {norm}; lower critic.lr")
+    norm = clipped_norm(network.parameters(), max_grad_norm, "the norm of the critic's gradient", "lower critic.lr")
     optimizer.step()
     return norm
 

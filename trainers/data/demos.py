@@ -75,7 +75,12 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
         tasks,
         pool,
         lambda env, member_seed: DemonstrationAgent(
-            Demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
+            Demonstrator(env, noise, member_seed),
+            renderer.for_words(env.takes_words),
+            max_context_tokens,
+            max_new_tokens,
+            context,
+            env.max_turns,
         ),
         replace(group, group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),

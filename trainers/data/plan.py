@@ -134,14 +134,12 @@ class BatchPlan:
         """Highest index of a turn with trained tokens."""
         return max((turn for row in self.rows for turn, _ in row.trained), default=0)
 
-    def num_averaged(self, aggregation: str) -> int | None:
+    def num_averaged(self, aggregation: str) -> int:
         """Return the divisor of :func:`token_weights`: the number of trained tokens, or of units with some.
 
         Divisors of groups add up to that of the update. A gradient can therefore be accumulated group by group, each
-        multiplied by its own divisor, and divided by the sum at the end. None if the divisor is a constant.
+        multiplied by its own divisor, and divided by the sum at the end.
         """
-        if aggregation == "seq-mean-token-sum-norm":
-            return None
         return self.num_trained if aggregation == "token-mean" else self.num_units
 
 
@@ -194,9 +192,10 @@ def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Fl
     | ``token-mean`` (DAPO) | 1 / number of trained tokens |
     | ``seq-mean-token-mean`` (GRPO, GSPO) | 1 / (tokens of its unit * number of units) |
     | ``seq-mean-token-sum`` | 1 / number of units |
-    | ``seq-mean-token-sum-norm`` (Dr.GRPO, as in verl) | 1 / ``norm_length`` |
+    | ``seq-mean-token-sum-norm`` (Dr.GRPO, as in verl from 0.7.1 on) | 1 / (``norm_length`` * number of units) |
 
-    A unit without trained tokens does not count.
+    Each is a mean, so twice as many equal units leave the loss and its gradient as they are. A unit without trained
+    tokens does not count.
 
     Args:
         units: ``[N]`` the unit of each trained token: the number of its trajectory or of its turn.
@@ -222,7 +221,7 @@ def _weights(units: Ints, counts: Sequence[int], aggregation: str, norm_length: 
         case "seq-mean-token-sum":
             return np.full(len(units), 1 / max(1, len(sizes)))
         case "seq-mean-token-sum-norm":
-            return np.full(len(units), 1 / norm_length)
+            return np.full(len(units), 1 / (norm_length * max(1, len(sizes))))
     raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
 
 

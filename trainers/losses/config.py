@@ -76,7 +76,7 @@ class LossConfig(Settings):
     """Sequence of the ``seq-mean`` aggregations. With ``turn`` all turns have equal weight, so long episodes count
     more."""
     norm_length: int = 1024
-    """The constant divisor of ``seq-mean-token-sum-norm``."""
+    """The constant divisor of ``seq-mean-token-sum-norm``, beside the number of sequences."""
     mode: Literal["decoupled", "bypass"] = "decoupled"
     """Old policy of the ratio: the trainer's policy before the step (``decoupled``), or the engine's log-probs
     (``bypass``)."""

@@ -18,12 +18,13 @@ KlEstimator = Literal["k1", "k2", "k3", "k3+"]
 
 
 def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> Tensor:
-    """Estimate KL(policy || reference) per token, ``[N]``.
+    """Estimate KL(policy || reference) per token as a loss, ``[N]``.
 
     ``k1 = logp - ref``, ``k2 = (logp - ref)^2 / 2``, ``k3 = exp(d) - d - 1`` with ``d = ref - logp`` clamped to ±20 and
-    the result to ±10; ``k3+`` has the value of k3 and the gradient of k2.
+    the result to ±10. ``k1`` and ``k3+`` have the gradient of k2, whose expectation is the gradient of the KL. That of
+    ``logp - ref`` is 1 for every token, 0 in expectation, so on its own it would hold the policy nowhere.
 
-    Source: "Approximating KL Divergence" (J. Schulman); the gradients in verl ``kl_penalty``.
+    Source: "Approximating KL Divergence" (J. Schulman); the gradients in verl ``kl_penalty``, where our k1 is ``k1+``.
 
     Example:
         >>> [round(kl(torch.tensor(-1.0), torch.tensor(-1.2), k).item(), 6) for k in ("k1", "k2", "k3", "k3+")]
@@ -31,7 +32,7 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
     """
     match estimator:
         case "k1":
-            return logprob - logprob_ref
+            return _with_gradient_of_k2((logprob - logprob_ref).detach(), logprob, logprob_ref)
         case "k2":
             return (logprob - logprob_ref).square() / 2
         case "k3":
@@ -39,8 +40,12 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
             return (difference.exp() - difference - 1).clamp(-10, 10)
         case "k3+":
             # On samples of the policy, the expected gradient of k3 is not that of the KL; that of k2 is.
-            k2 = kl(logprob, logprob_ref, "k2")
-            return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
+            return _with_gradient_of_k2(kl(logprob.detach(), logprob_ref, "k3"), logprob, logprob_ref)
+
+
+def _with_gradient_of_k2(value: Tensor, logprob: Tensor, logprob_ref: Tensor) -> Tensor:
+    k2 = kl(logprob, logprob_ref, "k2")
+    return k2 - k2.detach() + value
 
 
 def kl_first(logprob: Tensor, logprob_ref: Tensor, turn_index: Tensor, options: KlFirstOptions) -> Tensor:
@@ -89,8 +94,7 @@ def distill(logprob: Tensor, logprob_ref: Tensor) -> Tensor:
         >>> round(loss.item(), 6), torch.autograd.grad(loss, logprob)[0].item()
         (0.5, 0.5)
     """
-    k2 = kl(logprob, logprob_ref, "k2")
-    return k2 - k2.detach() + kl(logprob.detach(), logprob_ref, "k1")
+    return kl(logprob, logprob_ref, "k1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

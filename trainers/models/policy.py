@@ -47,7 +47,9 @@ class Policy:
         def make_agent(env: Env, seed: int) -> ModelAgent:
             check_turns_left(self.context, env)
             check_tools_fit(self.renderer, env, window, sampling.max_completion_tokens)
-            return ModelAgent(self.engine, self.renderer, sampling, seed, self.context, env.max_turns)
+            return ModelAgent(
+                self.engine, self.renderer.for_words(env.takes_words), sampling, seed, self.context, env.max_turns
+            )
 
         return make_agent
 

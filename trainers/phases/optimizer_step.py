@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -26,10 +26,25 @@ def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_no
     Raises:
         RunStoppedError: the norm is not finite.
     """
-    norm: float = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)).item()
-    if not math.isfinite(norm):
-        raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
+    advice = "lower optimizer.lr or look at the latest rollouts"
+    norm = clipped_norm(model.parameters(), max_grad_norm, "the gradient's norm", advice)
     _step_scaled(optimizer, lr_scale)
+    return norm
+
+
+def clipped_norm(parameters: Iterable[torch.nn.Parameter], max_grad_norm: float, what: str, advice: str) -> float:
+    """Clip gradients and return their norm before clipping; every optimizer step of a run begins with this call.
+
+    Args:
+        what: the norm's name, for the error.
+        advice: what to change if the norm is not finite.
+
+    Raises:
+        RunStoppedError: the norm is not finite. The weights and the optimizer's state are those before the step.
+    """
+    norm: float = whole(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)).item()
+    if not math.isfinite(norm):
+        raise RunStoppedError(f"{what} is {norm}; {advice}")
     return norm
 
 

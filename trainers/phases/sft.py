@@ -26,12 +26,12 @@ from agentgym.trainers.data.plan import of_similar_length, rows_of_similar_lengt
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.sharding import ranks_of, run_whole, whole
+from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.vocabulary import head_cross_entropies
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.models.precision import computing
-from agentgym.trainers.phases.optimizer_step import set_rate
+from agentgym.trainers.phases.optimizer_step import clipped_norm, set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
 from agentgym.trainers.scoring.hidden import trunk_of
@@ -44,6 +44,27 @@ BATCHES_PER_WINDOW = 32
 def num_sft_steps(config: SftConfig, num_rows: int) -> int:
     """Return the number of optimizer steps of the phase; only complete batches count."""
     return config.num_epochs * (num_rows // config.batch_size)
+
+
+def batches_note(config: SftConfig, num_rows: int) -> str:
+    """Return a note on rows that make few batches; empty if the phase has as many steps as its warm-up.
+
+    Example:
+        >>> batches_note(SftConfig(num_demos=1, batch_size=16), 9)
+        'no warm start, 9 rows are fewer than sft.batch_size=16'
+    """
+    size, warmup = config.batch_size, config.optimizer.warmup_steps
+    num_steps = num_sft_steps(config, num_rows)
+    if num_steps == 0:
+        return f"no warm start, {num_rows} rows are fewer than sft.batch_size={size}"
+    if num_steps >= warmup:
+        return ""
+    left = num_rows % size
+    rest = f", and each epoch leaves out {left} of them" if left else ""
+    return (
+        f"{num_rows} rows make {num_steps} steps of sft.batch_size={size}{rest}; the full rate is never used within "
+        f"sft.optimizer.warmup_steps={warmup}: lower them, or raise sft.num_epochs={config.num_epochs}"
+    )
 
 
 class SftBatches:
@@ -82,10 +103,11 @@ def sft_steps(
     """Train from ``first_step`` on: make one optimizer step per item of this generator, and yield its metrics.
 
     Args:
+        rows: rows with at least one weighted token each (:attr:`SftRow.is_taught`).
         loss: the size of micro-batches, the precision, and whether layers are recomputed.
 
     Raises:
-        RunStoppedError: the loss is not finite.
+        RunStoppedError: the loss or the gradient is not finite; the weights are those before the step.
     """
     batches = SftBatches(rows, config.batch_size, seed)
     num_steps = num_sft_steps(config, len(rows))
@@ -95,9 +117,10 @@ def sft_steps(
         sums = add_gradient(model, batches[step], loss)
         if not math.isfinite(sums.mean):
             raise RunStoppedError(f"sft step {step}: the loss is {sums.mean}; lower sft.optimizer.lr")
-        norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.max_grad_norm))
+        what = f"sft step {step}: the gradient's norm"
+        norm = clipped_norm(model.parameters(), config.optimizer.max_grad_norm, what, "lower sft.optimizer.lr")
         optimizer.step()
-        yield {"loss": sums.mean, "action_loss": sums.action_mean, "grad_norm": norm.item(), "lr": rate}
+        yield {"loss": sums.mean, "action_loss": sums.action_mean, "grad_norm": norm, "lr": rate}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +251,8 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints:
     every = config.sft.checkpoint_every or config.checkpoint_every
     num_steps = num_sft_steps(config.sft, len(rows))
     log.begin("sft", num_steps, state.step)
-    if num_steps == 0:
-        log.say(f"note: no warm start, {len(rows)} rows are fewer than sft.batch_size={config.sft.batch_size}")
+    if note := batches_note(config.sft, len(rows)):
+        log.say(f"note: {note}")
 
     def after_step(metrics: Metrics) -> None:
         state.step += 1

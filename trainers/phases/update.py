@@ -244,8 +244,8 @@ class PartialUpdate:
         batches = anchored(of.batches, of.share, logprobs, [])
         facts, _ = self._step.prepare(of.plan, batches, [])
         for (index, scale), logprob_old in zip(of.share, logprobs, strict=True):
-            batch, divisor = batches[index], 1 if averaged is None else averaged
-            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * divisor), scale)
+            batch = batches[index]
+            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * averaged), scale)
             if scale and self._ranks.counts_rows:
                 self._totals.add(*outcome)
                 if places:
@@ -253,7 +253,7 @@ class PartialUpdate:
                     self._scores.add(of.samples, places, batch, outcome[1], known)
             far, count = kl_to_sampling([outcome])
             self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
-        self._divisor += averaged or 0
+        self._divisor += averaged
         self._num_batches += len(of.plan.batches)
 
     def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:

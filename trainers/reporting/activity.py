@@ -83,6 +83,11 @@ class Activity:
         for part, effect in self._effects(metrics).items():
             self._idle[part] = 0 if effect else self._idle.get(part, 0) + 1
         lines = []
+        if metrics.get("num_reflections") and not metrics.get("num_hints") and self._is_new("reflections"):
+            lines.append(
+                f"note: step {step}: none of {metrics['num_reflections']:.0f} reflections named a turn and advised, "
+                "so retries begin at the fault; a reflection has up to strategy.branching.max_new_tokens tokens"
+            )
         if self._has_zero_gradient and self._is_new("zero gradient"):
             lines.append(
                 f"note: the gradient of step {step} is 0 although {num_tokens:.0f} tokens were trained: see "

@@ -35,6 +35,11 @@ class SftRow:
     is_sampled: Bools
     """True for the tokens of the assistant's messages, which a policy samples in a rollout."""
 
+    @property
+    def is_taught(self) -> bool:
+        """True if a token has a weight. A row without one has no loss, and a batch of such rows no mean."""
+        return bool(self.weights[1:].any())
+
 
 def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[SftRow]:
     """Return the training rows of demonstrations, in order.

@@ -24,6 +24,7 @@ from agentgym.trainers.run import Run
 from agentgym.trainers.run_env import RunEnv, demo_tasks, named
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
+from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note
 from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
 from agentgym.trainers.sft.schema import misfits_note
@@ -75,13 +76,28 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
                 demos += await source.of_episodes(await play_teacher(run, source.env, count, log))
             elif count:
                 demos += await source.of_oracle(count)
-    rows = sft_rows(demos, config.sft, run.renderer)
+    every = sft_rows(demos, config.sft, run.renderer)
+    rows = [row for row in every if row.is_taught]
+    if len(rows) < len(every):
+        log.say(
+            f"note: demonstrations: {len(every) - len(rows)} of {len(every)} rows are left out, since none of their "
+            f"tokens has a weight ({_weights_of(config.sft)})"
+        )
     if config.sft.files or config.sft.runs or config.sft.teacher:
         for loss in dict.fromkeys(loss for source in sources for loss in source.writer.losses()):
             log.say(f"note: demonstrations: {loss}")
         _check_same(run, rows)
     _check_enough(config.sft, rows)
     return rows
+
+
+def _weights_of(config: SftConfig) -> str:
+    """Return the settings that give tokens their weights, for a note."""
+    roles = ", ".join(config.loss_roles)
+    return (
+        f"sft.loss_roles={roles or 'none'}, sft.noise_weight={config.noise_weight:g}, "
+        f"sft.observation_weight={config.observation_weight:g}"
+    )
 
 
 def num_demos(config: TrainConfig) -> list[int]:
@@ -126,7 +142,7 @@ class Sources:
         self._probed: Env | None = None
         self._tools: dict[str, tuple[ToolSpec, ...]] = {}
         self.writer = Writer(
-            renderer=run.renderer,
+            renderer=run.renderer.for_words(self._probe().takes_words),
             context=config.context,
             max_context_tokens=config.model.max_context_tokens,
             max_new_tokens=config.sampling.max_new_tokens,
@@ -193,11 +209,26 @@ class Sources:
         Raises:
             UsageError: the environment has no oracle, and the configuration does not allow random calls.
         """
-        config = self.env.config
         self._log.begin("demos", count)
         tasks = demo_tasks(self.env, count)
         noise = await self._noise(tasks[0][1])
-        demos = await collect_demos(
+        demos = await self._played(tasks, noise)
+        share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
+        segments = [segment for demo in demos for segment in demo.segments]
+        num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
+        of = f" of {self.env.name}" if self.env.name else ""
+        missing = f" ({len(tasks) - len(demos)} more failed)" if len(demos) < len(tasks) else ""
+        how = f"by the oracle, {noise:.0%} of actions at random (sft.noise)" if 0 < noise < 1 else "by the oracle"
+        how = "by random calls" if noise == 1 else how
+        said = f"{len(demos)} demonstrations{of}{missing} {how}: {share:.0%} successful, {num_tokens:.0f} tokens each"
+        self._log.say(said)
+        if demos and noise < 1:
+            await self._check_oracle(tasks, demos, share, noise)
+        return list(demos)
+
+    async def _played(self, tasks: Sequence[tuple[int, Task]], noise: float) -> Sequence[Trajectory]:
+        config = self.env.config
+        return await collect_demos(
             tasks,
             self.env.pool,
             self._run.renderer,
@@ -209,16 +240,27 @@ class Sources:
             seed=config.seed,
             on_episode=lambda demo: self._log.add_episode("demos", demo),
         )
-        share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
-        segments = [segment for demo in demos for segment in demo.segments]
-        num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
-        of = f" of {self.env.name}" if self.env.name else ""
-        missing = f" ({len(tasks) - len(demos)} more failed)" if len(demos) < len(tasks) else ""
-        how = f"by the oracle, {noise:.0%} of actions at random (sft.noise)" if 0 < noise < 1 else "by the oracle"
-        how = "by random calls" if noise == 1 else how
-        said = f"{len(demos)} demonstrations{of}{missing} {how}: {share:.0%} successful, {num_tokens:.0f} tokens each"
-        self._log.say(said)
-        return list(demos)
+
+    async def _check_oracle(
+        self, tasks: Sequence[tuple[int, Task]], demos: Sequence[Trajectory], share: float, noise: float
+    ) -> None:
+        """Check that the oracle solves its own tasks in the model's tokens, where its actions alone decide that.
+
+        If noise made every demonstration fail, the first tasks are played again without it.
+
+        Raises:
+            UsageError: it fails most of them without noise; the message says how the episodes ended.
+        """
+        if noise and share:
+            return
+        if noise:
+            demos = await self._played(tasks[:NUM_REPLAYED], 0.0)
+            share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
+            if share:
+                self._log.say(f"note: no demonstration succeeded with sft.noise={noise:g}, and {share:.0%} do without")
+                return
+        if note := oracle_note(self._probe(), demos, share, self.env.config.model.max_context_tokens):
+            self._log.say(f"note: {note}")
 
     async def _noise(self, task: Task) -> float:
         """Return the share of random actions, which is 1 if the environment has no oracle."""

@@ -112,7 +112,7 @@ class EnvRollouts:
         )
 
         def make_agent(env: Env, seed: int) -> ModelAgent:
-            return ModelAgent(engine, renderer, sampling, seed, FULL, env.max_turns)
+            return ModelAgent(engine, renderer.for_words(env.takes_words), sampling, seed, FULL, env.max_turns)
 
         group = replace(self._group, group_size=size, min_valid=min(self._group.min_valid, size))
         numbered = list(enumerate(tasks, self._num_groups))

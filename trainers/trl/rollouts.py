@@ -94,7 +94,8 @@ class CreditedRollouts:
 
     def _make_actor(self, env: Env, seed: int) -> Agent:
         context = self._settings.context
-        return ModelAgent(self._engine, self._renderer, self._sampling, seed, context, env.max_turns)
+        renderer = self._renderer.for_words(env.takes_words)
+        return ModelAgent(self._engine, renderer, self._sampling, seed, context, env.max_turns)
 
     async def _play(
         self, tasks: Sequence[tuple[int, Task]], group_size: int, version: int, seed: int

@@ -14,7 +14,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
 
-from agentgym.errors import MissingExtraError
+from agentgym.errors import MissingExtraError, RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.phases.optimizer_step import learning_rate
 from agentgym.trainers.phases.sft import SftBatches, num_sft_steps
@@ -95,6 +95,7 @@ def _arguments(config: TrainConfig, num_steps: int, folder: str) -> object:
         bf16=False,
         use_cpu=not torch.cuda.is_available(),
         logging_steps=1,
+        logging_nan_inf_filter=False,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
@@ -122,10 +123,15 @@ def _as_columns(row: SftRow) -> dict[str, list[int]]:
 
 
 class _AfterStep(TrainerCallback):
-    """Reports every logged step."""
+    """Reports every logged step, and stops the run before a step whose gradient is not finite."""
 
     def __init__(self, after_step: Callable[[Metrics], None]) -> None:
         self._after_step = after_step
+
+    def on_pre_optimizer_step(self, *_: object, model: CausalLM, **kwargs: object) -> None:  # type: ignore[override]
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        if not all(bool(gradient.isfinite().all()) for gradient in gradients):
+            raise RunStoppedError("sft: the gradient is not finite; lower sft.optimizer.lr")
 
     def on_log(self, *_: object, logs: Mapping[str, float], **kwargs: object) -> None:  # type: ignore[override]
         if "loss" in logs:  # the last row sums up

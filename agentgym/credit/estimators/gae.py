@@ -83,7 +83,7 @@ class ArcherOptions(Options):
 @estimator(
     "token_gae",
     paper="High-Dimensional Continuous Control Using Generalized Advantage Estimation",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     options=TokenGaeOptions,
     granularity="token",
     columns=("num_tokens", "token_value"),

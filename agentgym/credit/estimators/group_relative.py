@@ -67,7 +67,7 @@ class SupoOptions(Options):
 @estimator(
     "dr_grpo",
     paper="Understanding R1-Zero-Like Training: A Critical Perspective",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
 )
 def dr_grpo(table: TurnTable) -> TurnAdvantages:
@@ -89,7 +89,7 @@ def dr_grpo(table: TurnTable) -> TurnAdvantages:
 @estimator(
     "rloo",
     paper="Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
 )
 def rloo(table: TurnTable) -> TurnAdvantages:
@@ -124,7 +124,7 @@ estimator(
 @estimator(
     "opo",
     paper="On-Policy RL with Optimal Reward Baseline",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     columns=("num_tokens",),
 )
@@ -154,7 +154,7 @@ def opo(table: TurnTable) -> TurnAdvantages:
 @estimator(
     "reinforce_pp_baseline",
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     columns=("num_tokens",),
 )

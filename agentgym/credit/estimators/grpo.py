@@ -23,7 +23,7 @@ from agentgym.credit.table import TurnAdvantages, TurnTable
 @estimator(
     "grpo",
     paper="DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     test="tests/credit/test_golden.py::test_grpo",
 )

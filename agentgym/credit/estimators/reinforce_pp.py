@@ -37,7 +37,7 @@ class ReinforcePpOptions(Options):
 @estimator(
     "reinforce_pp",
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
-    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     options=ReinforcePpOptions,
     columns=("num_tokens",),
     granularity="token",

@@ -74,7 +74,7 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions = InvalidCallOpti
 @shaper(
     "overlong_penalty",
     paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-    parity="volcengine/verl@b178a3c:verl/workers/reward_manager/dapo.py",
+    parity="verl-project/verl@1dda039:verl/workers/reward_manager/dapo.py",
     columns=("num_tokens",),
 )
 def overlong_penalty(table: TurnTable, options: OverlongOptions = OverlongOptions()) -> Shaped:

@@ -18,7 +18,7 @@ import numpy as np
 from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
 from agentgym.rollout.strategies.component import branching
-from agentgym.settings import Natural, Range
+from agentgym.settings import Count, Natural, Range
 from agentgym.types import Trajectory
 
 
@@ -35,6 +35,8 @@ class RetryOptions(Options):
     ``fault`` if it names none. ``judge``: the first wrong turn, as the judge finds it (SCOPE), or ``fault``."""
     num_hints: Natural = 0
     """Number of turns of a retry, from the pivot, with a hint from the environment's oracle."""
+    max_new_tokens: Count = 256
+    """Largest length of a reflection (``pivot=reflect``), whatever an action may have; at most half of the context."""
 
     def check_together(self) -> None:
         self.check(

@@ -107,7 +107,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     check_ranks(config, num_ranks)
     if config.model.codec != "auto":
         format_named(config.model.codec)
-    sizes, weights = plan_model(config.model)
+    sizes, weights = plan_model(config.model, num_ranks)
     long = check_positions(read_values(config.model), config.model.max_context_tokens) if config.model.path else ""
     template = _chat_template(config.model)
     gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()

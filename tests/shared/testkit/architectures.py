@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
+from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.model import is_linear
+from agentgym.trainers.scoring.hidden import trunk_of
 from testkit.tiny_models import VOCAB_SIZE
 
 _SIZES: dict[str, Any] = {
@@ -106,3 +109,10 @@ def model_of(kind: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
                     parameter.normal_(std=0.2)
     model.train(False)
     return model
+
+
+def linear_layers(kind: str) -> tuple[str, ...]:
+    """Return the names of the matrices in a block of a model type, which adapters can be on."""
+    blocks = blocks_of(trunk_of(cast(Any, model_of(kind))))
+    named = (pair for block in blocks for pair in block.named_modules())
+    return tuple(sorted({at.rpartition(".")[2] for at, part in named if is_linear(part)}))

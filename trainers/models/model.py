@@ -28,7 +28,7 @@ from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import is_quantized, keep_exact
-from agentgym.trainers.models.reading import read_weights
+from agentgym.trainers.models.reading import read_weights, senses_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
@@ -191,6 +191,7 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
         r=settings.rank,
         lora_alpha=settings.alpha,
         target_modules=list(settings.target_modules),
+        exclude_modules=[name for name, part in senses_of(model) if is_linear(part)] or None,
         task_type="CAUSAL_LM",
     )
     with seeded_weights(seed):

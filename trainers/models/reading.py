@@ -66,7 +66,7 @@ def read_weights(source: str, path: str | Path, quantize: Quantization) -> tuple
     model = dequantize(model, how)
     _say_what_is_tied(model)
     _align(model)
-    return model, [*_notes(how, path), *_left_out(model, folder)]
+    return model, [*_notes(how, path), *_left_out(model, folder), *_freeze_senses(model)]
 
 
 def class_for(config: ModelShape) -> Any:
@@ -144,6 +144,29 @@ def _align(model: CausalLM) -> None:
     for weight in model.parameters():
         if weight.is_floating_point() and weight.data_ptr() % _ALIGNMENT:
             weight.data = weight.data.clone()
+
+
+def senses_of(model: Any) -> list[tuple[str, torch.nn.Module]]:
+    """Return the parts of a model that read images or sounds, by name: those outside its text's decoder and head."""
+    if model.config.get_text_config() is model.config or not hasattr(model, "get_decoder"):
+        return []
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    of_text = {id(part) for whole in (decoder, head) if whole is not None for part in whole.modules()}
+    holders = {id(part) for part in model.modules() if any(id(inner) in of_text for inner in part.modules())}
+    return [(name, part) for name, part in model.named_modules() if id(part) not in of_text | holders]
+
+
+def _freeze_senses(model: Any) -> list[str]:
+    """Freeze the parts that read images or sounds, which prompts here never hold; return a note on them."""
+    frozen = {id(weight): weight for _, part in senses_of(model) for weight in part.parameters()}
+    for weight in frozen.values():
+        weight.requires_grad_(False)
+    if not frozen:
+        return []
+    return [
+        f"{type(model).__name__} also reads images or sounds: {len(frozen)} of its tensors do, and stay as they are, "
+        "since prompts hold text alone"
+    ]
 
 
 def _notes(how: Reading, path: str | Path) -> list[str]:

@@ -16,8 +16,17 @@ from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard_from_first, whole
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.models.reading import senses_of
 from agentgym.trainers.scoring.hidden import ReadRow
-from testkit.architectures import linear_layers, model_of
+from testkit.architectures import WITH_VISION, linear_layers, model_of, seeing_model
+
+
+def loaded_as(model: Any) -> Any:
+    """Return a model as it is loaded: parts that read images are frozen."""
+    for _, part in senses_of(model):
+        for weight in part.parameters():
+            weight.requires_grad_(False)
+    return model
 
 
 def trained(model: Any) -> dict[str, torch.Tensor]:
@@ -37,7 +46,8 @@ def main(kinds: list[str]) -> None:
     for kind in kinds:
         for rank in (0, 2):
             adapted = LoraSettings(rank=rank, target_modules=linear_layers(kind))
-            alone, first = (add_lora(model_of(kind), adapted, seed=0) for _ in range(2))
+            make = seeing_model if kind in WITH_VISION else model_of
+            alone, first = (add_lora(loaded_as(make(kind)), adapted, seed=0) for _ in range(2))
             expected = trained(alone)
             sharded = shard_from_first(first if ranks.is_main else None, ranks)
             found = trained(sharded)

@@ -220,7 +220,7 @@ class TrainingLoop:
             self.checkpoints.finish()
             model = run.policy.whole_model()
             if model is not None:
-                save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
+                save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
         await run.close()
         return TrainResult(
             run_dir=str(run.run_dir),

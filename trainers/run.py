@@ -28,6 +28,7 @@ from agentgym.trainers.distributed.sharding import sharded_copy
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.losses.trial import try_out
+from agentgym.trainers.models.card import model_card
 from agentgym.trainers.models.model import copy_of_trained, end_ids, never_trained
 from agentgym.trainers.models.precision import allow_tf32
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
@@ -78,12 +79,12 @@ class Run:
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat, end_ids(path) if path else ())
         for env in self.envs:  # before the weights are read, which can take minutes
             env.check_prompts(self.renderer)
-        load = partial(load_policy, config, self.tokenizer, ranks=ranks)
+        load = partial(load_policy, config, self.renderer, self.tokenizer, ranks=ranks)
         loaded = load(roles=roles)
         if roles.lend and not ranks.of_first(loaded is not None and can_lend(loaded, config.model.max_context_tokens)):
             roles = dataclasses.replace(roles, lend=False)  # of an architecture that transformers' forward samples from
             loaded = load(roles=roles)
-        self.teacher = load_teacher(config, self.tokenizer, ranks)
+        self.teacher = load_teacher(config, self.renderer, self.tokenizer, ranks)
         # loading takes some ranks longer, and tensors are exchanged from here on
         tokens = min(ranks.gathered(planned_tokens(config, ranks.count, gpu_bytes())))
         self.microbatch_note = tokens_note(config, tokens, gpu_bytes())
@@ -182,6 +183,14 @@ class Run:
             if counted is not None
             for name, value in dataclasses.asdict(counted).items()
         }
+
+    def card(self) -> str:
+        """Return the card of the trained model, with the first prompt of a training task."""
+        env = self.envs[0]
+        observation = env.first_observation()
+        prompt = self.renderer.text_of(env.prompt_style(self.renderer).first_prompt(observation))
+        names = ", ".join(one.config.env.id for one in self.envs)
+        return model_card(self.renderer, self.config.context, names, self.config.model.path, prompt)
 
     def make_reference(self) -> Reference:
         """Return a frozen copy of the current policy as reference of the KL penalty, sharded as the policy is."""

@@ -32,7 +32,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import has_oracle
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.demonstrated import PromptStyle
-from agentgym.types import Task, ToolSpec
+from agentgym.types import Observation, Task, ToolSpec
 
 
 def named(what: str, env_name: str) -> str:
@@ -141,6 +141,14 @@ class RunEnv:
         check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
         self._tools = tuple(self._probe.tools)
         self._probe.close()
+
+    def first_observation(self) -> Observation:
+        """Return what the first training task begins with."""
+        env = self.make_env()
+        try:
+            return env.reset(options={"task": self.train_tasks[0]})[0]
+        finally:
+            env.close()
 
     def prompt_style(self, renderer: ChatRenderer) -> PromptStyle:
         """Return what first prompts are made of, after :meth:`check_prompts`."""

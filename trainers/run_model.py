@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from agentgym.errors import ConfigError, UsageError
+from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.rank_limits import Roles
 from agentgym.trainers.config.train import TrainConfig
@@ -20,7 +21,9 @@ from agentgym.trainers.models.experts import check_experts
 from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, never_trained
 from agentgym.trainers.models.precision import skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized
+from agentgym.trainers.models.rehearsal import prepare_saving
 from agentgym.trainers.models.tiny import build_model
+from agentgym.trainers.models.vocabulary import check_ids
 from agentgym.trainers.planning.model_shapes import check_positions
 from agentgym.trainers.run_env import RunEnv
 from agentgym.trainers.run_tokenizer import own_tokenizer
@@ -43,11 +46,17 @@ def policy_tokenizer(
     return load_tokenizer(path) if path else own_tokenizer(config, envs, run_dir, ranks, announce)
 
 
-def load_policy(config: TrainConfig, tokenizer: Tokenizer, *, ranks: Ranks, roles: Roles) -> CausalLM | None:
+def load_policy(
+    config: TrainConfig, renderer: ChatRenderer, tokenizer: Tokenizer, *, ranks: Ranks, roles: Roles
+) -> CausalLM | None:
     """Return the policy, with adapters where it has any; None on a rank that receives its shards from the first one.
 
+    Args:
+        renderer: the renderer of its prompts, whose token ids the model must know.
+
     Raises:
-        ConfigError: the model does not suit the configuration.
+        ConfigError: the model does not suit the configuration, or could not be saved after training.
+        CorruptDataError: the model has no rows for tokens of its prompts.
     """
     settings = config.model
     if settings.path and not roles.loads(is_main=ranks.is_main) and settings.lora.quantize == "none":
@@ -57,8 +66,11 @@ def load_policy(config: TrainConfig, tokenizer: Tokenizer, *, ranks: Ranks, role
         check_positions(model.config.to_dict(), settings.max_context_tokens)
     else:
         model = build_model(tokenizer, settings, derive_seed(config.seed, "model"))
+    check_ids(model, tokenizer, renderer)
     # for shards the first rank sends them from the machine's memory, tensor by tensor
-    return _prepared(model, config, ranks, on_host=roles.gather or roles.lend)
+    made = _prepared(model, config, ranks, on_host=roles.gather or roles.lend)
+    prepare_saving(made, tokenizer, renderer.turn_end_ids)
+    return made
 
 
 def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bool) -> CausalLM:
@@ -83,10 +95,11 @@ def _prepared(model: CausalLM, config: TrainConfig, ranks: Ranks, *, on_host: bo
     return model
 
 
-def load_teacher(config: TrainConfig, tokenizer: Tokenizer, ranks: Ranks) -> CausalLM | None:
+def load_teacher(config: TrainConfig, renderer: ChatRenderer, tokenizer: Tokenizer, ranks: Ranks) -> CausalLM | None:
     """Load the teacher of distillation, sharded as the policy is; None if the loss has no teacher.
 
     Raises:
+        CorruptDataError: the teacher has no rows for tokens of the prompts.
         UsageError: the teacher's tokenizer differs from the policy's, so their probabilities cannot be compared.
     """
     source = config.loss.teacher
@@ -100,6 +113,7 @@ def load_teacher(config: TrainConfig, tokenizer: Tokenizer, ranks: Ranks) -> Cau
             "teacher of the same model family"
         )
     if teacher is not None:
+        check_ids(teacher, tokenizer, renderer)
         teacher.to("cuda" if torch.cuda.is_available() else "cpu")
         use_fused_attention(teacher)
         if ranks.count == 1:

@@ -65,8 +65,6 @@ class _Network(HasParameters, Protocol):
 class Trunk(_Network, Protocol):
     """The network below the head of a causal language model: token ids to hidden states."""
 
-    @property
-    def layers(self) -> Sequence[nn.Module]: ...
     def __call__(self, *, input_ids: Tensor, use_cache: bool | None = None, **layout: object) -> StatesOutput: ...
 
 
@@ -92,6 +90,7 @@ class CausalLM(_Network, Protocol):
 class Decoder(Trunk, Protocol):
     """The trunk of Llama, Qwen2 and Qwen3, with the weights that agentgym's own engine reads."""
 
+    layers: Sequence[nn.Module]
     embed_tokens: nn.Embedding
     norm: nn.Module
     rotary_emb: nn.Module

@@ -19,6 +19,7 @@ from agentgym.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
+    from agentgym.trainers.planning.dry_run import DryRun
     from agentgym.trainers.run_folder import TrainResult
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
@@ -133,18 +134,33 @@ def _plan_on_paper(
 ) -> None:
     """Print the size of the run and the memory that it needs."""
     with out.status.status("planning"):  # counting the parameters of a model that must be built takes seconds
-        from agentgym.trainers.planning.dry_run import dry_run
-        from agentgym.trainers.planning.footprint import PART_NAMES
+        from agentgym.trainers.planning.dry_run import TooSmallError, dry_run
 
         config = _config(recipe, overrides, resume, out)
         is_auto = config.loss.tokens_per_microbatch == "auto"
-        found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
+        too_small: UsageError | None = None
+        try:
+            found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
+        except TooSmallError as error:
+            found, too_small = error.plan, error
+    _print_plan(found, config, out, is_named=resume is not None or _names_env(overrides), is_auto=is_auto)
+    if too_small is not None:
+        raise too_small
+
+
+def _names_env(overrides: list[str]) -> bool:
+    return any(text.startswith(("env.id=", "envs=")) for text in overrides)
+
+
+def _print_plan(found: DryRun, config: TrainConfig, out: Output, *, is_named: bool, is_auto: bool) -> None:
+    """Print the plan of a run as a table, with its notes."""
+    from agentgym.trainers.planning.footprint import PART_NAMES
+
     out.result(found.as_dict())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row(
         "[bold]model[/]", f"{found.model}, {found.num_parameters:,} parameters, {found.num_trained:,} trained"
     )
-    is_named = resume is not None or any(text.startswith(("env.id=", "envs=")) for text in overrides)
     env = found.env if is_named else f"{found.env} (the recipe's own)"
     table.add_row("[bold]a step[/]", f"{found.rollouts_per_step:,} rollouts of {env}, {found.num_steps:,} steps")
     unknown = "not known before the environment is made; env.kwargs.max_turns limits it"

@@ -135,12 +135,12 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, more: bool = True) -> str:
         """Return the text of a conversation; with ``more``, ready for the assistant's next message."""
         tools = self._guard.hidden_tools(tools)
-        return self._apply(self.as_chat(messages, tools), tools if self._passes_tools else (), more)
+        return self._apply(self.as_chat(messages, tools), tools if self.passes_tools else (), more)
 
     def notes(self) -> tuple[str, ...]:
         """Return one sentence for each feature that the template lacks, with its replacement."""
         can, said = self.abilities, []
-        if self._family.tells_tools and not self._passes_tools:
+        if self._family.tells_tools and not self.passes_tools:
             why = "is not asked to describe tools" if can.tools else "takes no tools"
             said.append(f"the model's chat template {why}, so they are described in the first message")
         if not can.system:
@@ -162,7 +162,8 @@ class ChatTemplate:
     # ------------------------------------------------------------------------------------------ messages to dicts
 
     @property
-    def _passes_tools(self) -> bool:
+    def passes_tools(self) -> bool:
+        """True if the template describes tools itself; otherwise they are text of the first message."""
         if not self.abilities.tools or self._tools_style != "schema":
             return False
         # if the template shows another format than the one that is parsed, it misleads the model
@@ -185,7 +186,7 @@ class ChatTemplate:
             if row.get("tool_calls") and message.text and not can.text_beside_calls:
                 rows.append({"role": "assistant", "content": self._guard.hidden_said(message.text)})
             rows.append(row)
-        if tools and self._family.tells_tools and not self._passes_tools:
+        if tools and self._family.tells_tools and not self.passes_tools:
             rows = with_system_text(rows, tools_text(FORMATS[self._family.format], tools, self._tools_style))
         return self._accepted(rows)
 

@@ -19,6 +19,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.models import compiled
+from agentgym.trainers.models.blocks import blocks_of
 from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
@@ -54,7 +55,7 @@ def test_a_compiled_model_is_trained_as_a_plain_one(
 ) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")  # all but the code for the processor
     model = must_be_the_same(layout, family)
-    assert all(layer._compiled_call_impl is None for layer in trunk_of(model).layers), "for those passes alone"
+    assert all(layer._compiled_call_impl is None for layer in blocks_of(trunk_of(model))), "for those passes alone"
     copy.deepcopy(model)
     assert not any("compiled" in name for name in model.state_dict())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -286,7 +288,9 @@ def test_a_checkpoint_has_the_size_of_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_a_token() -> None:
-    assert dry_run(load_recipe("code-qwen3-4b")).kv_bytes_per_token == 2 * 36 * 8 * 128 * 2
+    assert dry_run(load_recipe("code-qwen3-4b"), device_gib=200).kv_bytes_per_token == 2 * 36 * 8 * 128 * 2
+    on_cpu = dry_run(load_recipe("code-qwen3-4b"))
+    assert on_cpu.kv_bytes_per_token == 2 * 36 * 8 * 128 * 4, "the engine's own choice on a CPU is float32"
     with_vllm = apply_overrides(load_recipe("code-qwen3-4b"), ["engine.kind=vllm", 'engine.urls=["http://h:1"]'])
     found = dry_run(with_vllm)
     assert (found.memory.kv_cache, found.memory.engine_weights) == (0, 0)
@@ -407,3 +411,33 @@ def test_an_environment_that_only_a_server_knows_is_planned() -> None:
     assert (plan.env, plan.sampled_per_step, plan.downloads) == ("Nowhere-v0", None, ())
     with pytest.raises(UnknownNameError, match="unknown environment 'Nowhere-v0'"):
         dry_run(apply_overrides(load_recipe("tiny"), overrides[:1]))
+
+
+def test_a_rank_gathers_what_it_computes_with() -> None:
+    """In bfloat16 shards are rounded before they are gathered, and frozen weights have no gradients."""
+    base = load_recipe("webshop-qwen2.5-7b-fsdp")
+    adapted = replace(base, model=replace(base.model, lora=replace(base.model.lora, rank=8)))
+    sizes, weights = plan_model(adapted.model)
+    root, layer = weights.all - sizes.layers * weights.layer, weights.layer
+    of_layer = weights.adapters // sizes.layers
+    on_gpu, exact = (footprint(adapted, sizes, weights, 8, on_gpu=is_gpu).gathered for is_gpu in (True, False))
+    assert (on_gpu, exact) == (2 * (root + 2 * layer) + 4 * of_layer, 4 * (root + 2 * layer) + 4 * of_layer)
+    own = footprint(base, *plan_model(base.model), 8, on_gpu=True).gathered
+    assert own == 2 * (root + 2 * (layer - of_layer)) + 4 * (root + layer - of_layer)
+
+
+def test_matrices_of_four_bits_are_whole_on_every_rank() -> None:
+    base = load_recipe("webshop-qwen2.5-7b-fsdp")
+    lora = replace(base.model.lora, rank=8, quantize="nf4")
+    packed = replace(base, model=replace(base.model, lora=lora))
+    sizes, weights = plan_model(packed.model)
+    one, eight = (footprint(packed, sizes, weights, number, on_gpu=True).weights for number in (1, 8))
+    shared = 4 * (weights.all - weights.matrices)
+    assert one - eight == pytest.approx(shared * 7 / 8, rel=1e-6)
+
+
+def test_a_plan_that_does_not_fit_is_printed() -> None:
+    command = [sys.executable, "-m", "agentgym", "train", "alfworld-qwen2.5-1.5b", "--dry-run", "--device-gib", "8"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "GiB on the first rank and the device has 8" in done.stderr
+    assert "gradients, GiB" in done.stdout and "optimizer, GiB" in done.stdout

@@ -245,15 +245,6 @@ def test_a_tensor_of_another_shape_is_refused(tokenizer: Any, tmp_path: Path, re
     assert reports == []
 
 
-def test_a_tensor_that_no_layer_has_is_reported(tokenizer: Any, tmp_path: Path, reports: list[str]) -> None:
-    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
-    weights = load_file(tmp_path / "model" / "model.safetensors") | {"extra": torch.zeros(2)}
-    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
-    load_model(tmp_path / "model")
-    (report,) = reports
-    assert "extra" in report and "UNEXPECTED" in report
-
-
 def test_an_earlier_model_is_there_until_the_new_one_is(
     tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

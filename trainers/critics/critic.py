@@ -29,6 +29,7 @@ from agentgym.trainers.distributed.sharding import (
     shard_module,
     trunk_for_copy,
 )
+from agentgym.trainers.models.blocks import blocks_of, width_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.phases.optimizer_step import clipped_norm
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
@@ -80,7 +81,7 @@ class ValueNetwork(torch.nn.Module):
         self._shared = {name for name, weight in self.named_parameters() if id(weight) in of_policy}
         """Frozen weights that are the policy's."""
         self.num_values = num_values
-        hidden_size = int(policy.config.hidden_size)
+        hidden_size = width_of(policy.config)
         with seeded_weights(seed):
             last = torch.nn.Linear(hidden_size, num_values)
             layers = [] if self.trunk is not None else [torch.nn.Linear(hidden_size, hidden_size), torch.nn.GELU()]
@@ -89,7 +90,7 @@ class ValueNetwork(torch.nn.Module):
         self.head = torch.nn.Sequential(*layers, last).to(next(own.parameters()).device)
         self.eval()  # trained without dropout, if the policy has any
         if isinstance(policy, FSDPModule):
-            shard_module(self, [] if self.trunk is None else self.trunk.layers, ranks_of(policy), mesh_of(policy))
+            shard_module(self, [] if self.trunk is None else blocks_of(self.trunk), ranks_of(policy), mesh_of(policy))
             if self.trunk is not None:
                 give_memory(self, next(own.parameters()).device)
                 parameters_of(policy)  # its embedding may still be gathered, which belongs to no part of the trunk

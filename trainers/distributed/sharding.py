@@ -19,9 +19,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from agentgym.errors import ConfigError
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import Precision
+from agentgym.trainers.models.blocks import blocks_of
 from agentgym.trainers.models.model import copy_of_trained
 from agentgym.trainers.models.precision import is_bfloat16
 from agentgym.trainers.models.quantized import is_four_bit, is_quantized, kept_state
+from agentgym.trainers.models.rehearsal import without_weights
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM, HasParameters, StateDict, Trunk
 
@@ -94,7 +96,7 @@ def shard_over(
     Args:
         outline: the model without weights, from which copies are created; None for a model that is never copied.
     """
-    sharded: Any = shard_module(model, trunk_of(model).layers, ranks, mesh, policy)
+    sharded: Any = shard_module(model, blocks_of(trunk_of(model)), ranks, mesh, policy)
     if outline is not None:
         sharded.make_copy = lambda: shard_over(copy.deepcopy(outline), outline, ranks, mesh, policy)
         sharded.make_trunk = lambda: copy.deepcopy(trunk_of(outline))
@@ -119,15 +121,6 @@ def shard_module(
     fully_shard(sharded, mesh=mesh, mp_policy=policy, ignored_params=packed)
     sharded.ranks, sharded.mesh = ranks, mesh
     return module
-
-
-def without_weights(model: Module) -> Module:
-    """Return a copy whose parameters are on the meta device, where they take no memory."""
-    empty = {
-        id(p): torch.nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
-        for p in model.parameters()
-    }
-    return copy.deepcopy(model, dict[int, object](empty))
 
 
 def sharded_copy(model: CausalLM) -> CausalLM:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from agentgym.trainers.models.blocks import blocks_of
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
@@ -22,7 +23,7 @@ def compiled(model: CausalLM) -> Iterator[None]:
     Each layer is compiled separately. Equal layers share the code, so compile time does not grow with depth. An engine
     that samples from the same model still uses the uncompiled layers.
     """
-    layers: list[Any] = list(trunk_of(model).layers)
+    layers: list[Any] = list(blocks_of(trunk_of(model)))
     before = [layer._compiled_call_impl for layer in layers]
     for layer in layers:
         if not hasattr(layer, _COMPILED):

@@ -32,16 +32,34 @@ def check_experts(model: CausalLM, config: TrainConfig, num_ranks: int, device: 
     Raises:
         ConfigError: they differ, or several ranks would each gather all experts.
     """
-    count = num_experts(model)
-    reasons = [
-        *([f"{num_ranks} ranks, each of which would gather all experts"] if num_ranks > 1 else []),
+    if reason := _refusal(model, _reasons(config, num_ranks, device)):
+        raise ConfigError(reason)
+
+
+def too_many_ranks(model: CausalLM, num_ranks: int) -> str:
+    """Return why several ranks cannot train a mixture of experts; empty for one rank, and for a dense model."""
+    return _refusal(model, _of_ranks(num_ranks))
+
+
+def _of_ranks(num_ranks: int) -> list[str]:
+    return [f"{num_ranks} ranks, each of which would gather all experts"] if num_ranks > 1 else []
+
+
+def _reasons(config: TrainConfig, num_ranks: int, device: torch.device) -> list[str]:
+    return [
+        *_of_ranks(num_ranks),
         *([f"engine.kind={config.engine.kind}"] if config.engine.kind != "torch" else []),
         *(["loss.precision=bfloat16"] if is_bfloat16(config.loss.precision, device) else []),
         *(["engine.dtype=bfloat16"] if engine_dtype(config.engine, device) == torch.bfloat16 else []),
     ]
-    if count and reasons:
-        raise ConfigError(
-            f"{model.config.model_type} is a mixture of {count} experts, and cannot be trained with "
-            f"{'; '.join(reasons)}: tokens would be trained on other experts than they were sampled from. Train it on "
-            "one rank with engine.kind=torch engine.dtype=float32 loss.precision=float32, or take a dense model"
-        )
+
+
+def _refusal(model: CausalLM, reasons: list[str]) -> str:
+    count = num_experts(model)
+    if not count or not reasons:
+        return ""
+    return (
+        f"{model.config.model_type} is a mixture of {count} experts, and cannot be trained with "
+        f"{'; '.join(reasons)}: tokens would be trained on other experts than they were sampled from. Train it on "
+        "one rank with engine.kind=torch engine.dtype=float32 loss.precision=float32, or take a dense model"
+    )

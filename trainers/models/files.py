@@ -1,8 +1,10 @@
-"""The files of a model's folder: what is damaged or missing in them, found without loading the weights."""
+"""The files of a model's folder: what is damaged, missing or there twice, found without loading the weights."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, gist
@@ -17,7 +19,12 @@ _JSON_KEYS = {
 }
 """JSON files from which a model is loaded, and the keys that each has."""
 
-INDEX = "model.safetensors.index.json"
+INDEX: Final = "model.safetensors.index.json"
+WEIGHTS: Final = "model.safetensors"
+_PICKLED: Final = "pytorch_model.bin"
+_ADAPTERS: Final = "adapter_config.json"
+_NUM_COMPARED: Final = 257
+"""Numbers of each tensor that are compared, where a folder has the same weights in two formats."""
 
 
 def check_files(folder: Path) -> None:
@@ -30,6 +37,7 @@ def check_files(folder: Path) -> None:
 
     if why := why_unreadable(folder, None):
         raise CorruptDataError(f"the model at {folder} cannot be imported: {why}")
+    check_answered_once(folder)
     weights = sorted(folder.glob("*.safetensors"))
     index = folder / INDEX
     parts = set(read_json(index.read_text(encoding="utf-8"))["weight_map"].values()) if index.is_file() else set()
@@ -74,3 +82,114 @@ def _json_damage(file: Path) -> str:
         return "expected a JSON object"
     lacks = [key for key in _JSON_KEYS[file.name] if key not in values]
     return f"it lacks {', '.join(lacks)}" if lacks else ""
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """Return the names of the tensors in a folder's safetensors files that transformers would read."""
+    return [name for name, _ in _tensors(folder)]
+
+
+def check_are_numbers(folder: Path, path: str | Path) -> None:
+    """Check that a folder's matrices are stored as floating-point numbers, for a model that is not quantized.
+
+    Raises:
+        CorruptDataError: some are whole numbers, which stand for weights by a rule that config.json does not name.
+    """
+    codes = [(name, of) for name, of in _tensors(folder) if of.get_dtype()[0] in "IU" and len(of.get_shape()) > 1]
+    if codes:
+        name, of = codes[0]
+        raise CorruptDataError(
+            f"the model at {path} stores {len(codes)} matrices as whole numbers ({name} as {of.get_dtype()}), and its "
+            "config.json has no quantization_config that says what they stand for: name its floating-point checkpoint"
+        )
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, Any]]:
+    """Return the tensors of a folder's safetensors files, without reading their numbers."""
+    from safetensors import safe_open
+
+    for file in [folder / WEIGHTS] if (folder / WEIGHTS).is_file() else [folder / name for name in _shards(folder)]:
+        with safe_open(file, "pt") as opened:
+            for name in opened.keys():  # noqa: SIM118  (no mapping)
+                yield name, opened.get_slice(name)
+
+
+def _shards(folder: Path) -> list[str]:
+    """Return the names of the existing files that a folder's index names."""
+    index = folder / INDEX
+    named = read_json(index.read_text(encoding="utf-8"))["weight_map"].values() if index.is_file() else ()
+    return [name for name in sorted(set(named)) if (folder / name).is_file()]
+
+
+def check_answered_once(folder: Path) -> None:
+    """Check that no two files of a model's folder answer the same question, of which transformers would pick one.
+
+    Raises:
+        CorruptDataError: two files do; the message names them, and what to do.
+    """
+    is_whole = any((folder / name).is_file() for name in (WEIGHTS, INDEX, _PICKLED, f"{_PICKLED}.index.json"))
+    if is_whole and (folder / _ADAPTERS).is_file():
+        raise CorruptDataError(
+            f"{folder} has the weights of a whole model and adapters ({_ADAPTERS}), which would be applied to them: if "
+            f"they are merged already, remove {_ADAPTERS} and adapter_model.*; if not, move these to another folder"
+        )
+    if (folder / WEIGHTS).is_file() and (shards := [name for name in _shards(folder) if name != WEIGHTS]):
+        raise CorruptDataError(
+            f"{folder} holds two models: {WEIGHTS}, and {len(shards)} files that {INDEX} names; remove the one that is "
+            "not meant"
+        )
+    if (folder / WEIGHTS).is_file() and (folder / _PICKLED).is_file():
+        _check_same_weights(folder)
+    _check_one_template(folder)
+
+
+def _check_same_weights(folder: Path) -> None:
+    """Check that a folder's two formats of weights agree, as those of many published models do.
+
+    Raises:
+        CorruptDataError: a tensor differs in one of the numbers that are compared.
+    """
+    import torch
+    from safetensors import safe_open
+
+    try:
+        pickled: Mapping[str, torch.Tensor] = torch.load(folder / _PICKLED, mmap=True, weights_only=True)
+        with safe_open(folder / WEIGHTS, "pt") as opened:
+            names = [name for name in opened.keys() if name in pickled]  # noqa: SIM118
+            differ = [name for name in names if not _agree(opened.get_tensor(name), pickled[name])]
+    except Exception as error:
+        raise CorruptDataError(f"{folder / _PICKLED} cannot be read: {gist(error)}; remove it") from error
+    if differ or not names:
+        raise CorruptDataError(
+            f"{folder} holds two models: {WEIGHTS} and {_PICKLED} differ ({differ[0] if differ else 'no common tensor'}"
+            "); remove the one that is not meant"
+        )
+
+
+def _agree(one: Any, other: Any) -> bool:
+    if one.shape != other.shape:
+        return False
+    step = max(1, one.numel() // _NUM_COMPARED)
+    a, b = (tensor.reshape(-1)[::step].float() for tensor in (one, other))
+    return bool(((a - b).abs() <= 1e-2 * b.abs() + 1e-6).all())  # one of them may be in half precision
+
+
+def _check_one_template(folder: Path) -> None:
+    """Check that a folder has one chat template.
+
+    Raises:
+        CorruptDataError: it has two that differ.
+    """
+    own, settings = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if not own.is_file() or not settings.is_file():
+        return
+    try:
+        found = read_json(settings.read_text(encoding="utf-8"))
+    except ValueError:  # reported where the tokenizer is read
+        return
+    other = found.get("chat_template") if isinstance(found, dict) else None
+    if isinstance(other, str) and other.strip() != own.read_text(encoding="utf-8").strip():
+        raise CorruptDataError(
+            f"{folder} has two chat templates that differ, {own.name} and chat_template in {settings.name}: remove the "
+            "one that is not meant (transformers would take the first)"
+        )

@@ -16,8 +16,9 @@ from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym.canonical import packaged
-from agentgym.errors import CorruptDataError, require_extra
+from agentgym.errors import CorruptDataError, UsageError, require_extra
 from agentgym.trainers.models.files import why_unreadable
+from agentgym.trainers.models.reading import check_tensors
 from agentgym.trainers.types import Tokenizer
 
 CARD = "README.md"
@@ -45,7 +46,13 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
         with _reading_once(), redirect_stderr(io.StringIO()):  # progress bars that cannot be turned off
             facts = _facts(file)
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-            model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+            found: Any = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=torch.float32, output_loading_info=True
+            )
+            model, loaded = found
+            check_tensors(loaded, file.name, model.config)
+    except UsageError:
+        raise
     except Exception as error:
         raise CorruptDataError(f"{file.name} cannot be read: {why_unreadable(file, error)}") from error
     if note := _mend_tokenizer(tokenizer, str(facts.get("tokenizer.ggml.pre", "default"))):

@@ -6,9 +6,9 @@ import copy
 import json
 import logging
 import shutil
+import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,22 +27,29 @@ from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
 from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
-from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
+from agentgym.trainers.models.quantized import is_quantized, keep_exact
+from agentgym.trainers.models.reading import read_weights, senses_of
 from agentgym.trainers.models.seeding import seeded_weights
 from agentgym.trainers.models.sources import local_model, share_weights
 from agentgym.trainers.types import CausalLM, HasParameters, Tokenizer, unwrapped
+from agentgym.visible_text import visible
 
 ModuleT = TypeVar("ModuleT", bound=HasParameters)
 
-_NUM_NAMED = 3
-"""Number of missing tensors that a message names."""
 _VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 """Files with a tokenizer's vocabulary, of which a model's folder has at least one."""
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
+def _on_stderr(text: str) -> None:
+    print(visible(text), file=sys.stderr)
+
+
 def load_model(
-    path: str | Path, quantize: Quantization = "none", tokenizer: Tokenizer | None = None
+    path: str | Path,
+    quantize: Quantization = "none",
+    tokenizer: Tokenizer | None = None,
+    say: Callable[[str], None] = _on_stderr,
 ) -> tuple[CausalLM, Tokenizer]:
     """Load a causal language model in float32 and its tokenizer.
 
@@ -50,69 +57,34 @@ def load_model(
         path: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
         quantize: storage of the matrices if they are not trained.
         tokenizer: the model's tokenizer, if it has been loaded before.
+        say: receives notes on weights that were converted or left out.
 
     Raises:
         MissingExtraError: the quantization library is not installed.
-        UsageError: the folder does not exist or contains no model.
-        CorruptDataError: the model exists but cannot be read.
+        UsageError: the folder does not exist or contains no model, or its weights are quantized in a way that cannot be
+            turned into floating point.
+        CorruptDataError: the model exists but cannot be read, or not all of its tensors are.
     """
     source = local_model(path)
-    bits = quantization_config(quantize)
     try:
         tokenizer = _read_tokenizer(source) if tokenizer is None else tokenizer
-        with _without_load_report():
-            found: Any = AutoModelForCausalLM.from_pretrained(
-                source,
-                dtype=torch.float32,
-                quantization_config=bits,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are refused below
-            )
-        model, loaded = found
+        model, notes = read_weights(source, path, quantize)
     except UsageError:
         raise
     except Exception as error:
         kind = CorruptDataError if Path(source).is_dir() else UsageError
         raise kind(f"the model at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
-    _check_tensors(loaded, path)
-    _check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
+    for note in notes:
+        say(f"note: {note}")
+    _check_vocabulary(tokenizer, num_known_ids(model), path)
     use_faster_products(model)
     return keep_exact(model), tokenizer
 
 
-@contextmanager
-def _without_load_report() -> Iterator[None]:
-    """Drop transformers' report on missing tensors and other shapes, which :func:`_check_tensors` refuses."""
-    logger = logging.getLogger("transformers.modeling_utils")
-
-    def is_kept(record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        return "LOAD REPORT" not in text or not any(kind in text for kind in ("MISSING", "MISMATCH"))
-
-    logger.addFilter(is_kept)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_kept)
-
-
-def _check_tensors(loaded: Mapping[str, Collection[Any]], path: str | Path) -> None:
-    """Check that a model's files had all its tensors in their shapes; transformers fills others at random.
-
-    Raises:
-        CorruptDataError: they had not.
-    """
-    if missing := sorted(loaded["missing_keys"]):
-        raise CorruptDataError(f"the model at {path} lacks {len(missing)} of its tensors: {_first_of(missing)}")
-    shapes = [f"{name} is {[*found]} in place of {[*expected]}" for name, found, expected in loaded["mismatched_keys"]]
-    if shapes:
-        raise CorruptDataError(
-            f"the model at {path} has tensors of other shapes than its config.json says: {_first_of(sorted(shapes))}"
-        )
-
-
-def _first_of(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NUM_NAMED]) + (", ..." if len(names) > _NUM_NAMED else "")
+def num_known_ids(model: CausalLM) -> int:
+    """Return the number of token ids that a model has rows for."""
+    rows: Any = model.get_input_embeddings().weight
+    return int(rows.shape[0])
 
 
 def _check_vocabulary(tokenizer: Tokenizer, num_known: int, path: str | Path) -> None:
@@ -219,6 +191,7 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
         r=settings.rank,
         lora_alpha=settings.alpha,
         target_modules=list(settings.target_modules),
+        exclude_modules=[name for name, part in senses_of(model) if is_linear(part)] or None,
         task_type="CAUSAL_LM",
     )
     with seeded_weights(seed):
@@ -239,7 +212,7 @@ def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
     missing = [name for name in names if not any(at == name or at.endswith(f".{name}") for at in modules)]
     if missing:
         head = model.get_output_embeddings()
-        linear = {at.rpartition(".")[2] for at, module in modules.items() if _is_linear(module) and module is not head}
+        linear = {at.rpartition(".")[2] for at, module in modules.items() if is_linear(module) and module is not head}
         raise ConfigError(
             f"model.lora.target_modules: {model.config.model_type} has no {', '.join(missing)}; its linear layers are "
             f"{', '.join(sorted(linear))}"
@@ -256,7 +229,8 @@ def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
         )
 
 
-def _is_linear(module: torch.nn.Module) -> bool:
+def is_linear(module: torch.nn.Module) -> bool:
+    """Return True if a module is a matrix that adapters can be on."""
     return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"  # as GPT-2 calls it
 
 
@@ -345,12 +319,14 @@ def save_model(
     folder: Path,
     context: ContextConfig = FULL,
     chat: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
+    card: str = "",
 ) -> None:
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
 
     Args:
         context, chat: context policy and chat settings of the model's prompts, stored in the folder so that an
             evaluation builds the same prompts.
+        card: text of the folder's card, which tells people the same.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -361,6 +337,8 @@ def save_model(
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
     if chat != ChatConfig():
         (partial / CHAT_FILE).write_text(json.dumps(asdict(chat), indent=2) + "\n", encoding="utf-8")
+    if card:
+        (partial / "README.md").write_text(card, encoding="utf-8")
     earlier = folder.with_name(folder.name + ".earlier")
     shutil.rmtree(earlier, ignore_errors=True)
     if folder.exists():

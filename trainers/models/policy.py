@@ -19,6 +19,7 @@ from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import CHAT_FILE, end_ids, load_model
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.vocabulary import check_ids
 from agentgym.trainers.planning.model_shapes import check_positions
 
 
@@ -77,12 +78,13 @@ def open_policy(
             fewer tokens.
     """
     folder = Path(local_model(source))
-    model, tokenizer = load_model(str(folder))
+    model, tokenizer = load_model(str(folder), say=say)
     longest = max_context_tokens or context_limit(model.config)
     if note := check_positions(model.config.to_dict(), longest):
         say(note)
-    engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
     renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
+    check_ids(model, tokenizer, renderer)
+    engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
     return Policy(engine, renderer, load_context(folder).changed(context or {}))
 
 

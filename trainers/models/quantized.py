@@ -1,4 +1,4 @@
-"""Base weights in 4 bits under adapters: QLoRA, with bitsandbytes.
+"""Quantized weights: those of files, which are converted to floating point, and QLoRA's 4 bits under adapters.
 
 "QLoRA: Efficient Finetuning of Quantized LLMs" (Dettmers et al., 2023): the matrices of the layers are stored as 4-bit
 NormalFloat in blocks of 64 with doubly quantized scales. They are never trained, and are converted back to floating
@@ -7,24 +7,116 @@ point for each multiplication. Embedding, head and norms are not quantized.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
-from agentgym.errors import CorruptDataError, require_extra
+from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.trainers.config.stages import Quantization
-from agentgym.trainers.types import CausalLM, StateDict
+from agentgym.trainers.types import CausalLM, ModelShape, StateDict
 
 
-def quantization_config(kind: Quantization) -> object:
-    """Return the quantization argument of transformers' ``from_pretrained``; None for unquantized weights.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The way in which the weights of a model are read."""
+
+    method: str = ""
+    """Quantization of the stored weights; empty for floating point."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Further arguments of transformers' ``from_pretrained``."""
+    is_converted: bool = False
+    """True if the weights are quantized in the files and in floating point in memory."""
+
+
+def reading_of(config: ModelShape, quantize: Quantization, path: str | Path) -> Reading:
+    """Return the way in which a model's weights are read, and change its configuration accordingly.
+
+    An argument ``quantization_config``, None included, would make transformers forget the files' own, and read packed
+    numbers as weights.
+
+    Args:
+        config: the model's transformers configuration.
+        quantize: storage of the matrices if they are not trained.
+        path: the model's name in messages.
+
+    Raises:
+        ConfigError: the weights are quantized already, and ``quantize`` would do it again.
+        UsageError: transformers cannot turn them into floating point.
+        MissingExtraError: bitsandbytes is not installed.
+    """
+    holder = config if getattr(config, "quantization_config", None) else config.get_text_config()
+    stored = getattr(holder, "quantization_config", None)
+    if not stored:
+        return Reading() if quantize == "none" else Reading(options={"quantization_config": _four_bits()})
+    values = dict(stored if isinstance(stored, Mapping) else stored.to_dict())
+    method = method_of(values)
+    if quantize != "none" and not _is_nf4(values):
+        raise ConfigError(
+            f"model.lora.quantize={quantize}: the weights of {path} are quantized already ({method}); name the model's "
+            "checkpoint in floating point, or leave the setting out"
+        )
+    check_can_be_read(values, path)
+    if method.startswith("bitsandbytes"):
+        require_extra(f"the model {path}, which is quantized by bitsandbytes,", "qlora", "bitsandbytes")
+        values |= {"bnb_4bit_compute_dtype": "float32"} if values.get("load_in_4bit") else {}
+    else:
+        values["dequantize"] = True
+    holder.quantization_config = values
+    return Reading(method, {}, is_converted=quantize == "none")
+
+
+def method_of(stored: Mapping[str, Any]) -> str:
+    """Return the name of a quantization, as ``quantization_config`` of a ``config.json`` describes it.
+
+    Example:
+        >>> method_of({"quant_method": "bitsandbytes", "load_in_8bit": True}), method_of({"quant_method": "fp8"})
+        ('bitsandbytes, 8 bits', 'fp8')
+    """
+    bits = [number for number in (8, 4) if stored.get(f"load_in_{number}bit")]
+    name = str(stored.get("quant_method") or ("bitsandbytes" if bits else "of no named method"))
+    return f"{name}, {bits[0]} bits" if bits else name
+
+
+def _is_nf4(stored: Mapping[str, Any]) -> bool:
+    return bool(stored.get("load_in_4bit")) and stored.get("bnb_4bit_quant_type") == "nf4"
+
+
+def check_can_be_read(stored: Mapping[str, Any], path: str | Path) -> None:
+    """Check that transformers can turn quantized weights into floating point.
+
+    Raises:
+        UsageError: it cannot; the message names the quantization.
+    """
+    method = method_of(stored)
+    if method.startswith("bitsandbytes, "):
+        return
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    kind = AUTO_QUANTIZATION_CONFIG_MAPPING.get(method)
+    if kind is None or "dequantize" not in inspect.signature(kind).parameters:
+        raise UsageError(
+            f"the weights of {path} are quantized ({method}), and transformers cannot turn these into floating point: "
+            "name the model's checkpoint in floating point (float32, bfloat16 or float16)"
+        )
+
+
+def dequantize(model: CausalLM, how: Reading) -> CausalLM:
+    """Return a loaded model with all weights in floating point, if they are not to stay quantized."""
+    made: Any = model
+    return made.dequantize() if how.is_converted and is_quantized(made) else model
+
+
+def _four_bits() -> object:
+    """Return transformers' settings for 4-bit NormalFloat.
 
     Raises:
         MissingExtraError: bitsandbytes is not installed.
     """
-    if kind == "none":
-        return None
     require_extra("model.lora.quantize=nf4", "qlora", "bitsandbytes")
     from transformers import BitsAndBytesConfig
 

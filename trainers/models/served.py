@@ -18,6 +18,7 @@ from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.models.model import end_ids, load_model, save_weights
 from agentgym.trainers.models.policy import Policy, context_limit, load_chat, load_context
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.models.vocabulary import check_ids
 
 EXPECTED = "vllm:http://HOST:PORT?model=SOURCE, several addresses with commas between them"
 
@@ -78,7 +79,9 @@ async def open_served(
         EngineError: no server accepted the weights.
     """
     folder = Path(local_model(served.model))
-    model, tokenizer = load_model(str(folder))
+    model, tokenizer = load_model(str(folder), say=say)
+    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
+    check_ids(model, tokenizer, renderer)
     facts = facts_of(model.config)
     root = Path(served.weight_dir or tempfile.mkdtemp(prefix="agentgym-weights-"))
     sync = FolderSync(root, partial(save_weights, model), witness(model), facts.vocab_size)
@@ -90,5 +93,4 @@ async def open_served(
     except BaseException:
         await engine.close()
         raise
-    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}), end_ids(folder))
     return Policy(engine, renderer, load_context(folder).changed(context or {}))

@@ -87,6 +87,14 @@ class DryRun:
         return asdict(self) | {"memory": asdict(self.memory) | totals}
 
 
+class TooSmallError(UsageError):
+    """The device is too small for a run, whose plan is at hand."""
+
+    def __init__(self, text: str, plan: DryRun) -> None:
+        super().__init__(text)
+        self.plan = plan
+
+
 def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) -> DryRun:
     """Plan a run.
 
@@ -95,8 +103,9 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         device_gib: memory of each process's GPU in GiB; 0: the GPU of this machine if it has one, and else a CPU.
 
     Raises:
+        TooSmallError: the device is too small; the error has the plan.
         UsageError: the run is impossible: the environment or the model does not exist, the model has no known chat
-            template, the configuration needs a single rank, or the device is too small.
+            template, or the configuration needs a single rank.
     """
     envs = [own.env for own in config.by_env.values()]
     of_servers = [env for env in envs if is_remote(env.kwargs)]  # only a server knows their arguments
@@ -107,16 +116,14 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
     check_ranks(config, num_ranks)
     if config.model.codec != "auto":
         format_named(config.model.codec)
-    sizes, weights = plan_model(config.model)
+    sizes, weights = plan_model(config.model, num_ranks)
     long = check_positions(read_values(config.model), config.model.max_context_tokens) if config.model.path else ""
     template = _chat_template(config.model)
     gpu_bytes = int(device_gib * GIB) or own_gpu_bytes()
     if config.loss.tokens_per_microbatch == "auto":
         config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, gpu_bytes))
     memory = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
-    if device_gib and memory.total > device_gib * GIB:
-        least = footprint(config, sizes, weights, _MANY_RANKS, on_gpu=True)
-        raise UsageError(_too_small(memory, least, device_gib, config))
+    on_gpu = gpu_bytes > 0
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     sizes_of_step = step_sizes(config)
     kept, recomputed = (
@@ -125,11 +132,11 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
             num_tokens,
             recompute=recompute,
             lora=config.model.lora,
-            in_bfloat16=uses_bfloat16(config.loss.precision, is_gpu=gpu_bytes > 0),
+            in_bfloat16=uses_bfloat16(config.loss.precision, is_gpu=on_gpu),
         )
         for recompute in (False, True)
     )
-    return DryRun(
+    plan = DryRun(
         recipe=config.recipe,
         env=", ".join(id_of(env.id, env.kwargs) for env in envs),
         model=config.model.path or "from scratch",
@@ -145,8 +152,9 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         rollouts_per_step=sizes_of_step.rollouts,
         tokens_per_step=sizes_of_step.tokens,
         sampled_per_step=sizes_of_step.sampled,
-        kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
-        kv_cache=engine_cache(config, sizes, num_ranks) * (num_ranks if do_all_have_engines(config, num_ranks) else 1),
+        kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config, on_gpu=on_gpu)),
+        kv_cache=(num_ranks if do_all_have_engines(config, num_ranks) else 1)
+        * engine_cache(config, sizes, num_ranks, on_gpu=on_gpu),
         checkpoint=checkpoint_bytes(config, weights),
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, [entry for entry, _ in here]),
@@ -154,6 +162,10 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0, chat_template=template),
         context_note=long,
     )
+    if device_gib and memory.total > device_gib * GIB:
+        least = footprint(config, sizes, weights, _MANY_RANKS, on_gpu=True)
+        raise TooSmallError(_too_small(memory, least, device_gib, config), plan)
+    return plan
 
 
 def _chat_template(config: ModelConfig) -> str:

@@ -140,19 +140,18 @@ def footprint(
         on_gpu: the run trains on a GPU.
     """
     in_bfloat16 = uses_bfloat16(config.loss.precision, is_gpu=on_gpu)
-    whole = weight_bytes(config, weights)
     is_lent = do_lend(config, num_ranks, on_gpu=on_gpu) or do_gather(config, num_ranks)
     is_copied = config.samples_from_copy(on_gpu=on_gpu) if num_ranks == 1 else not is_lent
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     num_shards = config.ranks.num_shards(num_ranks)
     num_own = -(-num_tokens // config.ranks.context_size) if num_ranks > 1 else num_tokens
     return Footprint(
-        weights=-(-whole // num_shards),
+        weights=_stored(config, weights, num_shards),
         gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
         reference=-(-_reference_bytes(config, weights, num_ranks) // num_shards),
         served_copy=_copied(config, weights, is_copied=is_copied, on_gpu=on_gpu),
-        gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
+        gathered=_gathered(config, sizes, weights, in_bfloat16=in_bfloat16) if num_ranks > 1 else 0,
         cast_weights=_cast_weights(config, sizes, weights) if in_bfloat16 and num_ranks == 1 else 0,
         activations=activation_bytes(
             sizes,
@@ -163,7 +162,7 @@ def footprint(
         ),
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(max_logits(is_gpu=on_gpu), num_tokens * sizes.vocab),
         engine_weights=_engine_weights(config, sizes, weights, on_gpu=on_gpu),
-        kv_cache=engine_cache(config, sizes, num_ranks) if config.engine.kind == "torch" else 0,
+        kv_cache=engine_cache(config, sizes, num_ranks, on_gpu=on_gpu) if config.engine.kind == "torch" else 0,
     )
 
 
@@ -172,7 +171,7 @@ def longest_row(config: TrainConfig) -> int:
     return config.context.window(config.model.max_context_tokens)
 
 
-def engine_cache(config: TrainConfig, sizes: Sizes, num_ranks: int) -> int:
+def engine_cache(config: TrainConfig, sizes: Sizes, num_ranks: int, *, on_gpu: bool = True) -> int:
     """Return the bytes of keys and values of episodes at full length.
 
     They are those of the embedded engine of a rank, which reserves them on a GPU, or of all vLLM servers together.
@@ -180,12 +179,13 @@ def engine_cache(config: TrainConfig, sizes: Sizes, num_ranks: int) -> int:
     has_share = do_all_have_engines(config, num_ranks)
     num_rows = episodes_of_rank(config, num_ranks) if has_share else config.group.num_envs
     num_rows += NUM_SPARE_SLOTS if config.engine.kind == "torch" else 0
-    return num_rows * config.model.max_context_tokens * sizes.kv_bytes_per_token(engine_bytes(config))
+    return num_rows * config.model.max_context_tokens * sizes.kv_bytes_per_token(engine_bytes(config, on_gpu=on_gpu))
 
 
-def engine_bytes(config: TrainConfig) -> int:
-    """Return the bytes of a number in the engine; ``auto`` counts as bfloat16, as on a GPU."""
-    return FLOAT32 if config.engine.kind == "torch" and config.engine.dtype == "float32" else BFLOAT16
+def engine_bytes(config: TrainConfig, *, on_gpu: bool) -> int:
+    """Return the bytes of a number in the engine; the embedded one takes float32 on a CPU if it may choose."""
+    is_exact = config.engine.dtype == "float32" or (config.engine.dtype == "auto" and not on_gpu)
+    return FLOAT32 if config.engine.kind == "torch" and is_exact else BFLOAT16
 
 
 def weight_bytes(config: TrainConfig, weights: Weights) -> int:
@@ -226,7 +226,7 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights, *, on_g
     """
     if config.engine.kind != "torch":
         return 0
-    if engine_bytes(config) == BFLOAT16:
+    if engine_bytes(config, on_gpu=on_gpu) == BFLOAT16:
         packed_head = 0 if on_gpu or not multiplies_bfloat16() else sizes.vocab * sizes.hidden
         return BFLOAT16 * (weights.own + packed_head)
     if config.model.lora.quantize != "none":
@@ -243,7 +243,23 @@ def _cast_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
     return BFLOAT16 * weights.matrices // (sizes.layers if is_by_layer else 1)
 
 
-def _gathered(sizes: Sizes, weights: Weights) -> int:
-    """Return the bytes of embedding, head and two layers (current and next), and of the gradients of head and layer."""
+def _stored(config: TrainConfig, weights: Weights, num_shards: int) -> int:
+    """Return the bytes of a rank's weights; matrices of 4 bits are whole on every rank."""
+    shared = FLOAT32 * (weights.all - weights.matrices)
+    packed = weight_bytes(config, weights) - shared
+    if config.model.lora.quantize == "none":
+        return -(-(shared + packed) // num_shards)
+    return packed - (-shared // num_shards)
+
+
+def _gathered(config: TrainConfig, sizes: Sizes, weights: Weights, *, in_bfloat16: bool) -> int:
+    """Return the bytes of embedding, head and two layers (current and next), and of the gradients of head and layer.
+
+    In bfloat16 ranks round their shards before they gather them, and reduce gradients in float32. Frozen weights under
+    adapters have no gradients, and matrices of 4 bits are not gathered.
+    """
+    packed = 0 if config.model.lora.quantize == "none" else weights.matrices // sizes.layers
     root = weights.all - sizes.layers * weights.layer
-    return FLOAT32 * (root + 2 * weights.layer) + FLOAT32 * (root + weights.layer)
+    gathered = root + 2 * (weights.layer - packed)
+    trained = weights.adapters // sizes.layers if weights.adapters else root + weights.layer
+    return (BFLOAT16 if in_bfloat16 else FLOAT32) * gathered + FLOAT32 * trained

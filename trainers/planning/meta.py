@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
-from agentgym.errors import UsageError
-from agentgym.trainers.config.train import LoraSettings
+from agentgym.errors import ConfigError, UsageError
+from agentgym.trainers.config.train import LoraSettings, ModelConfig
+from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.experts import too_many_ranks
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.models.quantized import reading_of
+from agentgym.trainers.models.reading import class_for
 from agentgym.trainers.planning.decoder import NEEDED, Sizes, Weights
+from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
 _IN_LAYER: Final = re.compile(r".*?\.(\d+)\.")
@@ -31,11 +36,35 @@ def meta_model(values: Mapping[str, Any], lora: LoraSettings) -> CausalLM:
         shape = AutoConfig.for_model(sizes.pop("model_type"), **sizes)
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of peft's words with transformers
-            model = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
+            model = class_for(shape).from_config(shape)
             model.tie_weights()  # which transformers 5.0 leaves out on this device
             return add_lora(model, lora, seed=0)
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"the model cannot be built: {error}") from error
+
+
+def check_stored(values: Mapping[str, Any], config: ModelConfig) -> None:
+    """Check that weights that a ``config.json`` describes as quantized can be read as ``model.lora.quantize`` says.
+
+    Raises:
+        ConfigError: they would be quantized twice.
+        UsageError: they cannot be turned into floating point.
+        MissingExtraError: the library of the quantization is not installed.
+    """
+    if any(holder.get("quantization_config") for holder in (values, values.get("text_config") or {})):
+        sizes = dict(values)
+        reading_of(AutoConfig.for_model(sizes.pop("model_type"), **sizes), config.lora.quantize, config.path)
+
+
+def check_shared(model: CausalLM, num_ranks: int) -> None:
+    """Check that ranks can share a model.
+
+    Raises:
+        ConfigError: it has no list of its layers, or it is a mixture of experts.
+    """
+    blocks_of(trunk_of(model))
+    if reason := too_many_ranks(model, num_ranks):
+        raise ConfigError(reason)
 
 
 def count_built(model: CausalLM) -> tuple[Sizes, Weights]:

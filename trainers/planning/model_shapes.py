@@ -15,22 +15,31 @@ KNOWN: Final[Mapping[str, Mapping[str, object]]] = packaged(__package__, "models
 """Sizes from the public ``config.json`` of known models, for plans without a network."""
 
 
-def plan_model(config: ModelConfig) -> tuple[Sizes, Weights]:
+def plan_model(config: ModelConfig, num_ranks: int = 1) -> tuple[Sizes, Weights]:
     """Return a model's sizes and weight counts, without its weights and without a network.
 
     Llama, Qwen2 and Qwen3 are counted with formulas; torch is imported only for other models.
 
+    Args:
+        num_ranks: the number of ranks that are to share the model.
+
     Raises:
-        UsageError: the folder does not exist and the name is not a known model, or the model cannot be built.
+        UsageError: the folder does not exist and the name is not a known model, or the model cannot be built, or its
+            weights are quantized in a way that cannot be turned into floating point.
+        ConfigError: ranks cannot share the model.
         CorruptDataError: the folder's configuration cannot be read.
     """
     values = read_values(config)
     if is_counted(values, config.lora):
         sizes = Sizes.read(values)
         return sizes, count_weights(sizes, config.lora)
-    from agentgym.trainers.planning.meta import count_built, meta_model
+    from agentgym.trainers.planning.meta import check_shared, check_stored, count_built, meta_model
 
-    return count_built(meta_model(values, config.lora))
+    check_stored(values, config)
+    model = meta_model(values, config.lora)
+    if num_ranks > 1:
+        check_shared(model, num_ranks)
+    return count_built(model)
 
 
 def read_values(config: ModelConfig) -> Mapping[str, object]:
@@ -48,7 +57,8 @@ def read_values(config: ModelConfig) -> Mapping[str, object]:
     if folder is None or not (folder / "config.json").is_file():
         raise UsageError(
             f"model.path: no folder {config.path!r} with a config.json, and sizes are known only of "
-            f"{', '.join(KNOWN)}; fetch the model first: agentgym model import SOURCE FOLDER"
+            f"{', '.join(KNOWN)}; a folder with its config.json alone is enough, or run agentgym "
+            "model import SOURCE FOLDER"
         )
     path = folder / "config.json"
     try:

@@ -7,6 +7,10 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
+from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.model import is_linear
+from agentgym.trainers.models.reading import class_for
+from agentgym.trainers.scoring.hidden import trunk_of
 from testkit.tiny_models import VOCAB_SIZE
 
 _SIZES: dict[str, Any] = {
@@ -91,18 +95,70 @@ BY_NAME: dict[str, dict[str, Any]] = {
 """Sizes of architectures that compute something else where torch's attention has another name."""
 
 
+_TEXT: dict[str, Any] = {**_SIZES, "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}
+_MROPE = {**_TEXT["rope_parameters"], "mrope_section": [2, 1, 1]}
+_VISION: dict[str, Any] = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_heads": 4},
+    **{"depth": 2, "embed_dim": 32, "image_size": 28, "patch_size": 14, "out_hidden_size": 32, "spatial_merge_size": 2},
+}
+_QWEN_IDS = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
+WITH_VISION: dict[str, dict[str, Any]] = {
+    "qwen3_vl": {
+        "text_config": {**_TEXT, "rope_parameters": {**_MROPE, "mrope_interleaved": True}},
+        "vision_config": {**_VISION, "deepstack_visual_indexes": [0]},
+        **_QWEN_IDS,
+    },
+    "qwen2_5_vl": {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "vision_config": _VISION, **_QWEN_IDS},
+    "mistral3": {
+        "text_config": {**_TEXT, "model_type": "mistral"},
+        "vision_config": {**_VISION, "model_type": "pixtral"},
+        "image_token_index": 5,
+    },
+    "gemma3": {
+        "text_config": {**_SIZES, "sliding_window": 8, "query_pre_attn_scalar": 8},
+        "vision_config": _VISION,
+        "image_token_index": 5,
+        "mm_tokens_per_image": 4,
+    },
+    "llava": {
+        "text_config": {**_TEXT, "model_type": "llama"},
+        "vision_config": {**_VISION, "model_type": "clip_vision_model"},
+        "image_token_index": 5,
+    },
+}
+"""Configurations of models that also see."""
+
+
+def seeing_model(kind: str, **changes: Any) -> PreTrainedModel:
+    """Return a float32 model of a model type that also sees, with random matrices."""
+    values = WITH_VISION[kind]
+    config = CONFIG_MAPPING[kind](**{**values, "text_config": {**values["text_config"], **changes}})
+    return _made(class_for(config), config, seed=0)
+
+
 def model_of(kind: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """Return a float32 model of a model type with random matrices, large enough that mistakes change the output."""
     sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW, **ENCODERS, **BY_NAME}[kind], **changes}
     if kind in _OWN_HEADS:
         del sizes["head_dim"]
-    config = CONFIG_MAPPING[kind](**sizes)
+    return _made(AutoModelForCausalLM, CONFIG_MAPPING[kind](**sizes), seed)
+
+
+def _made(maker: Any, config: Any, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        model: PreTrainedModel = maker.from_config(config, dtype=torch.float32)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if parameter.ndim > 1 and "conv" not in name:
                     parameter.normal_(std=0.2)
     model.train(False)
     return model
+
+
+def linear_layers(kind: str) -> tuple[str, ...]:
+    """Return the names of the matrices in a block of a model type, which adapters can be on."""
+    model: Any = seeing_model(kind) if kind in WITH_VISION else model_of(kind)
+    blocks = blocks_of(trunk_of(model))
+    named = (pair for block in blocks for pair in block.named_modules())
+    return tuple(sorted({at.rpartition(".")[2] for at, part in named if is_linear(part)}))

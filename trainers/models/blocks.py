@@ -1,0 +1,48 @@
+"""The blocks of a model: the layers that ranks gather one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.nn import Module, ModuleList
+
+from agentgym.errors import ConfigError
+from agentgym.trainers.types import ModelShape, Trunk
+
+
+def blocks_of(trunk: Trunk) -> Sequence[Module]:
+    """Return the blocks of a trunk: its largest list of as many modules as the configuration has layers.
+
+    Architectures name the list otherwise (``layers``, ``h``, ``blocks``), and models that also see have it in the
+    part that reads text.
+
+    Raises:
+        ConfigError: there is no such list, so ranks cannot share the model.
+
+    Example:
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> blocks = blocks_of(GPT2Model(GPT2Config(n_embd=8, n_layer=3, n_head=1, vocab_size=9)))
+        >>> len(blocks), type(blocks[0]).__name__
+        (3, 'GPT2Block')
+    """
+    whole: Any = trunk
+    sizes = whole.config.get_text_config()
+    number = getattr(sizes, "num_hidden_layers", None)
+    lists: list[Any] = [part for part in whole.modules() if isinstance(part, ModuleList) and len(part) == number]
+    if not lists:
+        raise ConfigError(
+            f"model type {sizes.model_type!r} cannot be trained on several ranks: it has no list of its {number} "
+            "layers that ranks could gather one at a time; train it on one rank"
+        )
+    found: Sequence[Module] = max(lists, key=_num_weights)
+    return found
+
+
+def _num_weights(part: Any) -> int:
+    return sum(weight.numel() for weight in part.parameters())
+
+
+def width_of(config: ModelShape) -> int:
+    """Return the width of a model's hidden states."""
+    return int(config.get_text_config().hidden_size)

@@ -11,12 +11,13 @@ import pytest
 import torch
 from testkit.credit_tables import bandits
 
-from agentgym.credit.component import ESTIMATORS, SHAPERS
+from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.hgpo import hgpo
 from agentgym.credit.parts import outcomes
 from agentgym.credit.shapers.gating import GraOptions
+from agentgym.credit.shapers.information_gain import InformationGainOptions
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.types import Task, TrajectoryGroup
@@ -171,8 +172,8 @@ def shuffled_rows(seed: int) -> tuple[dict[str, Any], list[int]]:
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_the_result_is_in_the_order_of_the_rows_given(name: str) -> None:
-    shapers = ("information_gain",) if name == "igpo" else ()
-    settings = {"estimator": name, "shapers": tuple(SHAPERS[one].options() for one in shapers)}
+    shapers = (InformationGainOptions(),) if name == "igpo" else ()
+    settings = {"estimator": name, "shapers": shapers}
     found = []
     for seed in (0, 1, 2):
         columns, order = shuffled_rows(seed)

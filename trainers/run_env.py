@@ -12,7 +12,7 @@ import numpy as np
 
 from agentgym.check.policies import random_action
 from agentgym.credit.component import ESTIMATORS
-from agentgym.credit.compose import check_own_components
+from agentgym.credit.trial import check_own_components
 from agentgym.env.env import Env
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.sub_agents import AsksAgents

@@ -81,7 +81,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
 
 def _credit(table: TurnTable, config: CreditConfig, state: CreditState) -> CreditResult:
     """Run the pipeline over the rows in the table's order."""
-    table = table.read_only() if _has_own(config) else table
+    table = table.read_only() if has_own(config) else table
     diagnostics: dict[str, float] = {}
     kept, mask, statistics = _select_before(table, config, state, diagnostics)
     shaped, gate_open, state = _shape(table, config, state, diagnostics)
@@ -186,39 +186,9 @@ def credit_groups(
     return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
 
 
-def check_own_components(config: CreditConfig) -> None:
-    """Run a user's own components on a few made-up turns, so that their errors show before training starts.
-
-    Configurations whose components read optional columns are not run, because the made-up turns have only reward parts.
-
-    Raises:
-        ConfigError: a component does not return what its family returns, finite and of the right shape, or the
-            advantages are not equal within the unit that the components declare.
-    """
-    if not _has_own(config) or not {"part_values"}.issuperset(config.columns()):
-        return
-    table = TurnTable.from_lists(
-        rewards=[[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]],
-        states=[["a", "b"], ["a"], ["a", "b", "a"], ["a"]],
-        group_of_trajectory=[0, 0, 1, 1],
-    )
-    table = table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]]))
-    _check_granularity(config, table, credit_turns(table, config).advantage)
-
-
-def _has_own(config: CreditConfig) -> bool:
+def has_own(config: CreditConfig) -> bool:
+    """Return True if a user's component is among those of the configuration."""
     return any(component.is_own for component, _ in config.components())
-
-
-def _check_granularity(config: CreditConfig, table: TurnTable, advantage: Floats) -> None:
-    differs = (np.diff(advantage) != 0) & (np.diff(table.trajectory) == 0)
-    if config.granularity == "trajectory" and differs.any():
-        own = (one for one, _ in config.components() if one.is_own and one.family in ("estimator", "modulator"))
-        names = " or ".join(f"{one.family} {one.name!r}" for one in own) or f"estimator {config.estimator!r}"
-        raise ConfigError(
-            f"{names} gives turns of one episode different advantages ({advantage[:2].tolist()}): declare it with "
-            "granularity='turn' in its decorator"
-        )
 
 
 def _select_before(

@@ -84,6 +84,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         parent=-1 if request.branch is None else request.branch.parent,
         branch_turn=min(len(so_far.turns), request.num_copied),
         is_stopped=so_far.is_stopped,
+        final_state_key=final_state_key(env, so_far.status),
     )
 
 
@@ -325,6 +326,19 @@ def state_key_of(env: Env) -> str:
     """
     with boundary(EnvError, f"{env.env_id} state_key", _PASSING), contained_exit():
         return checked_key(env.state_key())
+
+
+def final_state_key(env: Env, status: Status) -> str | None:
+    """Return the key of the state in which an episode ended, None if it failed or there is no key any more.
+
+    The episode is complete without it, so an environment that cannot tell does not fail.
+    """
+    if not status.is_evidence:
+        return None
+    try:
+        return state_key_of(env)
+    except InfrastructureError:
+        return None
 
 
 def status_of(error: InfrastructureError) -> Status:

@@ -48,7 +48,7 @@ def progress_loss(table: TurnTable) -> float:
     "spa",
     paper="SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution",
     parity="WangHanLinHenry/SPA-RL-Agent@ed20087:prm/rl_data_org.py",
-    columns=("progress",),
+    columns=("progress", "is_executed"),
     limits="the release has grounding=0.5 and remainder=dropped, which reward length",
 )
 def spa(table: TurnTable, options: SpaOptions = SpaOptions()) -> Shaped:

@@ -8,6 +8,7 @@ import typer
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, output
+from agentgym.env.actions import gold_action
 from agentgym.registry import id_of, make
 
 
@@ -35,7 +36,7 @@ def play(
             if policy == "human":
                 play_by_hand(game)
             elif policy == "oracle":
-                watch(game, lambda observation: made.oracle())
+                watch(game, lambda observation: gold_action(made))
             else:
                 # A derived seed: with the environment's own seed, the policy would draw the same numbers as the
                 # environment.

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.tasks import require_tasks
 from agentgym.env.time_limit import time_limit
@@ -159,8 +160,10 @@ def _obey(game: Game, command: str) -> None:
             game.undo()
         case "hint":
             try:
-                console.print(f"[dim]the gold policy would say:[/] {escape(game.env.oracle().text)}", soft_wrap=True)
-            except UsageError as error:
+                console.print(
+                    f"[dim]the gold policy would say:[/] {escape(gold_action(game.env).text)}", soft_wrap=True
+                )
+            except (UsageError, EnvError) as error:
                 console.print(f"[yellow]{escape(str(error))}[/]", soft_wrap=True)
 
 

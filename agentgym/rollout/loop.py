@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentgym.canonical import encodable
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.observations import as_observation
 from agentgym.env.rewards import require_finite, role_of
@@ -231,7 +232,7 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
             agent.show(Message("assistant", hint))
     else:
         with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
-            agent.show(env.oracle())
+            agent.show(gold_action(env))
 
 
 async def _commented(env: Env, request: RolloutRequest, outcome: Outcome, so_far: _SoFar) -> Outcome:

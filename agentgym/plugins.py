@@ -162,10 +162,16 @@ class Registry(Mapping[str, C], Generic[C]):
         family: name of the family in error messages, as in ``estimator``.
         builtin: module that registers agentgym's own components when it is imported, or a package of such modules.
         offered: names of the parameters that a function of this family may take in addition to its options.
+        is_open: True if users may register components of this family.
     """
 
-    def __init__(self, family: str, builtin: str, offered: Collection[str]) -> None:
+    _every: ClassVar[list[Registry[Any]]] = []
+    """All registries, so that a name of another family is told from a name of none."""
+
+    def __init__(self, family: str, builtin: str, offered: Collection[str], *, is_open: bool = True) -> None:
         self.family = family
+        self._is_open = is_open
+        Registry._every.append(self)
         self.offered = frozenset(offered)
         self._builtin = builtin
         self._components: dict[str, C] = {}
@@ -216,13 +222,25 @@ class Registry(Mapping[str, C], Generic[C]):
             import_source(source)
         found = self._components.get(name) or self._builtins().get(name) or self._all().get(name)
         if found is None and source:
-            raise UnknownNameError(f"{source} registers no {self.family} {name!r}, {self._registered_by(source)}")
+            raise UnknownNameError(
+                f"{source} registers no {self.family} {name!r}{self._elsewhere(name)}, {self._registered_by(source)}"
+            )
+        if found is None and (elsewhere := self._elsewhere(name)):
+            raise UnknownNameError(f"unknown {self.family} {name!r}{elsewhere}")
         if found is None:
             own = f"{name}:NAME" if name.endswith(".py") else f"module:name or file.py:{name or 'name'}"
             raise unknown_name(self.family, name, self, entry_points.hint(f"name one of your own as {own}"))
         return found
 
+    def _elsewhere(self, name: str) -> str:
+        """Return the families that have a component of this name, as the end of a message; empty if there are none."""
+        families = [one.family for one in self._every if one is not self and name in one._builtins()]
+        articles = [f"an {family}" if family[0] in "aeiou" else f"a {family}" for family in dict.fromkeys(families)]
+        return f": it is {' and '.join(articles)}" if articles else ""
+
     def _registered_by(self, source: str) -> str:
+        if not self._is_open:
+            return f"and a {self.family} cannot be one of your own: {', '.join(self)} are all there are"
         module = _name_of_file(found_file(Path(source)).resolve()) if source.endswith(".py") else source
         own = sorted(one.name for one in self._components.values() if one.module == module)
         return (

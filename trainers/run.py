@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from agentgym.engine import Engine, SamplingParams
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
@@ -273,6 +274,6 @@ class Run:
         def make(env: Env, seed: int) -> DemonstrationAgent:
             most = sampling.max_completion_tokens
             own = renderer.for_words(env.takes_words)
-            return DemonstrationAgent(lambda observation: env.oracle(), own, room, most, context, env.max_turns)
+            return DemonstrationAgent(lambda observation: gold_action(env), own, room, most, context, env.max_turns)
 
         return make

@@ -12,7 +12,8 @@ import numpy as np
 
 from agentgym.check.policies import random_action
 from agentgym.credit.component import ESTIMATORS
-from agentgym.credit.compose import check_own_components
+from agentgym.credit.trial import check_own_components
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.sub_agents import AsksAgents
@@ -212,6 +213,6 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
     if strategy.needs_oracle:
         try:
             env.reset(options={"task": env.tasks("train")[0]})
-            env.oracle()
+            gold_action(env)
         except UsageError as error:
             raise ConfigError(f"strategy: hints and demonstrations are what the oracle would do. {error}") from error

@@ -15,7 +15,7 @@ import numpy as np
 
 from agentgym.call_syntax import format_call
 from agentgym.engine import SamplingParams
-from agentgym.env.actions import as_message
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.errors import ClosedError, EngineError
 from agentgym.tool import random_call
@@ -79,7 +79,7 @@ def oracle_action(env: Env, observation: Observation, rng: np.random.Generator) 
     Raises:
         UsageError: the environment has no oracle.
     """
-    return as_message(env.oracle(), env.parse_action)
+    return gold_action(env)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ def credit(
         plan_recredit,
         read_credit_settings,
         read_held_columns,
+        read_scored_columns,
         select_steps,
     )
 
@@ -57,7 +58,8 @@ def credit(
         chosen = select_steps(run, *_bounds(steps))
         check_env_name(run, env)
         held = read_held_columns(run, env)
-        plan = plan_recredit(estimator.split(","), read_credit_settings(run, env), overrides or [], held)
+        settings, scored = read_credit_settings(run, env), read_scored_columns(run)
+        plan = plan_recredit(estimator.split(","), settings, overrides or [], held, scored)
         plan = replace(plan, env_name=env)
         path = page_path(run / "credit.html" if out_path is None else out_path)
         with progress_bars(out.status, transient=True) as bars:

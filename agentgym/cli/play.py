@@ -8,6 +8,7 @@ import typer
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, output
+from agentgym.env.actions import gold_action
 from agentgym.registry import id_of, make
 
 
@@ -24,7 +25,6 @@ def play(
 
     from agentgym.check.policies import random_action
     from agentgym.cli.terminal import Game, play_by_hand, watch
-    from agentgym.env.actions import as_message
     from agentgym.rollout.seeds import derive_seed
 
     with output(as_json) as out:
@@ -36,7 +36,7 @@ def play(
             if policy == "human":
                 play_by_hand(game)
             elif policy == "oracle":
-                watch(game, lambda observation: as_message(made.oracle(), made.parse_action))
+                watch(game, lambda observation: gold_action(made))
             else:
                 # A derived seed: with the environment's own seed, the policy would draw the same numbers as the
                 # environment.

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym.call_syntax import format_call, parse_calls
-from agentgym.env.actions import as_message
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env, Snapshot
 from agentgym.env.tasks import require_tasks
 from agentgym.env.time_limit import time_limit
@@ -161,9 +161,9 @@ def _obey(game: Game, command: str) -> None:
             game.undo()
         case "hint":
             try:
-                gold = as_message(game.env.oracle(), game.env.parse_action)
+                gold = gold_action(game.env)
                 console.print(f"[dim]the gold policy would say:[/] {escape(_shown(gold, game))}", soft_wrap=True)
-            except UsageError as error:
+            except (UsageError, EnvError) as error:
                 console.print(f"[yellow]{escape(str(error))}[/]", soft_wrap=True)
 
 

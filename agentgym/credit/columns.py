@@ -10,7 +10,7 @@ import numpy as np
 
 from agentgym.canonical import canonical
 from agentgym.credit.inputs import PER_TOKEN, PER_TRAJECTORY, codes_of
-from agentgym.credit.table import TurnTable
+from agentgym.credit.table import Ints, TurnTable
 from agentgym.errors import unknown_name
 from agentgym.types import RewardRole, Segment, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 
@@ -28,16 +28,12 @@ def turn_table(groups: Sequence[TrajectoryGroup], columns: Collection[str] = ())
     Args:
         columns: names of optional columns to fill from the episodes, out of :data:`FROM_GROUPS`.
     """
-    code = {key: number for number, key in enumerate(player_groups(groups))}
-    members = [(code[index, t.player], t.turns) for index, group in enumerate(groups) for t in group.valid]
+    members = list(_members(groups))
     table = TurnTable.from_lists(
-        rewards=[[turn.reward for turn in turns] for _, turns in members],
-        states=[
-            [turn.state_key if turn.state_key is not None else (member, n) for n, turn in enumerate(turns)]
-            for member, (_, turns) in enumerate(members)
-        ],
-        is_valid=[[turn.is_valid for turn in turns] for _, turns in members],
-        group_of_trajectory=[group for group, _ in members],
+        rewards=[[turn.reward for turn in t.turns] for t in members],
+        states=_states(members),
+        is_valid=[[turn.is_valid for turn in t.turns] for t in members],
+        group_of_trajectory=_group_codes(groups),
     )
     return table.with_columns(**recorded_columns(groups, columns)) if columns else table
 
@@ -60,16 +56,37 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
             result[name] = [value for t in _members(groups) for value in PER_EPISODE[name](t)]
         else:
             raise unknown_name("recorded column", name, FROM_GROUPS, "supply it with TurnTable.with_columns")
+    if "final_anchor" in result:
+        result["final_anchor"] = _final_anchors(groups)
     if "parent" in result:
         result["parent"] = _parents(groups)
-    if "action" in result:
-        result["action"] = codes_of(result["action"])
-    if "answer" in result:
-        missing = np.array([answer is None for answer in result["answer"]], dtype=np.bool_)
-        result["answer"] = np.where(missing, -1, codes_of([answer or "" for answer in result["answer"]]))
-    if "role" in result:
-        result["role"] = _numbered(result["role"])
+    for name, code in (("action", codes_of), ("answer", _answer_codes), ("role", _numbered)):
+        if name in result:
+            result[name] = code(result[name])
     return result
+
+
+def _group_codes(groups: Sequence[TrajectoryGroup]) -> list[int]:
+    """Return the group of each valid trajectory in the credit table."""
+    code = {key: number for number, key in enumerate(player_groups(groups))}
+    return [code[index, t.player] for index, group in enumerate(groups) for t in group.valid]
+
+
+def _states(members: Sequence[Trajectory]) -> list[list[object]]:
+    """Return the state of each turn; a turn without a key is in a state of its own."""
+    return [
+        [turn.state_key if turn.state_key is not None else (member, n) for n, turn in enumerate(t.turns)]
+        for member, t in enumerate(members)
+    ]
+
+
+def _final_anchors(groups: Sequence[TrajectoryGroup]) -> list[int]:
+    """Return the code of each turn's final state in the codes of ``anchor``, -1 for a trajectory without a key."""
+    members, codes = list(_members(groups)), _group_codes(groups)
+    keys = [(group, state) for group, row in zip(codes, _states(members), strict=True) for state in row]
+    ends = [(group, t.final_state_key) for group, t in zip(codes, members, strict=True)]
+    known = codes_of([*keys, *ends])[len(keys) :].tolist()  # codes of turns come first, as in the table
+    return [-1 if t.final_state_key is None else code for t, code in zip(members, known, strict=True) for _ in t.turns]
 
 
 def player_groups(groups: Sequence[TrajectoryGroup]) -> list[tuple[int, int]]:
@@ -176,6 +193,12 @@ def _answer_counts(trajectory: Trajectory) -> list[int]:
     return counts
 
 
+def _answer_codes(answers: Sequence[str | None]) -> Ints:
+    """Return a code for each answer, -1 for none."""
+    missing = np.array([answer is None for answer in answers], dtype=np.bool_)
+    return np.where(missing, -1, codes_of([answer or "" for answer in answers]))
+
+
 def _numbered(roles: Sequence[tuple[int, str]]) -> list[int]:
     """Number the roles: players by their number, then the sub-agents in order of their names."""
     num_players = 1 + max((player for player, _ in roles), default=0)
@@ -233,11 +256,16 @@ def _parts(turns: Iterable[Turn]) -> dict[str, object]:
     }
 
 
+def _has_error(turn: Turn) -> bool:
+    return any(reply.result is not None and reply.result.is_error for reply in turn.replies)
+
+
 PER_TURN: dict[str, Callable[[Turn], object]] = {
     "is_void": lambda turn: turn.is_void,
     "is_patched": lambda turn: turn.played is not None,
     "is_faulty": lambda turn: turn.is_faulty,
     "num_calls": lambda turn: len(turn.action.calls),
+    "is_executed": lambda turn: turn.is_valid and not turn.is_void and not _has_error(turn),
     "num_errors": lambda turn: sum(reply.result is not None and reply.result.is_error for reply in turn.replies),
     "num_tokens": lambda turn: len(turn.completion.token_ids),
     "num_shared_tokens": lambda turn: turn.num_copied_tokens - turn.num_rescored_tokens,
@@ -254,6 +282,13 @@ PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[object]]] = {
     "player_outcome": lambda t: [outcome_of(t)] * len(t.turns),
     "parent": lambda t: [t.parent] * len(t.turns),
     "branch_turn": lambda t: [t.branch_turn] * len(t.turns),
+    "final_anchor": lambda t: [t.final_state_key] * len(t.turns),
 }
 FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
 """Names of the columns that :func:`turn_table` can fill."""
+OF_CRITIC = ("value", "token_value", "q_value", "progress")
+"""Columns that a critic computes."""
+OF_MODEL = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
+"""Columns that a trainer's models compute."""
+OF_SHAPERS = ("info_gain",)
+"""Columns that a shaper computes."""

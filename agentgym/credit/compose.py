@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from agentgym.credit.columns import FROM_GROUPS, turn_table
 from agentgym.credit.component import ESTIMATORS, MODULATORS, SELECTIONS, SHAPERS, CreditComponent
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
 from agentgym.credit.credited import CreditColumns, GroupCredit, turn_credits
+from agentgym.credit.inputs import read_only
 from agentgym.credit.parts import outcome_reward
 from agentgym.credit.results import checked_advantages, checked_modulation, checked_selection, checked_shaping
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, require_finite, trajectories
-from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable, read_only
+from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError, check_type
 from agentgym.types import TrajectoryGroup
 
@@ -29,10 +30,13 @@ ZERO = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditResult(CreditColumns):
-    """The credit of a batch and the pipeline's report about it; its rows are those of the table."""
+    """The credit of a batch and the pipeline's report about it.
+
+    Rows are those of the table; after :meth:`TurnTable.from_rows` they are in the order of the rows given to it.
+    """
 
     table: TurnTable
-    """The turns with their shaped rewards."""
+    """The turns with their shaped rewards, sorted by trajectory and turn."""
     token_return: Floats | None
     """``[M]`` targets of a token-level critic; None for other estimators."""
     state: CreditState
@@ -66,8 +70,18 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     check_type("config", config, CreditConfig, "as in CreditConfig(estimator='gigpo')")
     check_type("state", CreditState() if state is None else state, CreditState, "as in state=result.state")
     require_finite(table, "reward", "part_values", by="credit")
-    table = table.read_only() if _has_own(config) else table
-    state = CreditState() if state is None else state
+    if table.source_row is None:
+        return _credit(table, config, CreditState() if state is None else state)
+    # Components may add columns to the sorted rows, so they do not see the order in which the rows were given.
+    result = _credit(replace(table, source_row=None), config, CreditState() if state is None else state)
+    names = {field.name for field in fields(CreditColumns)} | {"token_return"}
+    given = {name: table.in_given_order(getattr(result, name)) for name in names}
+    return replace(result, **given, table=replace(result.table, source_row=table.source_row))
+
+
+def _credit(table: TurnTable, config: CreditConfig, state: CreditState) -> CreditResult:
+    """Run the pipeline over the rows in the table's order."""
+    table = table.read_only() if has_own(config) else table
     diagnostics: dict[str, float] = {}
     kept, mask, statistics = _select_before(table, config, state, diagnostics)
     shaped, gate_open, state = _shape(table, config, state, diagnostics)
@@ -172,39 +186,9 @@ def credit_groups(
     return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
 
 
-def check_own_components(config: CreditConfig) -> None:
-    """Run a user's own components on a few made-up turns, so that their errors show before training starts.
-
-    Configurations whose components read optional columns are not run, because the made-up turns have only reward parts.
-
-    Raises:
-        ConfigError: a component does not return what its family returns, finite and of the right shape, or the
-            advantages are not equal within the unit that the components declare.
-    """
-    if not _has_own(config) or not {"part_values"}.issuperset(config.columns()):
-        return
-    table = TurnTable.from_lists(
-        rewards=[[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]],
-        states=[["a", "b"], ["a"], ["a", "b", "a"], ["a"]],
-        group_of_trajectory=[0, 0, 1, 1],
-    )
-    table = table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]]))
-    _check_granularity(config, table, credit_turns(table, config).advantage)
-
-
-def _has_own(config: CreditConfig) -> bool:
+def has_own(config: CreditConfig) -> bool:
+    """Return True if a user's component is among those of the configuration."""
     return any(component.is_own for component, _ in config.components())
-
-
-def _check_granularity(config: CreditConfig, table: TurnTable, advantage: Floats) -> None:
-    differs = (np.diff(advantage) != 0) & (np.diff(table.trajectory) == 0)
-    if config.granularity == "trajectory" and differs.any():
-        own = (one for one, _ in config.components() if one.is_own and one.family in ("estimator", "modulator"))
-        names = " or ".join(f"{one.family} {one.name!r}" for one in own) or f"estimator {config.estimator!r}"
-        raise ConfigError(
-            f"{names} gives turns of one episode different advantages ({advantage[:2].tolist()}): declare it with "
-            "granularity='turn' in its decorator"
-        )
 
 
 def _select_before(

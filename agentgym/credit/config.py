@@ -171,7 +171,7 @@ class CreditConfig(Settings):
         """Return all composition rules that this configuration breaks."""
         entry = ESTIMATORS[self.estimator]
         shapers = tuple(part.kind for part in self.shapers)
-        gate, bonus = self.shaper("g_ra"), self.shaper("tool_bonus")
+        gate = self.shaper("g_ra")
         has_gain = self.estimator == "igpo" or "information_gain" in shapers
         names = tuple(part.kind for part in self.modulators)
         return (
@@ -179,7 +179,7 @@ class CreditConfig(Settings):
             *rules.needs_gain(self.estimator, shapers),
             *rules.gated_gain(is_gated=gate is not None and "process" in gate.priorities, has_gain=has_gain),
             *rules.gate_and_critic(is_gated=gate is not None, estimator=self.estimator),
-            *rules.tool_count_bonus(self.estimator, is_per_call=bonus is not None and bonus.per == "call"),
+            *self._rewards_of_length(),
             *rules.segment_statistics(getattr(self.options, "statistics_unit", "")),
             *rules.pooled_roles(
                 self.estimator, has_roles="spiral_split" in shapers, compares_groups=entry.compares_groups
@@ -193,6 +193,22 @@ class CreditConfig(Settings):
                 for finding in rules.idle_component(component.name, options.idle())
             ),
             *self._option_findings(entry),
+        )
+
+    def _rewards_of_length(self) -> rules.Findings:
+        """Return findings on shapers whose reward grows with the number of turns, or that outweigh the outcome."""
+        bonus, progress, gain = (self.shaper(kind) for kind in ("tool_bonus", "spa", "information_gain"))
+        is_merged = gain is not None and not ESTIMATORS[self.estimator].keeps_parts
+        return (
+            *rules.rewarded_length(
+                "tool_bonus per=call", "set per=turn or trajectory", is_paid=bonus is not None and bonus.per == "call"
+            ),
+            *rules.rewarded_length(
+                "spa's grounding", "set grounding=0", is_paid=progress is not None and progress.grounding > 0
+            ),
+            *rules.unbounded_gain(
+                self.estimator, is_merged=is_merged and gain is not None and gain.mode == "log_prob_diff"
+            ),
         )
 
     def _option_findings(self, entry: CreditComponent) -> rules.Findings:

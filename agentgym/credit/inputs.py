@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentgym.canonical import canonical
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, require_known
+from agentgym.types import RewardRole
 
 DTYPES: dict[str, type] = {
     **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed", "is_patched", "is_faulty"), np.bool_),
@@ -19,7 +20,7 @@ DTYPES: dict[str, type] = {
     **dict.fromkeys(("player_outcome", "drift", "token_value", "token_entropy", "part_values"), np.float64),
     **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
     **dict.fromkeys(("num_calls", "num_errors", "num_answers", "num_tokens", "segment"), np.int64),
-    "num_shared_tokens": np.int64,
+    **dict.fromkeys(("num_shared_tokens", "source_row"), np.int64),
     **dict.fromkeys(("role", "invocation", "parent", "branch_turn"), np.int64),
 }
 PER_TOKEN = ("token_value", "token_entropy")
@@ -173,13 +174,25 @@ def column_of(name: str, value: Any) -> Any:
     """
     if value is None or isinstance(value, Mapping):
         return value
-    if name in ("part_names", "part_roles", "group_keys"):
+    if name in ("part_names", "group_keys"):
         return tuple(value)
+    if name == "part_roles":
+        return tuple(role_named(role, "of column part_roles") for role in value)
     if name in PER_TRAJECTORY:
         return tuple(_of_trajectory(name, number, row) for number, row in enumerate(value))
     is_nested = isinstance(value, list | tuple) and any(is_list(row) for row in value)
     flat = _flat(name, value) if is_nested and name not in ("q_value", "part_values") else value
     return tuple(flat) if name == "observation" else _typed(name, flat)
+
+
+def role_named(name: str, where: str) -> RewardRole:
+    """Return the role of that name.
+
+    Raises:
+        ConfigError: there is no such role.
+    """
+    require_known("role", name, [role.value for role in RewardRole], where)
+    return RewardRole(name)
 
 
 def _of_trajectory(name: str, number: int, value: Any) -> Any:
@@ -225,3 +238,11 @@ def _typed(name: str, value: Any) -> Any:
     if made.ndim != 1 and not (made.ndim == 2 and name in ("q_value", "part_values")):
         raise ConfigError(f"column {name!r} has the shape {made.shape}, expected one entry per row")
     return made
+
+
+def read_only(column: Any) -> Any:
+    """Return a view of an array that cannot be changed in place; anything else as it is."""
+    if isinstance(column, np.ndarray) and column.flags.writeable:
+        column = column.view()
+        column.flags.writeable = False
+    return column

@@ -15,20 +15,6 @@ from agentgym.errors import ConfigError
 
 ORDER = "order of components"
 SEQUENCE_LOSSES = ("gspo", "gmpo")
-SUMMING_ESTIMATORS = (
-    "grpo",
-    "dr_grpo",
-    "rloo",
-    "loop",
-    "opo",
-    "asymre",
-    "opmd",
-    "mc_grpo",
-    "reinforce_pp_baseline",
-    "flow_grpo",
-    "supo",
-)
-"""Estimators that read only the undiscounted sum of a trajectory's rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +161,28 @@ def gated_gain(*, is_gated: bool, has_gain: bool) -> Findings:
     return _when(is_gated and has_gain, 11, "W", message)
 
 
-def tool_count_bonus(estimator: str, *, is_per_call: bool) -> Findings:
-    """Rule 12: a bonus per call, summed over the trajectory, rewards length."""
+def rewarded_length(source: str, remedy: str, *, is_paid: bool) -> Findings:
+    """Rule 12: a reward per turn or call, summed over the trajectory, rewards length.
+
+    Args:
+        source: setting that pays the reward.
+        remedy: setting that does not.
+        is_paid: True if the reward is paid.
+    """
     message = (
-        f"a bonus per call that {estimator!r} sums up undiscounted rewards long trajectories; pay it per trajectory"
+        f"{source} pays every turn or call, which sums up over an episode: long failures can earn more than short "
+        f"successes; {remedy}"
     )
-    return _when(is_per_call and estimator in SUMMING_ESTIMATORS, 12, "W", message)
+    return _when(is_paid, 12, "W", message)
+
+
+def unbounded_gain(estimator: str, *, is_merged: bool) -> Findings:
+    """Rule 10: a gain in log-probabilities has no bound, so summed with the outcome it can outweigh it."""
+    message = (
+        f"information_gain adds differences of log-probabilities, which have no bound, to rewards of {estimator!r}: "
+        "a failure can earn more than a success; set its mode to prob_diff, or use estimator igpo"
+    )
+    return _when(is_merged, 10, "W", message)
 
 
 def segment_statistics(unit: str) -> Findings:

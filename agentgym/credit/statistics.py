@@ -296,3 +296,18 @@ def mean_over_tokens(table: TurnTable, value: Floats) -> Floats:
     assert table.num_tokens is not None
     sums = np.bincount(token_rows(table), weights=value, minlength=len(table))
     return np.asarray(sums / np.maximum(table.num_tokens, 1), dtype=np.float64)
+
+
+def turns_from_end(unit: Ints) -> Ints:
+    """Return for each row the number of later rows of the same unit, shape ``[N]``.
+
+    Example:
+        >>> turns_from_end(np.array([0, 1, 0, 1, 0])).tolist()
+        [2, 1, 1, 0, 0]
+    """
+    order = np.argsort(unit, kind="stable")
+    count = np.bincount(unit) if len(unit) else np.zeros(0, dtype=np.int64)
+    ends = np.cumsum(count)
+    result = np.empty(len(unit), dtype=np.int64)
+    result[order] = ends[unit[order]] - 1 - np.arange(len(unit))
+    return result

@@ -9,7 +9,7 @@ Shapes in this package: N turns, I trajectories, M sampled tokens, P reward part
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -24,13 +24,15 @@ from agentgym.credit.inputs import (
     check_finite,
     check_ragged,
     check_rows,
-    coded,
     codes_of,
     column_of,
     group_codes,
     is_list,
     plain,
+    read_only,
+    role_named,
 )
+from agentgym.credit.row_order import in_given_order, sorted_columns
 from agentgym.errors import ConfigError, require_known
 from agentgym.types import RewardRole
 
@@ -131,6 +133,8 @@ class TurnTable:
     """``[M]`` critic's value before each sampled token; ``M`` is ``num_tokens.sum()``."""
     token_entropy: Floats | None = None
     """``[M]`` entropy of the distribution from which each token was sampled, in nats."""
+    source_row: Ints | None = None
+    """Position of the row among those given to :meth:`from_rows`; None for other tables."""
 
     def __post_init__(self) -> None:
         num_turns = len(self.reward)
@@ -228,8 +232,9 @@ class TurnTable:
 
         The columns ``group``, ``trajectory``, ``turn`` and ``reward`` are required. Ids of groups and trajectories may
         be text, and ``parent`` names a trajectory by its id. ``anchor`` and ``final_anchor`` may be any state keys;
-        equal keys of different groups are different states. Columns per token follow the order of the rows, columns
-        per trajectory that of the sorted ids.
+        equal keys of different groups are different states. Columns per token follow the order of the rows. Columns
+        per trajectory (``answer_logprobs``) or group (``group_keys``) are dicts by id, or lists in the order of the ids
+        if these are numbers. ``credit_turns`` returns its result in the order of the rows given here.
 
         Raises:
             ConfigError: a column is missing, unknown or of another length; a turn occurs twice; or a trajectory is in
@@ -240,29 +245,23 @@ class TurnTable:
             [0.0, 1.0]
         """
         cls._check_names(columns, required=("group", "trajectory", "turn", "reward"))
-        columns = {name: column for name, column in columns.items() if column is not None}
-        for name, column in columns.items():
-            if not is_list(column):
-                raise ConfigError(f"column {name!r} is {column!r}, expected a list, an array or a tensor")
-        num_turns = len(columns["reward"])
-        for name, column in columns.items():
-            if name not in NO_ROWS and len(column) != num_turns:
-                raise ConfigError(f"column {name!r} has {len(column)} rows, the column 'reward' {num_turns}")
-        columns = {"anchor": np.arange(num_turns), "is_valid": np.ones(num_turns, dtype=np.bool_), **columns}
-        columns |= coded(columns)
-        table = {name: column_of(name, column) for name, column in columns.items()}
-        order = np.lexsort((table["turn"], table["trajectory"]))
-        if any(name in table for name in PER_TOKEN) and "num_tokens" in table:
-            place = np.argsort(order)[np.repeat(np.arange(num_turns), table["num_tokens"])]
-            tokens = np.argsort(place, kind="stable")
-            table |= {name: table[name][tokens] for name in PER_TOKEN if len(table.get(name, ())) == len(tokens)}
-        texts = {"observation": [table["observation"][row] for row in order]} if "observation" in table else {}
-        rows = {name: table[name][order] for name in table if name not in (*NO_ROWS, "observation")}
-        return cls(**{**table, **rows, **{name: tuple(text) for name, text in texts.items()}})
+        return cls(**sorted_columns(columns))
+
+    def in_given_order(self, values: Any) -> Any:
+        """Return values of the rows ``[N]`` or sampled tokens ``[M]`` in the order in which ``from_rows`` got them.
+
+        ``credit_turns`` returns its result in that order; what an estimator returns is in the table's order.
+
+        Example:
+            >>> table = TurnTable.from_rows(group=[0, 0], trajectory=["b", "a"], turn=[0, 0], reward=[1, 0])
+            >>> table.reward.tolist(), table.in_given_order(table.reward).tolist()
+            ([0.0, 1.0], [1.0, 0.0])
+        """
+        return in_given_order(self, values)
 
     @classmethod
     def _check_names(cls, columns: Mapping[str, object], required: Sequence[str] = ()) -> None:
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(cls)} - {"source_row"}
         for name in columns:
             require_known("column", name, known, "states are the column anchor, ids as verl's uid the column group")
         if missing := [name for name in required if name not in columns]:
@@ -280,6 +279,7 @@ class TurnTable:
             [4, 2, 3]
         """
         self._check_names(columns)
+        self._check_is_in_order(columns)
         turns = np.bincount(self.trajectory)
         for name, value in columns.items():
             if name not in (*NO_ROWS, "q_value", "part_values", "observation"):
@@ -299,22 +299,30 @@ class TurnTable:
             >>> table.with_parts(solved=("outcome", [0, 1]), steps=("process", [0.1, 0.1])).reward.tolist()
             [0.1, 1.1]
         """
+        self._check_is_in_order(parts)
         turns = np.bincount(self.trajectory)
         columns: list[Floats] = []
         roles: list[RewardRole] = []
         for name, part in parts.items():
             if not (isinstance(part, tuple | list) and len(part) == 2 and isinstance(part[0], str)):
                 raise ConfigError(f"part {name!r} is {part!r}, expected a role and the values per turn, as a pair")
-            require_known("role", part[0], [role.value for role in RewardRole], f"of part {name}")
+            roles.append(role_named(part[0], f"of part {name}"))
             check_rows(f"part {name!r}", part[1], turns)
             columns.append(column_of("reward", part[1]))
-            roles.append(RewardRole(part[0]))
             if len(columns[-1]) != len(self):
                 raise ConfigError(f"part {name!r} has {len(columns[-1])} values, expected {len(self)}, one per turn")
         values = np.stack(columns, axis=1) if columns else np.zeros((len(self), 0))
         return replace(
             self, part_names=tuple(parts), part_roles=tuple(roles), part_values=values, reward=values.sum(axis=1)
         )
+
+    def _check_is_in_order(self, names: Iterable[str]) -> None:
+        """Check that the order of columns that are added is known."""
+        if self.source_row is not None and (np.diff(self.source_row) < 0).any():
+            raise ConfigError(
+                f"the rows of this table were sorted, so the order of {', '.join(names)} is unknown: give from_rows "
+                "all columns, reward parts as part_names, part_roles and part_values"
+            )
 
     def require(self, *names: str, by: str) -> None:
         """Check that the table has the columns that a component reads.
@@ -384,11 +392,3 @@ class TurnAdvantages:
     """``[M]`` target of a token-level critic."""
     loss_weight: Floats | None = None
     """Weight of the turn in the loss, 0 to leave it out; None means 1 everywhere."""
-
-
-def read_only(column: Any) -> Any:
-    """Return a view of an array that cannot be changed in place; anything else as it is."""
-    if isinstance(column, np.ndarray) and column.flags.writeable:
-        column = column.view()
-        column.flags.writeable = False
-    return column

@@ -22,7 +22,7 @@ from agentgym.json_schema.reading import required
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import Agent
 from agentgym.rollout.context import FULL, ContextConfig
-from agentgym.rollout.loop import Outcome, reset_env, state_key_of, status_of, step_env
+from agentgym.rollout.loop import Outcome, final_state_key, reset_env, state_key_of, status_of, step_env
 from agentgym.rollout.request import RolloutRequest
 from agentgym.tool import cut_output
 from agentgym.types import (
@@ -324,6 +324,7 @@ class LiveEpisode:
             error=None if self._error is None else cut_output(self._error),
             num_retries=request.num_retries,
             voids=() if self._status.is_evidence else (self._doing,),
+            final_state_key=None if self._session.is_state_hidden else final_state_key(self.env, self._status),
         )
 
     def _turn(self, one: Sampled, index: int) -> Turn:

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from agentgym.canonical import read_arguments, require_writable
-from agentgym.errors import UsageError
+from agentgym.errors import AgentGymError, EnvError, UsageError, gist
 from agentgym.types import Call, MalformedCall, Message, ToolCall
 
 Action: TypeAlias = Message | str | ToolCall | Sequence[ToolCall | Mapping[str, object]] | Mapping[str, object]
 """An action that ``step`` accepts: a message, text as a person types it, one or several calls, or OpenAI's dicts for
 them."""
+
+
+class HasOracle(Protocol):
+    """An environment, as far as its gold policy goes."""
+
+    @property
+    def env_id(self) -> str: ...
+
+    def oracle(self) -> Action: ...
+
+    def parse_action(self, text: str) -> Message: ...
+
+
+def gold_action(env: HasOracle) -> Message:
+    """Return the action of an environment's gold policy.
+
+    Raises:
+        UsageError: the environment has no gold policy.
+        EnvError: it has none for this state, as after moves that it would not have made.
+    """
+    try:
+        return as_message(env.oracle(), env.parse_action)
+    except AgentGymError:
+        raise
+    except Exception as error:
+        why = f": {gist(error)}" if str(error) else ""
+        raise EnvError(
+            f"{env.env_id}: its oracle knows no action in this state ({type(error).__name__}{why})"
+        ) from error
 
 
 def as_message(action: Action, parse: Callable[[str], Message]) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.errors import UsageError, require_known
 from agentgym.types import Task
@@ -84,5 +85,5 @@ async def _play_oracle(agent: str, env: Env, task: Task) -> None:
     await env.areset(options={"task": task})
     is_over = False
     while not is_over:
-        _, _, terminated, truncated, _ = await env.astep(env.oracle())
+        _, _, terminated, truncated, _ = await env.astep(gold_action(env))
         is_over = terminated or truncated

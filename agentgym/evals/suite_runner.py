@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agentgym.canonical import read_json
+from agentgym.env.actions import gold_action
 from agentgym.errors import (
     AgentGymError,
     CorruptDataError,
@@ -156,7 +157,7 @@ def _try_first(part: OpenPart, *, needs_oracle: bool) -> None:
         with boundary(EnvError, f"{part.part.env} reset"):
             env.reset(options={"task": part.tasks[0]})
         if needs_oracle:
-            env.oracle()
+            gold_action(env)
 
 
 async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummary:

@@ -12,6 +12,7 @@ from agentgym.credit.recredit import RECORDED, CreditSummary, CreditTally, has_m
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.credit_groups import GroupSample
 from agentgym.report.page import assets, render, script_data, write_page
+from agentgym.rollout import journal
 from agentgym.rollout.record import recorded_steps
 from agentgym.rollout.recredit import RecreditPlan, read_batches
 
@@ -100,7 +101,7 @@ def write_credit_report(
         num_turns=tally.num_turns,
         recorded=recorded,
         estimators=tuple(summaries[name] for name in plan.configs),
-        notes=(*plan.notes, *_gaps(run_dir, plan, max(steps)), *_checks(recorded, summaries.get(OWN))),
+        notes=(*plan.notes, *_gaps(run_dir, plan, max(steps)), *_checks(run_dir, recorded, summaries.get(OWN))),
     )
     write_page(path, _page(run_dir, plan, steps, report, sample))
     return report
@@ -116,15 +117,19 @@ def _gaps(run_dir: Path, plan: RecreditPlan, last_step: int) -> tuple[str, ...]:
     return (f"{what} not recorded and so not in the memory of {', '.join(names)}",)
 
 
-def _checks(recorded: CreditSummary | None, own: CreditSummary | None) -> tuple[str, ...]:
+def _checks(run_dir: Path, recorded: CreditSummary | None, own: CreditSummary | None) -> tuple[str, ...]:
     """Return remarks on differences between the recorded credit and that of the run's own settings."""
     if recorded is None:
         return ("the run recorded no credit: there is nothing to compare with",)
     if own is None or own.largest_gap is None or own.largest_gap <= SAME:
         return ()
+    starts = journal.read(run_dir)
+    used: dict[str, str] = dict(starts[-1].get("own_files", {})) if starts else {}
+    changed = [name for name, digest in used.items() if digest and journal.file_digest(Path(name)) not in ("", digest)]
+    what = f"{' and '.join(changed)} changed" if changed else "its settings or the library have changed"
     return (
-        "the run's own settings do not give the recorded credit, as its settings or the library have changed since: "
-        f"advantages differ by up to {own.largest_gap:.3g}",
+        f"the run's own settings do not give the recorded credit, as {what} since: advantages differ by up to "
+        f"{own.largest_gap:.3g}",
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, UsageError, unknown_name
 from agentgym.rollout.memory import (
@@ -370,7 +371,7 @@ def worked_example(env: Env, num_turns: int, act: Act | None = None) -> tuple[Me
 
 def _gold(setting: str, env: Env, seen: Observation) -> Message:
     try:
-        return env.oracle()
+        return gold_action(env)
     except UsageError as error:
         raise UsageError(
             f"{setting} shows what the oracle of {env.env_id} does, and it has none: write oracle(), or leave it out"

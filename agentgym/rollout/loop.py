@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentgym.canonical import encodable
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.observations import as_observation
 from agentgym.env.rewards import require_finite, role_of
@@ -84,6 +85,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         parent=-1 if request.branch is None else request.branch.parent,
         branch_turn=min(len(so_far.turns), request.num_copied),
         is_stopped=so_far.is_stopped,
+        final_state_key=final_state_key(env, so_far.status),
     )
 
 
@@ -230,7 +232,7 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, so_far: _
             agent.show(Message("assistant", hint))
     else:
         with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
-            agent.show(env.oracle())
+            agent.show(gold_action(env))
 
 
 async def _commented(env: Env, request: RolloutRequest, outcome: Outcome, so_far: _SoFar) -> Outcome:
@@ -325,6 +327,19 @@ def state_key_of(env: Env) -> str:
     """
     with boundary(EnvError, f"{env.env_id} state_key", _PASSING), contained_exit():
         return checked_key(env.state_key())
+
+
+def final_state_key(env: Env, status: Status) -> str | None:
+    """Return the key of the state in which an episode ended, None if it failed or there is no key any more.
+
+    The episode is complete without it, so an environment that cannot tell does not fail.
+    """
+    if not status.is_evidence:
+        return None
+    try:
+        return state_key_of(env)
+    except InfrastructureError:
+        return None
 
 
 def status_of(error: InfrastructureError) -> Status:

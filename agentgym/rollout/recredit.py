@@ -7,9 +7,11 @@ not fit together, it uses its defaults, and a note says so.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from agentgym.credit import rules
 from agentgym.credit.columns import FROM_GROUPS, join_columns
@@ -20,8 +22,11 @@ from agentgym.credit.recredit import RecordedBatch, has_memory, missing_columns
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
 from agentgym.plugins import kind
 from agentgym.rollout.record import GroupRecord, read_json_object, read_records, record_path, recorded_steps
+from agentgym.rollout.token_scores import Key, TurnScores, read_scores, scores_path
 from agentgym.settings import checked, read_pair
 
+ENTROPIES = ("entropy", "token_entropy")
+"""Columns that can be read from the scores of trained tokens."""
 KEYS = tuple(field.name for field in fields(CreditConfig))
 Setting = tuple[tuple[str, ...], object]
 """Path below ``credit``, and the value."""
@@ -89,9 +94,13 @@ def read_batches(
     """
     if any(has_memory(config) for config in configs.values()):
         steps = [step for step in recorded_steps(run_dir) if step <= max(steps)]
+    read = {name for config in configs.values() for name in config.columns() if name in ENTROPIES}
     for step in steps:
         path = record_path(run_dir, step)
         records = _of_env(read_records(path), env_name)
+        if records and (unknown := read - records[0].columns.keys()):
+            scores = read_scores(run_dir, step)
+            records = tuple(filter(None, (_with_entropies(record, scores, unknown) for record in records)))
         batch = RecordedBatch(
             step=step,
             groups=tuple(record.group for record in records),
@@ -104,6 +113,28 @@ def read_batches(
         except CorruptDataError as error:
             raise CorruptDataError(f"{path}: {error}") from error
         yield batch
+
+
+def _with_entropies(
+    record: GroupRecord, scores: Mapping[Key, TurnScores], names: Collection[str]
+) -> GroupRecord | None:
+    """Return a group with its turns' entropies among the columns, None if a turn has none because it did not train."""
+    entropies: list[tuple[float | None, ...]] = []
+    for member, trajectory in enumerate(record.group.trajectories):
+        for turn in trajectory.turns if trajectory.status.is_evidence else ():
+            of_turn = scores.get((record.group.ordinal, member, turn.index))
+            if of_turn is None or None in of_turn.entropies or len(of_turn.entropies) != len(turn.completion.token_ids):
+                return None
+            entropies.append(of_turn.entropies)
+    tokens = [value for row in entropies for value in row]
+    means = [float(np.mean(np.array(row, dtype=np.float64))) for row in entropies]
+    found: dict[str, list[Any]] = {"entropy": means, "token_entropy": tokens}
+    return replace(record, columns={**record.columns, **{name: found[name] for name in names}})
+
+
+def read_scored_columns(run_dir: Path) -> tuple[str, ...]:
+    """Return the columns that the run's token scores hold for turns that were trained; empty without scores."""
+    return ENTROPIES if any(scores_path(run_dir, step).is_file() for step in recorded_steps(run_dir)) else ()
 
 
 def _of_env(records: Iterable[GroupRecord], env_name: str) -> tuple[GroupRecord, ...]:
@@ -150,6 +181,7 @@ def plan_recredit(
     settings: Mapping[str, object] | None,
     overrides: Sequence[str] = (),
     held: Collection[str] = (),
+    scored: Collection[str] = (),
 ) -> RecreditPlan:
     """Return configurations of the named estimators.
 
@@ -158,6 +190,7 @@ def plan_recredit(
         settings: the run's own settings, from :func:`read_credit_settings`.
         overrides: ``credit.key=value``, as for ``agentgym train``; each applies to the estimators that read it.
         held: columns on record beside the episodes, as :func:`read_held_columns` gives them.
+        scored: columns on record for trained turns alone, as :func:`read_scored_columns` gives them.
 
     Raises:
         UnknownNameError: there is no such estimator or key; the message names similar ones.
@@ -177,6 +210,7 @@ def plan_recredit(
         if keys in [other for other, _ in asked[:number]]:
             raise ConfigError(f"credit.{'.'.join(keys)} is set twice; set it once")
     notes: list[str] = []
+    scored, held = {*scored} - {*held}, {*held, *scored}
     if settings is None:
         notes.append("the run has no settings of credit on record: every estimator has its defaults")
     own = _own_config(settings, notes, held)
@@ -189,6 +223,8 @@ def plan_recredit(
         if not any(_reads(name, setting) for name in names):
             raise ConfigError(f"none of {', '.join(names)} reads credit.{'.'.join(setting[0])}")
     _refuse_missing(configs.values(), held)
+    if any({*config.columns()} & scored for config in configs.values()):
+        notes.append("entropies are on record for trained turns alone: groups that were not trained are left out")
     return RecreditPlan(configs=configs, own=own, notes=tuple(notes))
 
 

@@ -247,6 +247,9 @@ class Trajectory:
     """Tokens that the policy sampled to reflect on another episode before this one began."""
     replayed_step: int | None = None
     """Training step in which a replayed trajectory was first trained on; None for a new one."""
+    final_state_key: str | None = None
+    """State after the last turn, in the keys of :attr:`Turn.state_key`; None if the infrastructure failed, or the
+    environment has no key after its end."""
     is_demonstration: bool = False
     """True if the environment's oracle acted. The log-probabilities of its tokens mean nothing."""
 

@@ -33,7 +33,7 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
     scope: dict[str, Any] = {"self": own, "torch": torch, "rewards": rewards, "actual_num_generations": size}
     scope |= {"mode": "train", "use_extra_rollout": True, "num_generations": size - 1, "hasattr": hasattr}
     run_lines(folder / FILE, "median_mask = None", 'if self.scale_rewards in ["group"', scope)
-    ours = mc_grpo(table)
+    ours = mc_grpo(table, least_mad=0.0)
     assert ours.loss_weight is not None
     advantage, is_out = ours.advantage[view.first], ours.loss_weight[view.first] == 0
     median = scope["median_mask"].numpy()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from released import Case, Release, gap, load
 
-from agentgym.credit.estimators.spo import RaeOptions, rae
+from agentgym.credit.estimators.rae import RaeOptions, rae
 from agentgym.credit.shapers.attempts import spiral_split
 from agentgym.credit.table import TurnTable
 

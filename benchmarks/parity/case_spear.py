@@ -50,7 +50,7 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
                 max_toolcall_steps=fade,
             )
         )
-    shaped = tool_bonus(table, step, ToolBonusOptions(fade_steps=fade)).table
+    shaped = tool_bonus(table, step, ToolBonusOptions(fade_steps=fade, bonus=0.1, max_bonus=1.0)).table
     return gap(per_trajectory(shaped, shaped.reward), theirs)
 
 

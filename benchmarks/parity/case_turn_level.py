@@ -27,7 +27,7 @@ from released import Case, Release, gap, load, run_lines
 from agentgym.credit.estimators.gae import bi_level_gae, turn_gae
 from agentgym.credit.estimators.group_relative import flow_grpo
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
-from agentgym.credit.shapers.progress import spa
+from agentgym.credit.shapers.progress import SpaOptions, spa
 from agentgym.credit.statistics import ends_of_trajectories, trajectories, trajectory_returns
 from agentgym.credit.table import TurnTable
 
@@ -41,6 +41,7 @@ FLOW = Release("lupantech/AgentFlow", "b940064")
 DAEMON = "agentflow/verl/daemon.py"
 SPA = Release("WangHanLinHenry/SPA-RL-Agent", "ed20087")
 RL_DATA = "prm/rl_data_org.py"
+AS_RELEASED = SpaOptions(grounding=0.5, remainder="dropped")
 WHITEN = ("masked_sum", "masked_mean", "masked_var", "masked_whiten")
 
 
@@ -158,7 +159,7 @@ def spa_gap(folder: Path, rng: np.random.Generator) -> float:
     table = table.with_columns(progress=rng.normal(size=len(table)), is_executed=rng.random(len(table)) < 0.6)
     assert table.progress is not None and table.is_executed is not None
     theirs = [_spa_rewards(folder, table, first, last) for first, last in _spans(table)]
-    return gap(spa(table).table.reward, np.concatenate(theirs))
+    return gap(spa(table, AS_RELEASED).table.reward, np.concatenate(theirs))
 
 
 def _spans(table: TurnTable) -> list[tuple[int, int]]:

@@ -51,7 +51,7 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
                                  group_of_trajectory=[0])  # fmt: skip
     names = [answer.strip() for answer in attempts]
     table = table.with_columns(answer=[names.index(name) for name in names])
-    return gap(ufo(table, UfoOptions(malformed_reward=0.0)).table.reward, rewards)
+    return gap(ufo(table, UfoOptions(malformed_reward=0.0, least_success=None)).table.reward, rewards)
 
 
 def malformed_gap(folder: Path, rng: np.random.Generator) -> float:
@@ -75,7 +75,7 @@ def malformed_gap(folder: Path, rng: np.random.Generator) -> float:
     for text in texts:
         _, reward, _, _ = guarded(step, own, text)
     table = TurnTable.from_lists(rewards=[[*[0.0] * (num_attempts - 1), float(is_right)]], group_of_trajectory=[0])
-    shaped = ufo(table.with_columns(answer=said), UfoOptions(malformed_reward=0.0)).table
+    shaped = ufo(table.with_columns(answer=said), UfoOptions(malformed_reward=0.0, least_success=None)).table
     return gap(shaped.reward.sum(), reward)
 
 

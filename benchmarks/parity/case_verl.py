@@ -111,7 +111,9 @@ def overlong_gap(folder: Path, rng: np.random.Generator) -> float:
     """Compare DAPO's penalty on lengths around the buffer."""
     table = with_outcomes_only(random_table(rng)).with_columns(num_tokens=None)
     table = table.with_columns(num_tokens=rng.integers(0, 40, len(table)))
-    options = OverlongOptions(max_tokens=int(rng.integers(30, 60)), buffer_tokens=int(rng.integers(1, 30)), factor=0.7)
+    options = OverlongOptions(
+        max_tokens=int(rng.integers(30, 60)), buffer_tokens=int(rng.integers(1, 30)), factor=0.7, beyond="growing"
+    )
     buffer = SimpleNamespace(enable=True, len=options.buffer_tokens, penalty_factor=options.factor, log=False)
     theirs = []
     for length, reward in zip(

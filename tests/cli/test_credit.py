@@ -10,7 +10,8 @@ import pytest
 from testkit.recorded_runs import write_run
 
 from agentgym.credit.compose import CreditConfig
-from agentgym.rollout.record import record_path
+from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
 
 Command = Callable[..., Any]
 
@@ -101,3 +102,28 @@ def test_a_damaged_record(run: Command, run_folder: str, content: bytes) -> None
 def test_a_damaged_configuration(run: Command, run_folder: str) -> None:
     Path(run_folder, "config.json").write_text("{")
     assert "config.json is not JSON" in run("credit", run_folder).assert_one_line_error()
+
+
+def test_entropies_come_from_the_scores_of_trained_tokens(run: Command, run_folder: str) -> None:
+    empg = ("credit", run_folder, "--estimator", "grpo", "--set", 'credit.modulators=[{"kind": "empg"}]', "--json")
+    assert "empg needs the column entropy, which this run's records do not hold" in run(*empg).assert_one_line_error()
+    num_groups = 0
+    for step in recorded_steps(Path(run_folder)):
+        groups = [record.group for record in read_records(record_path(Path(run_folder), step))]
+        num_groups += len(groups) - 1
+        scores = [
+            TurnScores(
+                ordinal=group.ordinal,
+                member=member,
+                turn=turn.index,
+                logprobs=(-1.0,) * len(turn.completion.token_ids),
+                entropies=(0.1 + turn.index % 2,) * len(turn.completion.token_ids),
+            )
+            for group in groups[1:]  # the first one was not trained
+            for member, trajectory in enumerate(group.trajectories)
+            for turn in trajectory.turns
+        ]
+        write_scores(scores_path(Path(run_folder), step), scores)
+    value = run(*empg).json
+    assert value["num_groups"] == num_groups and value["estimators"][0]["advantage_std"] > 0
+    assert any("groups that were not trained are left out" in note for note in value["notes"])

@@ -11,9 +11,10 @@ import pytest
 from testkit.recorded_runs import write_run
 
 from agentgym.credit.component import ESTIMATORS
-from agentgym.credit.compose import CreditConfig, check_own_components, credit_turns
+from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.gigpo import gigpo
 from agentgym.credit.table import TurnTable
+from agentgym.credit.trial import check_own_components
 from agentgym.endpoint.harness import HARNESSES
 from agentgym.errors import ConfigError
 from agentgym.evals.policies import POLICIES
@@ -190,9 +191,40 @@ def test_what_no_estimator_may_return_is_found_before_training(
     file.write_text(LEAVE_OUT.replace("RESULT", result))
     with np.errstate(all="ignore"), pytest.raises(ConfigError, match=said):
         check_own_components(CreditConfig(estimator=f"{file}:leave_out"))
-    done = run("train", "tiny", "env.id=agentgym/Maze-v0", f"credit.estimator={file.name}:leave_out")
-    assert "estimator 'leave_out' returned" in done.assert_one_line_error()
+    for dry_run in ([], ["--dry-run"]):
+        done = run("train", "tiny", "env.id=agentgym/Maze-v0", f"credit.estimator={file.name}:leave_out", *dry_run)
+        assert "estimator 'leave_out' returned" in done.assert_one_line_error()
     assert not list(Path("runs").glob("*/metrics.jsonl"))
+
+
+def test_a_dry_run_tries_components_that_read_columns_and_parts_of_the_loss(run: Command, tmp_path: Path) -> None:
+    Path("late.py").write_text(
+        "from agentgym.credit.component import modulator\n"
+        "@modulator('late', paper='ours', columns=('entropy', 'parent'))\n"
+        "def late(table, advantage): return advantage\n"
+    )
+    Path("flat.py").write_text(
+        "from agentgym.trainers.losses.component import regulariser\n"
+        "@regulariser('flat', paper='ours')\ndef flat(logprob): return logprob.sum()\n"
+    )
+    for setting, said in (
+        ('credit.modulators=[{"kind": "late.py:late"}]', "returned ndarray, expected agentgym.credit.parts.Modulated"),
+        ('loss.regularisers=[{"kind": "flat.py:flat"}]', "regulariser flat: expected a number for each token"),
+    ):
+        assert said in run("train", "tiny", setting, "--dry-run").assert_one_line_error()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("credit.estimator=empg", "unknown estimator 'empg': it is a modulator"),
+        ('credit.modulators=[{"kind": "spo"}]', "unknown modulator 'spo': it is an estimator"),
+        ('loss.regularisers=[{"kind": "token_tis"}]', "unknown regulariser 'token_tis': it is a correction"),
+        ("loss.kind=grpo", "unknown policy loss 'grpo': it is an estimator"),
+    ],
+)
+def test_a_name_of_another_family_is_told(run: Command, setting: str, said: str) -> None:
+    assert said in run("train", "tiny", setting, "--dry-run").assert_one_line_error()
 
 
 def test_an_estimator_of_ones_own_on_plain_arrays(file: Path) -> None:

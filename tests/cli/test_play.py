@@ -184,3 +184,34 @@ def test_what_an_oracle_would_do_is_shown(run: Command, shop: Path, oracle: str)
 def test_thoughts_of_an_oracle_are_shown_with_its_calls(run: Command, shop: Path) -> None:
     shop.write_text(SHOP.replace('Message("assistant", ""', 'Message("assistant", "I buy."'))
     assert "I buy.\nbuy: all; 2\n" in run("play", str(shop), stdin="hint\n").out
+
+
+LOST_ORACLE = """
+from agentgym import Message, ToolCall, ToolEnv, register, tool
+
+class Lost(ToolEnv):
+    '''Press the button twice.'''
+
+    def start(self, task):
+        self.pressed = 0
+        return "Press."
+
+    def oracle(self):
+        return next(iter([Message("assistant", "", (ToolCall("press", {}),))][self.pressed:]))
+
+    @tool
+    def press(self) -> str:
+        '''Press it.'''
+        self.pressed += 1
+        return "pressed"
+
+register("Lost-v0", Lost, max_turns=3)
+"""
+
+
+def test_an_oracle_off_its_path_is_told_by_name(run: Command, tmp_path: Path) -> None:
+    Path("lost.py").write_text(LOST_ORACLE)
+    said = "its oracle knows no action in this state (StopIteration)"
+    assert said in run("play", "lost.py:Lost-v0", "--policy", "oracle").err
+    done = run("eval", "lost.py:Lost-v0", "--policy", "oracle", "--episodes", "1", "--run-dir", "lost")
+    assert said in done.err + done.out

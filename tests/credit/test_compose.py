@@ -412,7 +412,7 @@ def test_curricula_follow_the_step() -> None:
     with pytest.raises(ConfigError, match="at least two units"):  # one turn cannot be whitened
         credit_turns(table, config)
     rewards = [tool_bonus(table, step, config.shapers[0]).table.reward[0] for step in (0, 100, 200)]
-    assert_close(rewards, [0.1, 0.05, 0])
+    assert_close(rewards, [0.05, 0.025, 0])
 
 
 def test_otc_and_d3s_take_their_memory_from_the_state() -> None:

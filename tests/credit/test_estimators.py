@@ -28,8 +28,10 @@ from agentgym.credit.estimators.igpo import igpo
 from agentgym.credit.estimators.m_grpo import MGrpoOptions, m_grpo
 from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
 from agentgym.credit.estimators.opmd import opmd
-from agentgym.credit.estimators.reinforce_pp import reinforce_pp, returns
-from agentgym.credit.estimators.spo import RaeOptions, SpoOptions, rae, spo, spo_prior
+from agentgym.credit.estimators.rae import RaeOptions, rae
+from agentgym.credit.estimators.reinforce_pp import reinforce_pp
+from agentgym.credit.estimators.returns import returns
+from agentgym.credit.estimators.spo import SpoOptions, spo, spo_prior
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
 from agentgym.credit.state import CreditState
@@ -150,11 +152,16 @@ def test_mc_grpo_takes_lower_medians_in_even_groups() -> None:
 
 
 def test_mc_grpo_without_spread() -> None:
+    as_released = mc_grpo(bandits(0, 0, 0, 0, 1), least_mad=0.0)
+    assert_close(as_released.advantage, [0, 0, 0, 0, 5000])
     credited = mc_grpo(bandits(0, 0, 0, 0, 1))
-    assert_close(credited.advantage, [0, 0, 0, 0, 5000])
+    assert_close(credited.advantage, [0, 0, 0, 0, 5 / 1.001])
     assert_close(credited.loss_weight, [0, 1, 1, 1, 1])
-    unscaled = mc_grpo(bandits(0, 0, 0, 0, 1), unscaled_if_flat=True)
-    assert_close(unscaled.advantage, [0, 0, 0, 0, 5])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-4, 0.02])
+def test_mc_grpo_is_bounded_where_most_rewards_are_nearly_equal(noise: float) -> None:
+    assert np.abs(mc_grpo(bandits(0, noise, 2 * noise, -noise, 1)).advantage).max() < 5.5
 
 
 def test_mt_grpo_compares_with_members_that_answered_without_a_tool() -> None:

@@ -104,15 +104,19 @@ def test_flow_grpo(batch: Batch) -> None:
 @few
 @given(batches)
 def test_mc_grpo(batch: Batch) -> None:
-    total, expected = returns(batch), [0.0] * len(batch)
+    total, expected, bounded = returns(batch), [0.0] * len(batch), [0.0] * len(batch)
     for i in range(len(batch)):
         group = [total[j] for j in mates(batch, i)]
         median = sorted(group)[(len(group) - 1) // 2]
         mad = sorted(abs(x - median) for x in group)[(len(group) - 1) // 2]
         moving = sum(x != median for x in group)
         expected[i] = (total[i] - median) / (mad + 1e-3) * len(group) / max(moving, 1)
-    credited = mc_grpo(batch_table(batch))
+        width = max(group) - min(group)
+        scale = mad if mad > 0 and mad >= 0.1 * width else width
+        bounded[i] = (total[i] - median) / (scale + 1e-3) * len(group) / max(moving, 1)
+    credited = mc_grpo(batch_table(batch), least_mad=0.0)
     assert_close(credited.advantage, per_turn(batch, expected), 1e-9)
+    assert_close(mc_grpo(batch_table(batch)).advantage, per_turn(batch, bounded), 1e-9)
     assert credited.loss_weight is not None
     table = batch_table(batch)
     for group_id in {group for group, _ in batch}:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from testkit.credit_tables import Batch, assert_close, batch_table, batches, few
 
 from agentgym.credit.estimators.gae import archer
-from agentgym.credit.estimators.spo import rae, spo
+from agentgym.credit.estimators.rae import rae
+from agentgym.credit.estimators.spo import spo
 from agentgym.credit.modulators.branches import r3l_pivot
 from agentgym.credit.parts import on_last_turn
 from agentgym.credit.selections.downsampling import RocOptions, roc
@@ -107,7 +108,7 @@ def test_overlong_penalty(batch: Batch) -> None:
     expected = []
     for _, turns in batch:
         length = sum(n for *_, n in turns)
-        penalty = min(-(length - 4) / 8 * 0.5, 0)
+        penalty = -0.5 * min(max((length - 4) / 8, 0), 1)
         expected += [r + (penalty if t == len(turns) - 1 else 0.0) for t, (r, *_) in enumerate(turns)]
     assert_close(shaped.reward, expected, 1e-9)
 

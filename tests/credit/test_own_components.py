@@ -14,10 +14,11 @@ from testkit.credit_tables import assert_close, bandits, table_of
 
 from agentgym import plugins
 from agentgym.credit.component import FAMILIES, SELECTIONS, estimator, modulator, selection, shaper
-from agentgym.credit.compose import CreditConfig, CreditResult, check_own_components, credit_turns
+from agentgym.credit.compose import CreditConfig, CreditResult, credit_turns
 from agentgym.credit.parts import Modulated, Shaped
 from agentgym.credit.selections.downsampling import D3sOptions
 from agentgym.credit.table import TurnAdvantages, TurnTable
+from agentgym.credit.trial import check_own_components
 from agentgym.errors import ConfigError
 from agentgym.plugins import Named
 

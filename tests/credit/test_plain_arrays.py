@@ -11,10 +11,13 @@ import pytest
 import torch
 from testkit.credit_tables import bandits
 
+from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.hgpo import hgpo
+from agentgym.credit.parts import outcomes
 from agentgym.credit.shapers.gating import GraOptions
+from agentgym.credit.shapers.information_gain import InformationGainOptions
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.types import Task, TrajectoryGroup
@@ -106,7 +109,8 @@ def test_columns_may_have_any_type_of_number(of: Callable[[list[Any]], Any]) -> 
     for name in (*rows, *more, *tokens):
         assert getattr(got, name).tolist() == getattr(want, name).tolist()
         assert getattr(got, name).dtype == getattr(want, name).dtype
-    parts = want.with_parts(solved=("outcome", of([0, 0.5, 1]))).with_columns(entropy=[of([0.5]), of([1, 0.25])])
+    in_order = table_of(rewards=[[0], [0, 0]], group_of_trajectory=[0, 0])
+    parts = in_order.with_parts(solved=("outcome", of([0, 0.5, 1]))).with_columns(entropy=[of([0.5]), of([1, 0.25])])
     assert (parts.reward.tolist(), parts.entropy.tolist()) == ([0, 0.5, 1], [0.5, 1, 0.25])  # type: ignore[union-attr]
 
 
@@ -131,6 +135,96 @@ def test_rows_in_any_order_keep_their_ids_and_tokens() -> None:
     assert table.parent is not None and table.parent.tolist() == [-1, -1, 1]
     assert table.token_value is not None and table.token_value.tolist() == [0.3, 0.4, 0.5, 0.6, 0.1, 0.2]
     assert table.observation == ("seven", "eight", "nine")
+
+
+def shuffled_rows(seed: int) -> tuple[dict[str, Any], list[int]]:
+    """Return rows of two groups in some order, with a column per token, and the numbers of the rows."""
+    turns = [("t10", "g", 3), ("t2", "g", 2), ("t1", "h", 2), ("t9", "h", 1)]
+    rows = [(t, g, n, float(t in ("t10", "t9") and n == count - 1)) for t, g, count in turns for n in range(count)]
+    order = np.random.default_rng(seed).permutation(len(rows)).tolist()
+    picked = [rows[at] for at in order]
+    counts = [1 + at % 3 for at in order]
+    columns: dict[str, Any] = {
+        "trajectory": [row[0] for row in picked],
+        "group": [row[1] for row in picked],
+        "turn": [row[2] for row in picked],
+        "reward": [row[3] for row in picked],
+        "anchor": [row[2] for row in picked],
+        "num_tokens": counts,
+        "token_value": [at / 10 + n / 100 for at, count in zip(order, counts, strict=True) for n in range(count)],
+        "token_entropy": [at / 10 for at, count in zip(order, counts, strict=True) for _ in range(count)],
+        "entropy": [at / 10 for at in order],
+        "value": [at / 10 for at in order],
+        "q_value": [at / 5 for at in order],
+        "role": [0] * len(order),
+        "info_gain": [0.1] * len(order),
+        "invocation": [-1] * len(order),
+        "is_truncated": [False] * len(order),
+        **dict.fromkeys(("is_patched", "is_faulty"), [False] * len(order)),
+        "num_answers": [1] * len(order),
+        "part_names": ("won",),
+        "part_roles": ("outcome",),
+        "part_values": [[row[3]] for row in picked],
+        "group_keys": {"h": "task h", "g": "task g"},
+    }
+    return columns, order
+
+
+@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+def test_the_result_is_in_the_order_of_the_rows_given(name: str) -> None:
+    shapers = (InformationGainOptions(),) if name == "igpo" else ()
+    settings = {"estimator": name, "shapers": shapers}
+    found = []
+    for seed in (0, 1, 2):
+        columns, order = shuffled_rows(seed)
+        if shapers:
+            columns["answer_logprobs"] = {one: [[-1.0], [-0.5]] for one in ("t10", "t2", "t1", "t9")}
+        result = credit_turns(from_rows(**columns), config(**settings))
+        found.append({row: result.advantage[at] for at, row in enumerate(order)})
+        if result.token_advantage is not None:
+            ends = np.cumsum(columns["num_tokens"])
+            means = [piece.mean() for piece in np.split(result.token_advantage, ends[:-1])]
+            np.testing.assert_allclose(means, result.advantage)
+        assert result.num_tokens is None or result.num_tokens.tolist() == columns["num_tokens"]
+    for other in found[1:]:
+        np.testing.assert_allclose([other[row] for row in sorted(other)], [found[0][row] for row in sorted(other)])
+
+
+def test_zipping_rows_with_their_result_gives_a_success_its_own_credit() -> None:
+    rows = [("t10", 1, 1), ("t2", 1, 0), ("t10", 0, 0), ("t2", 0, 0)]
+    names = [name for name, _, _ in rows]
+    table = from_rows(group=["g"] * 4, trajectory=names, turn=[n for _, n, _ in rows], reward=[r for *_, r in rows])
+    advantage = credit_turns(table, config(estimator="grpo")).advantage
+    assert [one > 0 for one in advantage] == [name == "t10" for name in names]
+    assert table.in_given_order(table.reward).tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "add", [lambda table: table.with_columns(entropy=[1, 2]), lambda table: table.with_parts(won=("outcome", [1, 2]))]
+)
+def test_columns_of_sorted_rows_are_refused_later(add: Callable[[TurnTable], TurnTable]) -> None:
+    add(from_rows(**ROW))
+    with pytest.raises(ConfigError, match=r"the rows of this table were sorted, so the order of (entropy|won) is"):
+        add(from_rows(**{**ROW, "trajectory": [1, 0]}))
+
+
+def test_roles_of_parts_are_read_from_text() -> None:
+    parts: dict[str, Any] = {"part_names": ["won"], "part_values": [[0.0], [1.0]]}
+    table = from_rows(**ROW, **parts, part_roles=["outcome"])
+    assert outcomes(table).tolist() == [0, 1]
+    with pytest.raises(ConfigError, match="unknown role 'prize'"):
+        from_rows(**ROW, **parts, part_roles=["prize"])
+
+
+def test_columns_per_trajectory_are_read_by_id() -> None:
+    of = {"t10": [[-1.0]], "t2": [[-2.0]]}
+    rows = {**ROW, "trajectory": ["t10", "t2"]}
+    table = from_rows(**rows, answer_logprobs=of)
+    assert table.answer_logprobs is not None and [one.tolist() for one in table.answer_logprobs] == [[[-1.0]], [[-2.0]]]
+    with pytest.raises(ConfigError, match="ids of column 'trajectory' are text, so give a dict with an entry for each"):
+        from_rows(**rows, answer_logprobs=list(of.values()))
+    with pytest.raises(ConfigError, match="column 'group_keys' has no entry for group 0"):
+        from_rows(**rows, group_keys={1: "x"})
 
 
 ROW = {"group": [0, 0], "trajectory": [0, 1], "turn": [0, 0], "reward": [0.0, 1.0]}

@@ -13,7 +13,7 @@ from agentgym.credit.shapers.attempts import UfoOptions, spiral_split, ufo
 from agentgym.credit.shapers.gating import GraOptions, g_ra
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
 from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions, invalid_call, overlong_penalty
-from agentgym.credit.shapers.progress import progress_loss, spa
+from agentgym.credit.shapers.progress import SpaOptions, progress_loss, spa
 from agentgym.credit.shapers.score import ScoreOptions, score
 from agentgym.credit.shapers.tool_use import OtcOptions, ToolBonusOptions, otc, otc_factor, tool_bonus
 from agentgym.credit.statistics import per_trajectory, returns_to_go
@@ -163,14 +163,16 @@ def test_invalid_call() -> None:
 
 
 def test_overlong_penalty() -> None:
-    table = bandits(0, 0, 0, 0, num_tokens=[85, 95, 100, 80])
-    options = OverlongOptions(max_tokens=100, buffer_tokens=20)
-    assert_close(overlong_penalty(table, options).table.reward, [-0.25, -0.75, -1, 0])
+    table = bandits(0, 0, 0, 0, 0, num_tokens=[85, 95, 100, 80, 140])
+    options = OverlongOptions(max_tokens=100, buffer_tokens=20, factor=1.0)
+    assert_close(overlong_penalty(table, options).table.reward, [-0.25, -0.75, -1, 0, -1])
+    growing = OverlongOptions(max_tokens=100, buffer_tokens=20, factor=1.0, beyond="growing")
+    assert_close(overlong_penalty(table, growing).table.reward, [-0.25, -0.75, -1, 0, -3])
 
 
 def test_overlong_counts_the_whole_trajectory_and_pays_on_its_last_turn() -> None:
     table = table_of([[0, 0]], num_tokens=[50, 45])
-    assert_close(overlong_penalty(table, OverlongOptions(max_tokens=100, buffer_tokens=20)).table.reward, [0, -0.75])
+    assert_close(overlong_penalty(table, OverlongOptions(max_tokens=100, buffer_tokens=20)).table.reward, [0, -0.375])
 
 
 def test_otc() -> None:
@@ -220,18 +222,20 @@ def test_ufo() -> None:
     assert_close(failed, [0, 0, 0, -0.25])
     malformed = ufo(table_of([[0, 0]], answer=[-1, 0]), UfoOptions(repetition_penalty=0.0)).table.reward
     assert_close(malformed, [0, -0.1])
-    mixed = ufo(table_of([[0, 0, 0, 1]], answer=[3, -1, 3, 4])).table.reward
+    repeated = table_of([[0, 0, 0, 1]], answer=[3, -1, 3, 4])
+    assert_close(ufo(repeated).table.reward[-1], 0.01)  # a success is better than any failure
+    mixed = ufo(repeated, UfoOptions(least_success=None)).table.reward
     assert_close(mixed[-1], 0.5**2 - 0.5 * (1 - 2 / 3) - 0.1)
 
 
 def test_tool_bonus() -> None:
-    options = ToolBonusOptions(bonus=0.5, fade_steps=200)
+    options = ToolBonusOptions(bonus=0.5, max_bonus=1.0, fade_steps=200)
     table = table_of([[0, 0], [0, 0]], num_calls=[2, 1, 0, 0])
     sizes = [tool_bonus(table, step, options).table.reward[1] for step in (0, 50, 100, 200, 300)]
     assert_close(sizes, [1, 0.853553, 0.5, 0, 0])
-    assert_close(tool_bonus(table, 0).table.reward, [0, 0.2, 0, 0])
-    assert_close(tool_bonus(table, 0, ToolBonusOptions(bonus=0.7)).table.reward, [0, 1, 0, 0])
-    assert_close(tool_bonus(table, 0, ToolBonusOptions(per="trajectory")).table.reward, [0, 0.1, 0, 0])
+    assert_close(tool_bonus(table, 0).table.reward, [0, 0.1, 0, 0])
+    assert_close(tool_bonus(table, 0, ToolBonusOptions(bonus=0.7)).table.reward, [0, 0.5, 0, 0])
+    assert_close(tool_bonus(table, 0, ToolBonusOptions(per="trajectory")).table.reward, [0, 0.05, 0, 0])
     per_call = tool_bonus(table, 0, ToolBonusOptions(bonus=1.0, per="call"))
     assert_close(per_call.table.reward, [2, 1, 0, 0])
 
@@ -239,14 +243,15 @@ def test_tool_bonus() -> None:
 def test_spa() -> None:
     table = table_of([[0, 0, 1]], progress=[0.1, 0.3, 0.2], is_executed=[True, False, True])
     assert_close(progress_loss(table), 0.16)
-    assert_close(spa(table).table.reward, [0.6, 0.3, 0.7])
+    assert_close(spa(table, SpaOptions(grounding=0.5, remainder="dropped")).table.reward, [0.6, 0.3, 0.7])
+    assert_close(spa(table).table.reward, [0.1, 0.3, 0.6])
 
 
 def test_spa_grounds_the_last_turn_and_takes_validity_for_execution() -> None:
     table = TurnTable.from_lists(
         rewards=[[0, 0, 1]], is_valid=[[False, True, False]], group_of_trajectory=[0]
     ).with_columns(progress=[0.0, 0.0, 0.0])
-    assert_close(spa(table).table.reward, [0, 0.5, 0.5])
+    assert_close(spa(table, SpaOptions(grounding=0.5, remainder="dropped")).table.reward, [0, 0.5, 0.5])
 
 
 def test_spiral_split() -> None:

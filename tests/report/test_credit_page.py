@@ -18,6 +18,7 @@ from agentgym.errors import UsageError
 from agentgym.report import credit_groups as module
 from agentgym.report import page
 from agentgym.report.credit_page import CreditReport, write_credit_report
+from agentgym.rollout import journal
 from agentgym.rollout.record import GroupRecord, read_records, record_path, write_records
 from agentgym.rollout.recredit import plan_recredit, read_credit_settings, select_steps
 from agentgym.types import Message, Segment, Task
@@ -210,3 +211,15 @@ def test_a_run_without_turns(tmp_path: Path) -> None:
     report = report_of(tmp_path, ("spo", "rloo"))
     assert (report.num_groups, report.num_turns) == (1, 0)
     assert "No turn is recorded in these steps." in report.path.read_text(encoding="utf-8")
+
+
+def test_a_component_file_that_changed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path, CreditConfig())
+    (tmp_path / "config.json").write_text('{"credit": {"estimator": "gigpo", "gamma": 0.5}}')
+    for name in ("mine.py", "same.py"):
+        Path(name).write_text("scale = 1")
+    journal.note(tmp_path, own_files=journal.own_files({"credit": ["mine.py:mine", "same.py:same"]}))
+    Path("mine.py").write_text("scale = 2")
+    (note,) = report_of(tmp_path).notes
+    assert note.startswith("the run's own settings do not give the recorded credit, as mine.py changed since")

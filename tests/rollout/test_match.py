@@ -15,7 +15,7 @@ from agentgym.check.policies import ScriptedEngine, random_action
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.credited import turn_credits
-from agentgym.credit.estimators.spo import RaeOptions
+from agentgym.credit.estimators.rae import RaeOptions
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.game_env import GameEnv

@@ -18,13 +18,12 @@ from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.killed_runs import resume, start
 from testkit.made_groups import group, trajectory, turn, two_groups
 
-from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.columns import FROM_GROUPS, OF_MODEL
 from agentgym.credit.component import ESTIMATORS, FAMILIES
 from agentgym.credit.compose import CreditConfig, CreditResult, credit_groups
 from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions, TurnGaeOptions
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config.columns import MADE_BY_TRAINER
 from agentgym.trainers.config.overrides import apply_overrides, save_config
 from agentgym.trainers.config.train import CriticConfig, EvalConfig, LoraSettings, TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
@@ -283,7 +282,7 @@ def test_every_column_is_made_or_refused_with_a_reason() -> None:
         for component in family.values()
         for name in component.columns(None if component.options is None else component.options())
     }
-    assert read <= {*FROM_GROUPS, *MADE_BY_TRAINER}
+    assert read <= {*FROM_GROUPS, *OF_MODEL}
     assert {name for name in ESTIMATORS if _is_refused(name)} == {"capo", "igpo"}, "without its judge and its shaper"
 
 

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit import counting_runs
 from testkit.tiny_models import tiny_model
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import Named
-from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS
+from agentgym.plugins import Named, import_source
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, TOKEN_MASKS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import ForkingTokensOptions
 from agentgym.trainers.losses.regularisers import EntropyHistory
@@ -103,7 +108,7 @@ def test_what_no_correction_may_return_is_found_before_training(weight: str, sai
         ("logprob.detach()", "no gradient; logprob, ratio or entropy was detached"),
         ("logprob / 0", "for finite log-probabilities"),
         ("None", "it returned a NoneType"),
-        ("logprob - logprob_ref", "TypeError: unsupported operand"),
+        ("logprob - None", "TypeError: unsupported operand"),
     ],
 )
 def test_what_no_regulariser_may_return_is_found_before_training(term: str, said: str, made: Any) -> None:
@@ -118,6 +123,70 @@ def test_sound_corrections_and_regularisers_pass(weight: str, term: str, made: A
     settings = made(weight=weight, term=term)
     assert sum(part.is_own for part, _ in settings.parts()) >= 2, "others are not tried"
     try_out(settings)
+
+
+OFFERED = """
+import torch
+from agentgym.trainers.losses.component import policy_loss, regulariser
+
+@policy_loss("bounded", paper="ours", clip_low=None, clip_high=None)
+def bounded(ratio, advantage, ratio_bounds):
+    low, high = ratio_bounds
+    return -advantage * ratio.clamp(low, high), (ratio < low) | (ratio > high)
+
+@regulariser("stay", paper="ours")
+def stay(logprob, logprob_ref):
+    return (logprob - logprob_ref).square()
+
+@regulariser("calm", paper="ours")
+def calm(entropy, historical, phase):
+    return phase * torch.where(historical.isnan(), entropy, entropy - historical).square()
+"""
+
+
+@pytest.fixture
+def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of components that read the values which once only agentgym's own components got."""
+    for registry in (POLICY_LOSSES, CORRECTIONS, REGULARISERS):
+        monkeypatch.setattr(registry, "_components", dict(registry._all()))
+    (path := tmp_path / "offered.py").write_text(OFFERED)
+    return path
+
+
+def test_values_that_are_offered_are_filled_for_whoever_reads_them(offered: Path, tmp_path: Path) -> None:
+    parts = [f'{{"kind": "{offered}:{name}"}}' for name in ("stay", "calm")]
+    settings = counting_runs.config(num_steps=2, eval=EvalConfig(num_episodes=2))
+    settings = apply_overrides(
+        settings,
+        [f"loss.kind={offered}:bounded", f"loss.regularisers=[{', '.join(parts)}]", "zero_variance_filter=off"],
+    )
+    assert settings.loss.needs_reference and settings.loss.tracks_entropy and settings.loss.needs_whole_update
+    train(settings, tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert len(rows) == 2 and all({"stay", "calm"} <= row.keys() for row in rows)
+    assert rows[-1]["stay"] > 0 and rows[0]["calm"] > 0, "the policy moved away from its reference"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "@correction('x', paper='')\ndef x(mean_weight): ...",
+            r"takes mean_weight \(for batch_normalise\), which noth",
+        ),
+        ("@regulariser('x', paper='')\ndef x(logprob_teacher): ...", r"logprob_teacher \(for self_distill\), which n"),
+        ("@policy_loss('x', paper='')\ndef x(regression): ...", "declare it with compares_siblings=True"),
+    ],
+)
+def test_values_that_nothing_fills_are_refused_when_the_file_is_read(text: str, said: str, tmp_path: Path) -> None:
+    (path := tmp_path / "inner.py").write_text(f"{LOSS.splitlines()[1]}\n{text}\n")
+    with pytest.raises(ConfigError, match=said):
+        import_source(str(path))
+
+
+def test_a_mask_of_ones_own_is_refused_by_name(offered: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a token mask cannot be one of your own: clip_cov, forking_tokens, kl_cov"):
+        TOKEN_MASKS[f"{offered}:stay"]
 
 
 def test_a_part_that_reads_the_entropy_gets_its_gradient(made: Any) -> None:

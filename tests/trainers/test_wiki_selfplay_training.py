@@ -9,7 +9,7 @@ import pytest
 
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.credited import turn_credits
-from agentgym.credit.estimators.spo import RaeOptions
+from agentgym.credit.estimators.rae import RaeOptions
 from agentgym.env.env import Env
 from agentgym.envs.selfplay.wiki import WikiSelfPlayEnv
 from agentgym.rollout.agent import Agent, ScriptedAgent

@@ -6,16 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.columns import FROM_GROUPS, OF_MODEL, OF_SHAPERS
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.settings import Count, Natural, Settings, check_ranges
-
-OF_CRITIC = ("value", "token_value", "q_value", "progress")
-"""Columns that a critic computes."""
-MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
-"""Columns that :mod:`agentgym.trainers.scoring.columns` computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +48,7 @@ def needed_columns(credit: CreditConfig) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *, branches: bool = False) -> None:
+def check_columns(credit: CreditConfig, made: Sequence[str] = OF_MODEL, *, branches: bool = False) -> None:
     """Check that the trainer has all columns that the components of credit read.
 
     Args:
@@ -69,11 +64,14 @@ def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *
         kinds = " and ".join(c.name for c, options in credit.components() if "branch_turn" in c.columns(options))
         raise ConfigError(f"credit by {kinds} changes nothing where episodes do not branch: set strategy.branching")
     missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
+    if (gain := {*missing} & {*OF_SHAPERS}) and credit.shaper("information_gain") is None:
+        raise ConfigError(f"credit reads {', '.join(gain)}, which the shaper information_gain fills: add that shaper")
+    missing = [name for name in missing if name not in gain]
     known = {field.name for field in fields(TurnTable)}
     if unknown := [name for name in missing if name not in known]:
         raise unknown_name("column", unknown[0], known, "of agentgym.credit.table.TurnTable")
     if missing:
         raise ConfigError(
-            f"credit needs columns that this trainer does not make: {', '.join(missing)}; agentgym train does, and the "
-            "component works on plain arrays (docs/credit.md)"
+            f"credit needs columns that need a model of agentgym's own trainer: {', '.join(missing)}; agentgym train "
+            "makes them, and the component works on plain arrays (docs/credit.md)"
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentgym.credit import rules
+from agentgym.credit.columns import OF_CRITIC
 from agentgym.endpoint.harness import check_context
 from agentgym.errors import ConfigError
-from agentgym.trainers.config.columns import OF_CRITIC, check_columns
+from agentgym.trainers.config.columns import check_columns
 from agentgym.trainers.config.pipeline import refuse_for_periodic
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from agentgym.trainers.config.columns import OF_CRITIC, needed_columns
+from agentgym.credit.columns import OF_CRITIC
+from agentgym.trainers.config.columns import needed_columns
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig

@@ -108,6 +108,9 @@ class CriticConfig(Settings):
     lr: Positive = 5e-4
     num_updates: Count = 4
     """Optimizer steps per RL step, each over all rows of the step or (archer) over a batch from the replay buffer."""
+    fit_updates: Natural = 50
+    """Progress estimator of spa: largest number of updates on the first step's episodes before they are credited. They
+    end when the loss is a tenth of what it was. 0: no fit."""
     value_clip: NonNegative = 0.5
     """Largest change of a value within an RL step, as in PPO's clipped value loss; 0 for no limit (archer has none)."""
     max_grad_norm: Positive = 1.0

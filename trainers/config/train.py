@@ -228,6 +228,11 @@ class TrainConfig(Settings):
         has_gain = "answer_logprobs" in self.credit.columns()
         return (
             *self.loss.findings_with(self.credit.granularity, modulators),
+            *rules.rewarded_length(
+                "judge.grades=turns",
+                "set judge.grades=episodes, or a judge.weight far below the outcome's reward divided by the turns",
+                is_paid=self.judge.is_on and self.judge.grades == "turns" and self.judge.pays > 0,
+            ),
             *rules.baseline_once(
                 self.credit.estimator,
                 has_opob=self.loss.has_opob,

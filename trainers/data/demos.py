@@ -11,6 +11,7 @@ import numpy as np
 
 from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
+from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
 from agentgym.env.time_limit import time_limit
 from agentgym.errors import HungError, RunStoppedError, UsageError
@@ -44,7 +45,7 @@ class Demonstrator:
         is_random = self._rng.random() < self._noise
         self.was_random = is_random and self._noise < 1
         if not is_random:
-            return self._env.oracle()
+            return gold_action(self._env)
         of_schemas = self._env.tools and self._rng.random() < 0.5
         return (random_tool_call if of_schemas else random_action)(self._env, observation, self._rng)
 
@@ -206,7 +207,7 @@ def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[l
 def has_oracle(env: Env) -> bool:
     """Return True if the environment has an oracle; it must be in an episode."""
     try:
-        env.oracle()
+        gold_action(env)
     except UsageError:
         return False
     return True

@@ -53,8 +53,9 @@ class JudgeConfig(Settings):
     (SCOPE). ``all_faults``: mark every wrong turn, and pay nothing; credit reads the marks (CAPO)."""
     rubric: str = RUBRIC
     """The criteria of the judge, in words."""
-    weight: float = 1.0
-    """Reward of a score of 1; with ``faults`` what a flawed success loses, FAPO's lambda."""
+    weight: float | None = None
+    """Reward of a score of 1; with ``faults`` what a flawed success loses, FAPO's lambda. None: 1, and 0.5 with
+    ``faults``: FAPO's lambda is 1 where outcomes are -1 and 1, and half of the range where they are 0 and 1."""
     role: Literal["outcome", "process"] = "outcome"
     """Role of the reward part of an episode; those of turns are process rewards."""
     wrong_below: Annotated[float, Range(above=0, at_most=1)] = 0.5
@@ -84,10 +85,10 @@ class JudgeConfig(Settings):
             return
         if not self.model.startswith(ENDPOINT):
             raise ConfigError(f"judge.model must be an endpoint, openai:URL?model=NAME, got {self.model!r}")
-        if self.weight == 0 or not self.rubric.strip():
+        if self.pays == 0 or not self.rubric.strip():
             raise ConfigError("judge.weight must not be 0, and judge.rubric must say something")
         check_ranges(self, "judge.")
-        if self.grades == "all_faults" and (self.weight, self.role) != (1.0, "outcome"):
+        if self.grades == "all_faults" and (self.weight, self.role) != (None, "outcome"):
             raise ConfigError(
                 "judge.grades=all_faults pays nothing, so judge.weight and judge.role change nothing: leave them out, "
                 "and set the weights of credit.estimator=capo"
@@ -103,6 +104,11 @@ class JudgeConfig(Settings):
     def is_on(self) -> bool:
         """True if there is a judge."""
         return bool(self.model)
+
+    @property
+    def pays(self) -> float:
+        """The weight, or its default if none is given."""
+        return (0.5 if self.grades == "faults" else 1.0) if self.weight is None else self.weight
 
     @property
     def looks_for_faults(self) -> bool:

@@ -192,7 +192,7 @@ class Judge:
     def _with_score(self, trajectory: Trajectory, score: float) -> Trajectory:
         """Add the reward of an episode to the last turn of its main agent."""
         self._count(score)
-        return self._paid(trajectory, self.config.weight * score)
+        return self._paid(trajectory, self.config.pays * score)
 
     def _with_faults(self, trajectory: Trajectory, scores: Sequence[float], wrong: Sequence[int]) -> Trajectory:
         """Mark wrong turns, and with ``faults`` lower the reward of a success that has one."""
@@ -211,7 +211,7 @@ class Judge:
             number += len(turns)
         marked = replace(trajectory, segments=tuple(segments))
         pays = self.config.grades == "faults" and trajectory.success
-        return self._paid(marked, -self.config.weight) if pays else marked
+        return self._paid(marked, -self.config.pays) if pays else marked
 
     def _paid(self, trajectory: Trajectory, reward: float) -> Trajectory:
         """Add a reward to the last turn of the main agent."""
@@ -232,7 +232,7 @@ class Judge:
             for turn in segment.turns:
                 score = next(left)
                 self._count(score)
-                part = RewardPart(NAME, self.config.weight * score, RewardRole.PROCESS)
+                part = RewardPart(NAME, self.config.pays * score, RewardRole.PROCESS)
                 turns.append(replace(turn, reward_parts=(*turn.reward_parts, part)))
             segments.append(replace(segment, turns=tuple(turns)))
         return replace(trajectory, segments=tuple(segments))

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, Status, checked_options
 
 Family = Literal["loss", "correction", "token mask", "regulariser"]
@@ -65,8 +67,13 @@ CORRECTIONS = Registry[LossComponent](
 REGULARISERS = Registry[LossComponent](
     "regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "logprob_teacher", "turn_index", "historical", "phase")
 )
-TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
+TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, (), is_open=False)
 """Only agentgym's own masks: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
+_INNER: Mapping[Family, Mapping[str, str]] = {
+    "correction": {"is_in_m2po": "m2po", "mean_weight": "batch_normalise"},
+    "regulariser": {"logprob_teacher": "self_distill"},
+}
+"""Parameters that are filled for one of agentgym's own components alone, by family."""
 FAMILIES: Mapping[Family, Registry[LossComponent]] = {
     "loss": POLICY_LOSSES,
     "correction": CORRECTIONS,
@@ -81,7 +88,8 @@ def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
     The gate is the function that limits the importance ratio, such as a clip. A policy loss may take ``ratio`` (to the
     old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``, ``advantage``, ``entropy``, ``row``
     and ``turn`` (indices of each token's row and turn), ``demonstrated`` (True for the oracle's tokens), ``low``,
-    ``high`` and ``dual`` (bounds of the ratio), and the keys of its options.
+    ``high`` and ``dual`` (bounds of the ratio), ``ratio_bounds`` (BAPO's bounds for the update), ``regression``
+    (REFUEL's; it must set ``compares_siblings``), and the keys of its options.
 
     Args:
         name: its name in ``loss.kind`` and in ``agentgym list --credit``.
@@ -104,8 +112,9 @@ def regulariser(name: str, **facts: object) -> Callable[[F], F]:
 
     The loss adds the average of the term times ``coef`` of its options (1 without that key). A regulariser may take
     the same values per token as a policy loss, ``turn_index`` (position of the token's turn in its episode), and
-    ``logprob_ref`` (of the policy before RL; only if ``kl``, ``kl_first`` or ``kl_convex`` is named too). For ``facts``
-    see :class:`LossComponent`.
+    ``logprob_ref`` (of the policy before RL, which is then kept), ``historical`` (mean entropy of the token's turn over
+    the steps so far, NaN before there are any) and ``phase`` (EPO's weight of the step, from the options
+    ``phase_steps`` and ``from_turn`` if it has them). For ``facts`` see :class:`LossComponent`.
     """
     return _decorator("regulariser", name, facts)
 
@@ -116,10 +125,24 @@ def _decorator(family: Family, name: str, facts: dict[str, object]) -> Callable[
 
     def register(function: F) -> F:
         options = checked_options(family, name, function, named)
+        _check_inner(family, name, function)
+        if "regression" in signature(function).parameters and not known.get("compares_siblings"):
+            raise ConfigError(
+                f"loss {name!r} takes regression, which compares turns sampled in one state: declare it with "
+                "compares_siblings=True"
+            )
         add(family, name, function, options=options, **known)
         return function
 
     return register
+
+
+def _check_inner(family: Family, name: str, function: Callable[..., object]) -> None:
+    """Refuse parameters that are filled for another component alone."""
+    inner = _INNER.get(family, {})
+    if taken := [parameter for parameter in signature(function).parameters if parameter in inner]:
+        whose = ", ".join(f"{parameter} (for {inner[parameter]})" for parameter in taken)
+        raise ConfigError(f"{family} {name!r} takes {whose}, which nothing fills for another {family}")
 
 
 def add(

@@ -311,8 +311,13 @@ class LossConfig(Settings):
 
     @property
     def needs_reference(self) -> bool:
-        """True if a regulariser compares with the policy before RL."""
-        return any(self.regulariser(kind) is not None for kind in ("kl", "kl_convex", "kl_first"))
+        """True if a regulariser compares with the policy before RL; the reference of ``distill`` is its teacher."""
+        return any(REGULARISERS[part.kind].reads("logprob_ref") for part in self.regularisers if part.kind != "distill")
+
+    @property
+    def tracks_entropy(self) -> bool:
+        """True if a regulariser compares with the entropies of earlier steps."""
+        return any(REGULARISERS[part.kind].reads("historical") for part in self.regularisers)
 
     @property
     def has_opob(self) -> bool:
@@ -335,4 +340,7 @@ class LossConfig(Settings):
         """True if a component must see all tokens of an update before the first gradient."""
         if self.shrinks_denominators or self.token_masks:
             return True
-        return any(component.needs_whole_update for component, _ in self.parts())
+        return any(
+            component.needs_whole_update or component.reads("ratio_bounds") or component.reads("regression")
+            for component, _ in self.parts()
+        )

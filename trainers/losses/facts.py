@@ -17,6 +17,7 @@ from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.component import CORRECTIONS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.correction import log_rho, m2po_mask, vcpo_scale, weight_of
+from agentgym.trainers.losses.options import BapoOptions, RefuelOptions
 from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
 from agentgym.trainers.losses.ratios import first_of_unit, sum_per_unit
 from agentgym.trainers.losses.siblings import refuel_terms
@@ -108,12 +109,13 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
     if options := config.correction("vcpo"):
         pairs = zip(batches, frozen, strict=True)
         facts = replace(facts, lr_scale=vcpo_scale(torch.cat([_row_log_weights(*pair) for pair in pairs]), options))
-    if config.kind == "refuel":
+    if config.component.reads("regression"):
         facts = replace(facts, regression=_regression(batches, frozen, config))
-    if config.kind == "bapo":
+    if config.component.reads("ratio_bounds"):
         advantage = torch.cat([batch.advantage for batch in batches])
         ratio = log_ratio_per_token(torch.cat([f.logprob for f in frozen]), old).exp()
-        facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, config.loss_options))
+        options = config.loss_options if isinstance(config.loss_options, BapoOptions) else BapoOptions()
+        facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, options))
     return facts
 
 
@@ -166,5 +168,6 @@ def _regression(
     turn = torch.cat([batch.turn + next(starts) for batch in batches if batch.num_tokens])
     change = torch.cat([tokens.logprob - tokens.logprob_old for tokens in frozen])
     advantage, weight = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("advantage", "weight"))
-    factor, value = refuel_terms(change, advantage, turn, state, config.loss_options)
+    options = config.loss_options if isinstance(config.loss_options, RefuelOptions) else RefuelOptions()
+    factor, value = refuel_terms(change, advantage, turn, state, options)
     return factor / weight, value / weight

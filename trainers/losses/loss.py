@@ -178,7 +178,8 @@ def _regularisers(
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history includes the current step; steps count from 0
             values["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
-            values["phase"] = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
+            phase = epo_phase(step, getattr(options, "phase_steps", 0))
+            values["phase"] = phase if facts.last_turn >= getattr(options, "from_turn", 0) else 0.0
         term = checked_tokens(component, component.call(**component.arguments(values, options)), len(scores.logprob))
         coef = component.sign * (1.0 if component.is_scaled else getattr(options, "coef", 1.0))
         of_loss = component.averages_over == "loss"

@@ -74,7 +74,8 @@ def _made_up() -> dict[str, Any]:
         **values,
         "ratio": (logprob + values["logprob_old"]).exp(),
         **{"row": rows, "turn": rows, "unit": rows, "turn_index": rows, "demonstrated": rows > 1},
-        **{"low": 0.8, "high": 1.2, "dual": None, "ratio_bounds": None, "regression": None},
+        **{"low": 0.8, "high": 1.2, "dual": None, "ratio_bounds": (0.8, 1.2)},
+        "regression": (values["advantage"], values["advantage"]),
         **{"logprob_teacher": values["logprob_ref"], "historical": values["logprob_ref"], "phase": 1.0},
         **{"is_in_m2po": rows >= 0, "mean_weight": 1.0},
     }

@@ -110,7 +110,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     if not rows.outlines and add_gradient is not None:
         totals.add_step(step_alone(model, optimizer, max_grad_norm, add_gradient), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
-    if not config.regulariser("epo"):  # its history already includes this step
+    if not config.tracks_entropy:  # its history already includes this step
         step.history = history.after(totals.entropy_of_turn())
     return UpdateResult(metrics=totals.means(), history=step.history, scores=scores.collected())
 

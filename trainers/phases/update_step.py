@@ -107,7 +107,7 @@ class UpdateStep:
         EPO's history measures the tokens of the share.
         """
         mine = [batches[index] for index, _ in share]
-        if self.config.regulariser("epo"):
+        if self.config.tracks_entropy:
             frozen = [self._frozen(self.model, batch) for batch in mine]
             self._measured += [
                 (batches[index].turn_index.cpu(), entropy.cpu())  # sums of bincount on a GPU are not reproducible
@@ -132,7 +132,7 @@ class UpdateStep:
 
     def include_present_step(self) -> None:
         """Add the entropies that all ranks measured in :meth:`old_logprobs` to EPO's history."""
-        if not self.config.regulariser("epo"):
+        if not self.config.tracks_entropy:
             return
         mine = [torch.cat(parts) for parts in zip(*self._measured, strict=True)]
         found = self.ranks.gathered(entropy_sums(*mine) if mine else {})

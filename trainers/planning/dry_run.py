@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import read_json
+from agentgym.credit.trial import check_own_components
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote
 from agentgym.render.families import format_named, known_family
@@ -114,6 +115,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         if entry.is_available:
             check_arguments(entry, kwargs)
     check_ranks(config, num_ranks)
+    _try_components(config)
     if config.model.codec != "auto":
         format_named(config.model.codec)
     sizes, weights = plan_model(config.model, num_ranks)
@@ -166,6 +168,16 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         least = footprint(config, sizes, weights, _MANY_RANKS, on_gpu=True)
         raise TooSmallError(_too_small(memory, least, device_gib, config), plan)
     return plan
+
+
+def _try_components(config: TrainConfig) -> None:
+    """Try a user's components of credit and loss on made-up turns and tokens, as a run does at its start."""
+    for own in config.by_env.values():
+        check_own_components(own.credit)
+    if any(part.is_own for part, _ in config.loss.parts()):
+        from agentgym.trainers.losses.trial import try_out  # brings torch, which takes a second
+
+        try_out(config.loss)
 
 
 def _chat_template(config: ModelConfig) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.statistics import (
-    FLAT,
     dense,
     group_statistics,
     per_trajectory,
@@ -25,6 +24,7 @@ from agentgym.credit.statistics import (
 )
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Fraction
 
 MAD_EPS = 1e-3
 """MC-GRPO's epsilon: it is added to the median absolute deviation (MAD) before the division."""
@@ -48,9 +48,9 @@ class McGrpoOptions(Options):
     """Keys of MC-GRPO."""
 
     kind: Literal["mc_grpo"] = "mc_grpo"
-    unscaled_if_flat: bool = False
-    """Do not divide in a group whose MAD is below 1e-6 (our addition). The release divides by 1e-3 there: in a group
-    with the rewards 1, 0, 0, 0, 0 the first rollout gets an advantage of 5000."""
+    least_mad: Fraction = 0.1
+    """A MAD below this share of the group's range does not scale the group, and the range does (ours). With 0, as in
+    the release, a MAD of 0 divides by 1e-3: rewards 1, 0, 0, 0, 0 give the first rollout an advantage of 5000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +185,9 @@ def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
     parity="lotusroot-kim/MC-GRPO@da07745:src/open_r1/grpo_trainer_gsm.py",
     options=McGrpoOptions,
     compares_groups=True,
+    limits="the release has least_mad=0, and advantages in the thousands where most rewards of a group are equal",
 )
-def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantages:
+def mc_grpo(table: TurnTable, *, least_mad: float = 0.1) -> TurnAdvantages:
     """``A_i = (S_i - median) / (MAD + 1e-3)``, rescaled for the rollouts whose advantage is 0.
 
     MAD is the median of ``|S - median|``. Both are lower medians, as in ``torch.median``: in a group of even size the
@@ -195,10 +196,11 @@ def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantag
     ``loss_weight`` 0. The paper uses groups of G + 1 rollouts with G even.
 
     The released formula is unstable in groups where most rewards are equal: MAD is 0 there, and the other rollouts get
-    advantages of 1000 and more. ``unscaled_if_flat`` avoids that.
+    advantages of 1000 and more. Rewards of 0 and 1 always are such groups, so the range of the rewards replaces a small
+    MAD.
 
     Args:
-        unscaled_if_flat: do not divide where MAD is below 1e-6.
+        least_mad: smallest MAD that scales a group, as a share of the group's range; 0 for the released formula.
 
     Source: "Median-Centered Group Relative Policy Optimization for Small-Rollout RL" (``grpo_trainer_gsm.py``). The
     release leaves out whichever of several median rollouts ``torch.median`` returns.
@@ -213,8 +215,9 @@ def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantag
     codes = dense(group)
     centred = score - _lower_medians(score, codes)[codes]
     spread = _lower_medians(np.abs(centred), codes)[codes]
-    scale = np.where(spread < FLAT, 1.0, spread + MAD_EPS) if unscaled_if_flat else spread + MAD_EPS
-    advantage = centred / scale
+    width = _ranges(score, codes)[codes]
+    is_scale = (spread >= least_mad * width) & (spread > 0) if least_mad else np.ones(len(score), dtype=np.bool_)
+    advantage = centred / (np.where(is_scale, spread, width) + MAD_EPS)
     # The loss averages over all rollouts of the group, so those with advantage 0 would shrink the gradient of the rest.
     is_moving = np.abs(advantage) > MOVING
     num_members = np.bincount(codes)[codes]
@@ -308,6 +311,14 @@ def _scores(table: TurnTable) -> tuple[Floats, Ints, Ints]:
 
 def _spread(table: TurnTable, advantage: Floats, loss_weight: Floats | None = None) -> TurnAdvantages:
     return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0), loss_weight=loss_weight)
+
+
+def _ranges(value: Floats, codes: Ints) -> Floats:
+    """Return the largest value of each group minus its smallest, shape ``[G]``."""
+    order = np.lexsort((value, codes))
+    ends = np.cumsum(np.bincount(codes)) if len(codes) else np.zeros(0, dtype=np.int64)
+    starts = np.append(0, ends[:-1]) if len(codes) else ends
+    return np.asarray(value[order[ends - 1]] - value[order[starts]], dtype=np.float64)
 
 
 def _lower_medians(value: Floats, codes: Ints) -> Floats:

@@ -28,7 +28,7 @@ class SaltOptions(Options):
     "salt",
     paper="SALT: Step-level Advantage Assignment for Long-horizon Agents via Trajectory Graph",
     status="experimental",
-    columns=("action",),
+    columns=("action", "final_anchor"),
     granularity="turn",
 )
 def salt(table: TurnTable, advantage: Floats, options: SaltOptions = SaltOptions()) -> Modulated:

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.estimators.spo import turns_from_end
 from agentgym.credit.parts import Shaped, on_last_turn, outcome_reward, replace_reward
-from agentgym.credit.statistics import finite_column, trajectories
+from agentgym.credit.statistics import finite_column, trajectories, turns_from_end
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
 from agentgym.settings import Fraction, Range
@@ -27,6 +26,9 @@ class UfoOptions(Options):
     """The paper's lambda: penalty times the share of well-formed answers that repeat an earlier one."""
     malformed_reward: Annotated[float, Range(at_most=0)] = -0.1
     """The paper's eta: reward of each attempt without a well-formed answer (``format_penalty`` in the release)."""
+    least_success: float | None = 0.01
+    """Smallest reward of a success, since failures earn 0 or less (ours). None: penalties have no limit, as in the
+    release."""
 
 
 @shaper(
@@ -34,20 +36,22 @@ class UfoOptions(Options):
     paper="A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning",
     parity="lichengliu03/unary-feedback@b9eb4bd:ragen/env/metamathqa/env.py",
     columns=("part_values", "answer"),
+    limits="the release has least_success=null",
 )
 def ufo(table: TurnTable, options: UfoOptions = UfoOptions()) -> Shaped:
     """``decay^(n-1) - lambda (1 - E / n) + eta * malformed`` on the last turn, 0 on the others; replaces all rewards.
 
     Every turn is one attempt. n is the number of well-formed answers, E the number of different ones, ``malformed`` the
     number of other attempts. The first term is 0 for a failure, and the second is 0 for n = 0. A success ends the
-    episode, so the episode succeeded if the outcome reward of its last turn is above 0. Needs the column ``answer``.
+    episode, so the episode succeeded if the outcome reward of its last turn is above 0. A success earns at least
+    ``least_success``. Needs the column ``answer``.
 
     Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (``ragen/env/metamathqa/env.py``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 0, 0, 1]], group_of_trajectory=[0])
         >>> np.round(ufo(table.with_columns(answer=[0, 0, 0, 1])).table.reward, 6).tolist()
-        [0.0, 0.0, 0.0, -0.125]
+        [0.0, 0.0, 0.0, 0.01]
     """
     answer = table.column("answer", by="ufo")
     view = trajectories(table)
@@ -61,6 +65,8 @@ def ufo(table: TurnTable, options: UfoOptions = UfoOptions()) -> Shaped:
     value = np.where(is_success, options.decay ** np.maximum(num_answers - 1.0, 0.0), 0.0)
     repeated = np.where(num_answers > 0, 1.0 - num_different / np.maximum(num_answers, 1), 0.0)
     value = value - options.repetition_penalty * repeated + options.malformed_reward * num_malformed
+    if options.least_success is not None:
+        value = np.where(is_success, np.maximum(value, options.least_success), value)
     tries = float(view.num_turns[is_success].mean()) if is_success.any() else 0.0
     shaped = replace_reward(table, "ufo", on_last_turn(table, value))
     return Shaped(table=shaped, diagnostics={"attempts_to_success_mean": tries})

@@ -21,7 +21,8 @@ class InvalidCallOptions(Options):
     """Keys of the invalid-call penalty."""
 
     kind: Literal["invalid_call"] = "invalid_call"
-    penalty: NonNegative = 0.1
+    penalty: NonNegative = 0.01
+    """verl-agent's 0.01 of search, where a success pays 1. Its ALFWorld and WebShop scripts have 0.1, and pay 10."""
 
     off_at_0 = "penalty"
 
@@ -35,7 +36,12 @@ class OverlongOptions(Options):
     """Largest number of sampled tokens of a whole trajectory, the paper's L."""
     buffer_tokens: int = 4096
     """Number of tokens below ``max_tokens`` over which the penalty grows from 0 to ``factor``, the paper's B."""
-    factor: NonNegative = 1.0
+    factor: NonNegative = 0.5
+    """Half of the range of outcomes 0 and 1, so that an overlong success is better than a failure. DAPO has 1 for its
+    outcomes -1 and 1."""
+    beyond: Literal["held", "growing"] = "held"
+    """Penalty of lengths above ``max_tokens``: ``factor``, as in the paper, or ever larger, as in verl's formula, whose
+    responses cannot be longer."""
 
     def check_together(self) -> None:
         is_ok = 0 < self.buffer_tokens <= self.max_tokens
@@ -62,7 +68,7 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions = InvalidCallOpti
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1]], is_valid=[[False, True]], group_of_trajectory=[0])
         >>> invalid_call(table).table.reward.tolist()
-        [-0.1, 1.0]
+        [-0.01, 1.0]
     """
     value = np.where(table.is_valid, 0.0, -options.penalty)
     rate = float((~table.is_valid).mean()) if len(table) else 0.0
@@ -76,11 +82,12 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions = InvalidCallOpti
     paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
     parity="verl-project/verl@1dda039:verl/workers/reward_manager/dapo.py",
     columns=("num_tokens",),
+    limits="defaults for outcomes 0 and 1; DAPO has -1 and 1, and factor=1",
 )
 def overlong_penalty(table: TurnTable, options: OverlongOptions = OverlongOptions()) -> Shaped:
     """``min(-(len - (L - B)) / B * f, 0)`` on the last turn, where ``len`` counts the trajectory's sampled tokens.
 
-    L is ``max_tokens``, B ``buffer_tokens`` and f ``factor``. The penalty keeps growing beyond L.
+    L is ``max_tokens``, B ``buffer_tokens`` and f ``factor``. Beyond L it is -f, or grows with ``beyond="growing"``.
 
     Needs the column ``num_tokens``.
 
@@ -90,11 +97,12 @@ def overlong_penalty(table: TurnTable, options: OverlongOptions = OverlongOption
         >>> table = TurnTable.from_lists(rewards=[[0], [0], [0]], group_of_trajectory=[0, 0, 0])
         >>> options = OverlongOptions(max_tokens=100, buffer_tokens=20)
         >>> overlong_penalty(table.with_columns(num_tokens=[85, 95, 60]), options).table.reward.tolist()
-        [-0.25, -0.75, 0.0]
+        [-0.125, -0.375, 0.0]
     """
     num_tokens = table.column("num_tokens", by="overlong_penalty")
     over = per_trajectory(table, num_tokens) - (options.max_tokens - options.buffer_tokens)
-    penalty = np.minimum(-over / options.buffer_tokens * options.factor, 0.0) + 0.0  # no -0.0
+    share = np.maximum(over / options.buffer_tokens, 0.0)
+    penalty = -options.factor * (np.minimum(share, 1.0) if options.beyond == "held" else share) + 0.0  # no -0.0
     rate = float((penalty < 0).mean()) if len(penalty) else 0.0
     shaped = add_reward(table, "overlong", RewardRole.COST, on_last_turn(table, penalty))
     return Shaped(table=shaped, diagnostics={"overlong_rate": rate})

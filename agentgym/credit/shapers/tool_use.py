@@ -37,10 +37,11 @@ class ToolBonusOptions(Options):
     """Keys of the tool-bonus curriculum."""
 
     kind: Literal["tool_bonus"] = "tool_bonus"
-    bonus: float = 0.1
-    """Reward of one turn, trajectory or call."""
-    max_bonus: NonNegative = 1.0
-    """Largest bonus of a trajectory, before fading. It does not apply to ``per="call"``."""
+    bonus: float = 0.05
+    """Reward of one turn, trajectory or call. The release pays 0.1, where its outcomes are -1 and 1."""
+    max_bonus: NonNegative = 0.5
+    """Largest bonus of a trajectory, before fading; 1 in the release, half of its outcomes' range. It does not apply to
+    ``per="call"``."""
     fade_steps: Count = 200
     """Number of training steps after which the bonus is 0."""
     per: Literal["turn", "trajectory", "call"] = "turn"
@@ -114,6 +115,7 @@ def otc(
     paper="Learn the Ropes, Then Trust the Wins: Self-imitation with Progressive Exploration (SPEAR)",
     parity="TencentYoutuResearch/SPEAR@7e84315:verl/recipe/spear/reward.py",
     columns=("num_calls",),
+    limits="defaults for outcomes 0 and 1; the release has -1 and 1, bonus=0.1 and max_bonus=1",
 )
 def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions = ToolBonusOptions()) -> Shaped:
     """``min(bonus n, max_bonus) (1 + cos(pi s / S)) / 2`` on the last turn at training step s < S, then 0.
@@ -128,7 +130,7 @@ def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions = ToolBonu
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0]).with_columns(num_calls=[2, 0])
         >>> [round(float(tool_bonus(table, step).table.reward[1]), 6) for step in (0, 50, 200)]
-        [1.1, 1.085355, 1.0]
+        [1.05, 1.042678, 1.0]
     """
     num_calls = table.column("num_calls", by="tool_bonus")
     share = (1 + np.cos(np.pi * step / options.fade_steps)) / 2 if step < options.fade_steps else 0.0

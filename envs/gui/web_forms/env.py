@@ -138,7 +138,9 @@ def _table(goal: dict[str, object], page: Tree) -> ToolCall:
 
 def _calendar(goal: dict[str, Any], page: Tree) -> ToolCall:
     wanted = datetime.fromisoformat(goal["date"])
-    shown = next(_dates(page))
+    shown = next(_dates(page), None)
+    if shown is None:
+        raise LookupError(f"no month on {page.url}")
     if (shown.year, shown.month) != (wanted.year, wanted.month):
         back = (shown.year, shown.month) > (wanted.year, wanted.month)
         return _click(page.find("button", "Previous month" if back else "Next month"))

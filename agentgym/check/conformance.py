@@ -60,6 +60,8 @@ class Check:
     function: CheckFunction
     needs: tuple[str, ...] = ()
     """Checks that must pass for a failure of this one to be informative."""
+    judges: bool = True
+    """False for a measurement, which no environment fails."""
 
 
 _PLAYED = ("episodes", "rewards")
@@ -91,7 +93,7 @@ CHECKS = (
     Check("cheats", cheats, _PLAYED),
     Check("void on demand", void_on_demand, _PLAYED),
     Check("leaks", leaks, _PLAYED),
-    Check("speed", speed, _PLAYED),
+    Check("speed", speed, _PLAYED, judges=False),
 )
 """All checks, in the order in which they run."""
 

@@ -18,6 +18,8 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar
 
+from agentgym.errors import error_text
+
 Result = TypeVar("Result")
 
 _LOOK_S = 0.1
@@ -52,7 +54,7 @@ class WorkerThread:
             except Exception as error:
                 deliver = partial(future.set_exception, error)
             except BaseException as error:  # SystemExit from an environment must not end the run
-                deliver = partial(future.set_exception, RuntimeError(f"{type(error).__name__}: {error}"))
+                deliver = partial(future.set_exception, RuntimeError(error_text(error)))
             self._num_done += 1
             with suppress(RuntimeError):  # the loop was closed meanwhile, so no caller waits
                 loop.call_soon_threadsafe(settle, deliver)

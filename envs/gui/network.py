@@ -15,7 +15,7 @@ from contextlib import suppress
 import h11
 
 from agentgym.envs.gui.site import Request, Response, Site, Sites, Upstream
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, error_text
 
 _CHUNK_BYTES = 1 << 16
 _MOST_BODY_BYTES = 16 << 20
@@ -118,7 +118,7 @@ class EpisodeNetwork:
         try:
             response = await site.answer(request)
         except Exception as error:  # reaches the environment, whose step raises it
-            self.failure = EnvError(f"site {host}, {request.method} {request.path}: {type(error).__name__}: {error}")
+            self.failure = EnvError(f"site {host}, {request.method} {request.path}: {error_text(error)}")
             return Response(status=500, body=b"<h1>Internal server error</h1>")
         return _NO_FAVICON if response.status == 404 and request.path == "/favicon.ico" else response
 

@@ -13,7 +13,7 @@ from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.env import Env
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import HungError, RunStoppedError, UsageError
+from agentgym.errors import HungError, RunStoppedError, UsageError, error_text
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -125,7 +125,7 @@ def collect_texts(
         task, error = player.failures[-1]
         line = (
             f"{len(player.failures)} of {len(player.failures) + num_played} episodes failed, last task {task.id}: "
-            f"{type(error).__name__}: {error}"
+            f"{error_text(error)}"
         )
         if len(player.failures) > num_played:
             raise RunStoppedError(f"no tokenizer can be trained: {line}; {advice}") from error

@@ -48,6 +48,8 @@ class WebAppEnv(GuiEnv):
         UsageError: there is no such application, or none of its tasks has such an id.
     """
 
+    is_live = False
+
     def __init__(
         self,
         *,

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agentgym.errors import error_text
+from agentgym.spending import heard_by, listener
 
 Result = TypeVar("Result")
 
@@ -38,7 +39,7 @@ class WorkerThread:
 
     async def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Run ``function(*args)`` in the thread and return its result or raise its exception."""
-        loop = asyncio.get_running_loop()
+        loop, hear = asyncio.get_running_loop(), listener()
         future: asyncio.Future[Result] = loop.create_future()
 
         def settle(deliver: Callable[[], None]) -> None:
@@ -48,7 +49,8 @@ class WorkerThread:
         def job() -> None:
             deliver: Callable[[], None]
             try:
-                deliver = partial(future.set_result, function(*args))
+                with heard_by(hear):  # what an environment spends in its thread is that of the evaluation
+                    deliver = partial(future.set_result, function(*args))
             except StopIteration as error:  # a future does not accept StopIteration
                 deliver = partial(future.set_exception, RuntimeError(f"StopIteration: {error}"))
             except Exception as error:

@@ -88,7 +88,9 @@ def world(folder: Path, port: int, live: str = "pass") -> str:
 
 @pytest.mark.parametrize("live", ["pass", "is_live = True"])
 def test_a_tokenizer_reads_first_what_costs_nothing(tmp_path: Path, port: int, live: str) -> None:
-    reference, said, services = world(tmp_path, port, live), [], []
+    reference = world(tmp_path, port, live)
+    said: list[str] = []
+    services: list[str] = []
     env = make(reference)
     texts, _ = collect_texts(
         lambda: make(reference),
@@ -106,7 +108,8 @@ def test_a_tokenizer_reads_first_what_costs_nothing(tmp_path: Path, port: int, l
 
 
 def test_a_world_that_says_it_is_none_is_played(tmp_path: Path, port: int) -> None:
-    reference, said = world(tmp_path, port, "is_live = False"), []
+    reference = world(tmp_path, port, "is_live = False")
+    said: list[str] = []
     collect_texts(lambda: make(reference), make(reference).tasks("train")[:9], seed=0, say=said.append)
     assert Service.asked.count("/reset") == 9 and not said
 

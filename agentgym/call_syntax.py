@@ -14,13 +14,12 @@ breaks. Values of other types are written as JSON. A JSON object of all argument
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from agentgym.canonical import read_json, require_writable
+from agentgym.canonical import read_json, readable_json, require_writable
 from agentgym.json_schema.reading import described, properties, type_names, types_of
 from agentgym.json_schema.validation import accepts
 from agentgym.types import Call, Json, JsonSchema, MalformedCall, Message, ToolCall, ToolSpec
@@ -210,4 +209,4 @@ def _format_value(value: object, schema: JsonSchema, root: JsonSchema) -> str:
             if _parse_value(value, schema, root) == value:
                 return value
     # a semicolon can only be inside a string, where the escape has the same meaning; bare, it would end the value
-    return json.dumps(value) if isinstance(value, str) else json.dumps(value).replace(";", "\\u003b")
+    return readable_json(value) if isinstance(value, str) else readable_json(value).replace(";", "\\u003b")

@@ -203,6 +203,20 @@ def is_number(value: object) -> TypeGuard[float]:
     return is_whole(value) or isinstance(value, float)
 
 
+def readable_json(value: object, **layout: Any) -> str:
+    """Render a value as JSON for people, with letters of any script as they are; halves of surrogate pairs are escaped.
+
+    Args:
+        layout: arguments of :func:`json.dumps`, such as ``indent`` and ``default``.
+
+    Example:
+        >>> print(readable_json({"where": "Łódź", "odd": chr(0xD800)}))
+        {"where": "Łódź", "odd": "\\ud800"}
+    """
+    text = json.dumps(value, ensure_ascii=False, **layout)
+    return text if text.isascii() else _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
 def encodable(text: str) -> str:
     """Replace each half of a surrogate pair, which neither tokenizers nor files accept, with a question mark.
 

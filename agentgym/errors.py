@@ -210,7 +210,7 @@ def boundary(
     except TimeoutError as error:
         raise EnvTimeoutError(f"{what}: {str(error) or 'timed out'}") from error
     except Exception as error:
-        raise error_class(f"{what}: {type(error).__name__}: {error}") from error
+        raise error_class(f"{what}: {error_text(error)}") from error
 
 
 @contextmanager
@@ -230,7 +230,7 @@ def blamed(part: str) -> Iterator[None]:
     except AgentGymError:
         raise
     except Exception as error:
-        raise ConfigError(f"{part} failed: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{part} failed: {error_text(error)}") from error
 
 
 @contextmanager
@@ -254,7 +254,7 @@ def contained_exit() -> Iterator[None]:
 
         if isinstance(error, CancelledError | GeneratorExit | KeyboardInterrupt):
             raise
-        raise RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__) from error
+        raise RuntimeError(error_text(error)).with_traceback(error.__traceback__) from error
 
 
 _MOST_LISTED = 20
@@ -329,6 +329,17 @@ def _likeness(name: str, candidate: str) -> float:
         difflib.SequenceMatcher(None, ending, said).ratio()
         for ending, said in zip(endings, (name, name.casefold()), strict=True)
     )
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's class and message; many timeouts have no message.
+
+    Example:
+        >>> error_text(KeyError("token")), error_text(TimeoutError())
+        ("KeyError: 'token'", 'TimeoutError without a message')
+    """
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text.strip() else f"{type(error).__name__} without a message"
 
 
 def gist(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from agentgym.web_guard import is_loopback
 
 TOKEN_VARIABLE: Final = "AGENTGYM_SERVER_TOKEN"
 _NUM_BYTES: Final = 24
+_remembered: dict[str, str] = {}  # by host and port
 
 
 def made_token() -> str:
@@ -49,12 +50,26 @@ def token_in(path: Path, option: str) -> str:
 
 
 def token_for(url: str) -> str:
-    """Return the token for a server: ``AGENTGYM_SERVER_TOKEN``, else the one that it keeps on this machine, else "".
+    """Return the token for a server; empty if none is known.
+
+    One that was remembered for its address comes first, then ``AGENTGYM_SERVER_TOKEN``, then the one that the server
+    keeps on this machine.
 
     Args:
         url: address of the server, as clients name it.
     """
-    return os.environ.get(TOKEN_VARIABLE, "") or kept_token(url)
+    return _remembered.get(urlsplit(url).netloc, "") or os.environ.get(TOKEN_VARIABLE, "") or kept_token(url)
+
+
+def remember_token(url: str, token: str) -> None:
+    """Remember the token of a server elsewhere for the clients of this process.
+
+    Args:
+        url: address of the server, as clients name it.
+        token: its token; nothing is remembered if it is empty.
+    """
+    if token:
+        _remembered[urlsplit(url).netloc] = token
 
 
 def kept_token(url: str) -> str:

@@ -15,6 +15,7 @@ from agentgym.errors import (
     SandboxError,
     SandboxImageError,
     SandboxUnavailableError,
+    error_text,
     require_extra,
 )
 
@@ -86,7 +87,7 @@ def _how_to_start() -> str:
 
 def _root_of(error: BaseException) -> str:
     """Return the operating system's message inside a library's exception, such as "No such file or directory"."""
-    words, inner = f"{type(error).__name__}: {error}", error.__context__
+    words, inner = error_text(error), error.__context__
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
             words = inner.strerror

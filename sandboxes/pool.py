@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Unpack
 
-from agentgym.errors import AgentGymError, ClosedError, SandboxError, SandboxUnavailableError
+from agentgym.errors import AgentGymError, ClosedError, SandboxError, SandboxUnavailableError, error_text
 from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Sandbox, Snapshot
 from agentgym.sandboxes.worker_sandbox import RunOptions
 from agentgym.settings import Range, check_number
@@ -195,7 +195,7 @@ class SandboxPool:
         try:
             sandbox = _checked(self._open_one())
         except Exception as error:
-            failure = error if isinstance(error, AgentGymError) else SandboxError(f"{type(error).__name__}: {error}")
+            failure = error if isinstance(error, AgentGymError) else SandboxError(error_text(error))
             with self._changed:
                 self._num_open -= 1
                 self._num_failures += 1

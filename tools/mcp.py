@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
-from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, require_extra
+from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, error_text, require_extra
 from agentgym.json_schema.validation import dangling_reference, schema_error, violations
 from agentgym.proxies import by_proxy, is_loopback
 from agentgym.settings import Settings
@@ -280,7 +280,7 @@ def _first(error: BaseException) -> str:
     """Return the first cause in a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error_text(error)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import NUM_TOKENS, Reflect, reflect_with
+from agentgym.server_tokens import remember_token
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
@@ -70,6 +71,8 @@ class Run:
         self.cluster, place = cluster_of(config, ranks, do_all_play=self.do_all_play)
         elsewhere = {"url": place.env_url} if place and place.env_url else {}
         if place and place.engine_urls:
+            for url in place.engine_urls:
+                remember_token(url, place.engine_token)
             config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, urls=place.engine_urls))
             self.config = config
         self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())

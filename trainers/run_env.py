@@ -15,6 +15,7 @@ from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.trial import check_own_components
 from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
+from agentgym.env.live import service_of
 from agentgym.env.match_env import MatchEnv
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.tasks import require_tasks
@@ -92,6 +93,8 @@ class RunEnv:
         check_turns_left(config.context, probe)
         self.notes: tuple[str, ...] = ()
         """What the user should know of it when a run begins."""
+        self.service = service_of(probe, {})
+        """The service that its episodes ask, if that is known; empty otherwise."""
         self.config = dataclasses.replace(config, context=self._context(config, probe))
         _check_sub_agents(config, probe)
         _check_branching(config, probe)

@@ -69,14 +69,15 @@ def _trained(
         announce(say)
         for env in envs:
             tasks = list(env.train_tasks[: model.num_text_episodes])
-            played = bars.track(tasks, description=" ".join(filter(None, ["texts of episodes", env.name])))
             said, named = collect_texts(
                 env.make_env,
-                played,
+                tasks,
                 seed=config.seed,
+                track=partial(bars.track, description=" ".join(filter(None, ["texts of episodes", env.name]))),
                 limits=env.config.group.limits,
                 reference=env.config.env.id,
                 say=say,
+                on_service=partial(setattr, env, "service"),
             )
             texts += [*said, *(env.config.context.phrases * model.num_text_episodes)]
             words += named

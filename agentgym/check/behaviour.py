@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf, nan
 
 import numpy as np
@@ -14,12 +15,13 @@ import numpy as np
 from agentgym.check.contract import free_texts
 from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play, step_limit
 from agentgym.check.first_turns import FirstTurns
+from agentgym.check.outages import retried
 from agentgym.check.policies import Policy, oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.sandbox.adversary import SIGNAL_ALL, attempts
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
-from agentgym.errors import ToolError, UsageError
+from agentgym.errors import ToolError, UsageError, error_text
 from agentgym.json_schema.reading import properties, required
 from agentgym.sandbox import Sandbox
 from agentgym.tool import CONTROL_VERBS, random_call
@@ -97,14 +99,8 @@ def _admissible(subject: Subject) -> str:
         for task in subject.tasks():
             env.reset(options={"task": task})
             for text in env.admissible_actions()[:_MOST_ADMISSIBLE]:
-                env.reset(options={"task": task})
                 num_tried += 1
-                try:
-                    *_, info = env.step(env.parse_action(text))
-                    is_taken = info.get("is_valid", True)
-                except ToolError:
-                    is_taken = False
-                refused += [] if is_taken else [text]
+                refused += [] if retried(partial(_is_taken, env, task, text)) else [text]
     if not refused:
         return ""
     if len(refused) == num_tried:
@@ -112,6 +108,28 @@ def _admissible(subject: Subject) -> str:
             f"admissible_actions() lists {refused[0]!r}, and the environment refuses it, as all the others"
         )
     return f"; {len(refused)} of {num_tried} admissible actions are refused at the start, as {refused[0]!r}"
+
+
+def _is_taken(env: Env, task: Task, text: str) -> bool:
+    env.reset(options={"task": task})
+    try:
+        *_, info = env.step(env.parse_action(text))
+    except ToolError:
+        return False
+    return bool(info.get("is_valid", True))
+
+
+def _refused_later(num_refused: int, num_listed: int) -> str:
+    """Return a remark on admissible actions that are refused after the first turn; empty if there are none.
+
+    Raises:
+        CheckFailed: all are refused.
+    """
+    if not num_refused:
+        return ""
+    if num_refused == num_listed:
+        raise CheckFailed(f"after the first turn all {num_listed} actions of admissible_actions() were refused")
+    return f"; {num_refused} of {num_listed} admissible actions were refused after the first turn"
 
 
 def noop_policy(subject: Subject) -> str:
@@ -125,6 +143,7 @@ def noop_policy(subject: Subject) -> str:
 def random_policy(subject: Subject) -> str:
     """Check that a random policy does not succeed on every task, and that listed actions are not all refused."""
     remark = _admissible(subject)
+    num_listed = num_refused = 0
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
     num_successes, has_effect = 0, False
     with contextlib.closing(_play(subject, random_action, subject.tasks(most_episodes))) as played:
@@ -133,7 +152,11 @@ def random_policy(subject: Subject) -> str:
             has_effect = (
                 has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
             )
+            later = [step for step in episode.steps[1:] if step.is_listed]
+            num_listed += len(later)
+            num_refused += sum(not step.info["is_valid"] for step in later)
             if num_successes < number >= subject.num_episodes:
+                remark = remark or _refused_later(num_refused, num_listed)
                 told = f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
                 return f"warning: {told}{remark}" if remark else told
     raise CheckFailed(f"random actions succeed in {num_successes} of {most_episodes} episodes")
@@ -372,6 +395,6 @@ def _must_be_evidence(name: str, env: Env, task: Task, calls: Sequence[ToolCall]
         return
     except Exception as error:
         raise CheckFailed(
-            f"a policy can void its episode by a program that {name}: {type(error).__name__}: {error}; raise a "
+            f"a policy can void its episode by a program that {name}: {error_text(error)}; raise a "
             "ToolError for faults of the policy's calls"
         ) from error

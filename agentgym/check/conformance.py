@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing as closing_env
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -45,10 +46,13 @@ from agentgym.check.repeats import repeated_rewards
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, blocked, run_check
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
+from agentgym.env.live import connections, service_of
 from agentgym.errors import UsageError
 from agentgym.registry import check_arguments, find, make
 from agentgym.settings import Range, check_number
 
+_EPISODES, _LIVE_EPISODES = 5, 2
+"""Episodes of each check where none are given, and of those of an environment that asks a service."""
 CheckFunction = Callable[[Subject], str]
 
 
@@ -60,6 +64,8 @@ class Check:
     function: CheckFunction
     needs: tuple[str, ...] = ()
     """Checks that must pass for a failure of this one to be informative."""
+    judges: bool = True
+    """False for a measurement, which no environment fails."""
 
 
 _PLAYED = ("episodes", "rewards")
@@ -91,7 +97,7 @@ CHECKS = (
     Check("cheats", cheats, _PLAYED),
     Check("void on demand", void_on_demand, _PLAYED),
     Check("leaks", leaks, _PLAYED),
-    Check("speed", speed, _PLAYED),
+    Check("speed", speed, _PLAYED, judges=False),
 )
 """All checks, in the order in which they run."""
 
@@ -99,7 +105,7 @@ CHECKS = (
 def check_env(
     reference_or_factory: str | Callable[[], Env],
     *,
-    num_episodes: int = 5,
+    num_episodes: int | None = None,
     seed: int = 0,
     step_timeout_s: float = 60.0,
     check_timeout_s: float = 300.0,
@@ -111,7 +117,8 @@ def check_env(
     Args:
         reference_or_factory: an id, ``module:Id`` or ``file.py:Id``; or a class or function that makes a new instance
             per call.
-        num_episodes: episodes per check; more episodes find rarer faults.
+        num_episodes: episodes per check; more episodes find rarer faults. None is 5, or 2 for an environment that asks
+            a service (:attr:`~agentgym.env.env.Env.is_live`).
         seed: seed of the drawn tasks and of the random policy.
         step_timeout_s: most seconds for a reset or a step; enforced only in the main thread, see
             :func:`~agentgym.env.time_limit.time_limit`.
@@ -128,7 +135,7 @@ def check_env(
         >>> [check.name for check in report.failures]
         []
     """
-    check_number("num_episodes", num_episodes, Range(at_least=1))
+    check_number("num_episodes", _EPISODES if num_episodes is None else num_episodes, Range(at_least=1))
     if min(step_timeout_s, check_timeout_s) <= 0:
         raise UsageError(f"time limits must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):
@@ -136,10 +143,10 @@ def check_env(
         if arguments:
             check_arguments(entry, arguments)
         factory = partial(make, reference_or_factory, **arguments)
-        subject = Subject(factory, reference_or_factory, num_episodes, seed, arguments)
+        subject = Subject(factory, reference_or_factory, num_episodes or _EPISODES, seed, arguments)
     else:
-        subject = Subject(reference_or_factory, None, num_episodes, seed)
-    check = partial(_check, subject, step_timeout_s, check_timeout_s, on_result)
+        subject = Subject(reference_or_factory, None, num_episodes or _EPISODES, seed)
+    check = partial(_check, subject, step_timeout_s, check_timeout_s, on_result, is_given=num_episodes is not None)
     work = partial(copy_context().run, check)  # a copied context, so that the step limit ends with this call
     try:
         asyncio.get_running_loop()
@@ -151,13 +158,27 @@ def check_env(
 
 
 def _check(
-    subject: Subject, step_timeout_s: float, check_timeout_s: float, on_result: Callable[[CheckResult], None]
+    subject: Subject,
+    step_timeout_s: float,
+    check_timeout_s: float,
+    on_result: Callable[[CheckResult], None],
+    *,
+    is_given: bool,
 ) -> CheckReport:
+    """Run all checks. Once a service is noticed, later checks play less, unless the number of episodes was given."""
     STEP_TIMEOUT_S.set(step_timeout_s)
     results: dict[str, CheckResult] = {}
+    service = ""
     for check in (Check("construction", _construction), *CHECKS):
         failed = [results[needed] for needed in check.needs if not results[needed].passed]
-        result = _check_on(check, failed, subject, check_timeout_s)
+        with connections() as found:
+            result = _check_on(check, failed, subject, check_timeout_s)
+        is_known = bool(service) or not (found or check.name == "construction")
+        if result.passed and not is_known and (service := _service_of(subject, found)):
+            fewer = subject.num_episodes if is_given else _LIVE_EPISODES
+            subject = replace(subject, num_episodes=fewer)
+            told = f"{result.detail}; it asks {service}, so each check plays {fewer} episodes (--episodes)"
+            result = replace(result, detail=told)
         results[check.name] = result
         on_result(result)
         if check.name == "construction" and not result.passed:
@@ -178,6 +199,11 @@ def _check_on(check: Check, failed: list[CheckResult], subject: Subject, timeout
     if not failed or result.passed:
         return result
     return blocked(check.name, f"no result: it depends on {names}, which failed; this failed too: {result.detail}")
+
+
+def _service_of(subject: Subject, found: dict[str, None]) -> str:
+    with closing_env(subject.factory()) as env:
+        return service_of(env, found)
 
 
 def _construction(subject: Subject) -> str:

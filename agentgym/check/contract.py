@@ -16,10 +16,11 @@ import numpy as np
 
 from agentgym.canonical import strict_json
 from agentgym.check.determinism import random_episodes
-from agentgym.check.episodes import Episode, brief, play
+from agentgym.check.episodes import MAX_TURNS, Episode, brief, play
 from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject, tasks_of
+from agentgym.env.game_env import GameEnv
 from agentgym.env.tasks import SPLITS
 from agentgym.errors import ClosedError, ResetNeededError, RewardError, UsageError
 from agentgym.json_schema.reading import TYPES, children, choices, listed, properties, resolved, target, types_of
@@ -83,15 +84,17 @@ def episodes(subject: Subject) -> str:
     found = f"{sum(len(episode.steps) for episode in played)} turns of {subject.num_episodes} episodes"
     if never := _never_valid(played):
         return f"warning: {found}, in which no call of {', '.join(never)} had arguments that the tool takes"
-    if any(episode.is_over for episode in played):
-        return found
+    num_open = sum(not episode.is_over for episode in played)
     with contextlib.closing(subject.factory()) as env:
-        if env.max_turns is not None:
+        if env.max_turns is not None or not num_open:
             return found
-    told = f"{found}, of which none ended, and the environment has no limit: set max_turns in its class"
-    if _oracle_ends(subject):
+        is_game = isinstance(env, GameEnv)
+    how_many = f"{num_open} had no end after {MAX_TURNS} turns" if num_open < len(played) else "of which none ended"
+    told = f"{found}, {how_many}, and the environment has no limit: set max_turns in its class"
+    if num_open < len(played) or _oracle_ends(subject):
         return f"warning: {told}"
-    raise CheckFailed(f"{told}, or end it by finish() or is_over()")
+    end = "return no actions() in its last positions" if is_game else "end it by finish() or is_over()"
+    raise CheckFailed(f"{told}, or {end}")
 
 
 def _oracle_ends(subject: Subject) -> bool:

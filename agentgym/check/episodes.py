@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
-from agentgym.check.policies import Policy, noop_action
+from agentgym.check.outages import retried, retried_async, told_apart
+from agentgym.check.policies import Policy, noop_action, random_action
 from agentgym.env.env import Env, StepReturn, TypedStep
 from agentgym.env.time_limit import time_limit
 from agentgym.types import Message, Observation, Task, ToolCall
@@ -35,8 +37,12 @@ def step_limit(what: str) -> AbstractContextManager[None]:
 
 def reward_of(env: Env, task: Task, action: Message) -> float:
     """Return the reward of a task's first turn."""
-    env.reset(options={"task": task})
-    return float(env.step(action)[1])
+
+    def attempt() -> float:
+        env.reset(options={"task": task})
+        return float(env.step(action)[1])
+
+    return retried(attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,8 @@ class Step:
     terminated: bool
     truncated: bool
     info: Mapping[str, Any]
+    is_listed: bool = False
+    """True if the random policy drew the action from the environment's admissible ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +111,16 @@ def play(
     max_turns: int = MAX_TURNS,
     seed: int | None = None,
 ) -> Episode:
-    """Reset to a task and let a policy act until the end or ``max_turns``."""
-    with step_limit("reset"):
-        first, info = env.reset(seed=seed, options={"task": task})
-    return play_on(env, policy, rng, first, info, max_turns=max_turns)
+    """Reset to a task and let a policy act until the end or ``max_turns``; again if the infrastructure fails."""
+    drawn = rng.bit_generator.state
+
+    def attempt() -> Episode:
+        rng.bit_generator.state = drawn
+        with step_limit("reset"):
+            first, info = env.reset(seed=seed, options={"task": task})
+        return play_on(env, policy, rng, first, info, max_turns=max_turns)
+
+    return told_apart(attempt)
 
 
 def play_on(
@@ -124,9 +138,10 @@ def play_on(
     while len(steps) < max_turns and not (steps and (steps[-1].terminated or steps[-1].truncated)):
         with step_limit(f"turn {len(steps) + 1}"):
             key, action = env.state_key(), policy(env, observation, rng)
+            is_listed = policy is random_action and bool(env.admissible_actions())
             with _noted(f"in turn {len(steps) + 1}, {_call(action, env)}"):
                 returned = env.step(action)
-            steps.append(_step(key, action, returned))
+            steps.append(replace(_step(key, action, returned), is_listed=is_listed))
         observation = steps[-1].observation
     return _episode(env, first, first_info or {}, steps)
 
@@ -149,6 +164,10 @@ def _call(action: Message, env: Env) -> str:
 
 async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
     """Replay actions like :func:`replay`, but through the asynchronous methods."""
+    return await retried_async(partial(_aplay, env, actions, task))
+
+
+async def _aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
     first, info = await env.areset(options={"task": task})
     steps: list[Step] = []
     for action in actions:
@@ -161,11 +180,18 @@ async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
 
 def replay(env: Env, actions: Sequence[Message], task: Task, *, seed: int | None = None) -> Episode:
     """Reset to a task and replay recorded actions."""
-    return play(env, scripted(actions), task, np.random.default_rng(0), max_turns=len(actions), seed=seed)
+    rng = np.random.default_rng(0)
+
+    def attempt() -> Episode:
+        with step_limit("reset"):
+            first, info = env.reset(seed=seed, options={"task": task})
+        return play_on(env, scripted(actions), rng, first, info, max_turns=len(actions))
+
+    return told_apart(attempt)
 
 
 def scripted(actions: Sequence[Message]) -> Policy:
-    """Return a policy that repeats recorded actions in order."""
+    """Return a policy that repeats recorded actions in order, once: :func:`play`, which may begin anew, takes none."""
     remaining: Iterator[Message] = iter(actions)
     return lambda env, observation, rng: next(remaining)
 

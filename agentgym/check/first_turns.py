@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentgym.check.episodes import TOLERANCE, reward_of
+from agentgym.check.outages import retried
 from agentgym.check.policies import noop_action
 from agentgym.check.report import CheckFailed
 from agentgym.env.env import Env, StepReturn
@@ -27,7 +28,10 @@ class FirstTurns:
         self._is_at_start = False
 
     def step(self, action: Message) -> StepReturn:
-        """Return what the environment returns for an action."""
+        """Return what the environment returns for an action; it is tried again if the infrastructure fails."""
+        return retried(lambda: self._step(action))
+
+    def _step(self, action: Message) -> StepReturn:
         if not self._is_at_start:
             self._env.reset(options={"task": self._task})
         self._is_at_start = False  # also if the step fails

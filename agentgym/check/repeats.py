@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import isclose
 from typing import Any
 
-import numpy as np
-
-from agentgym.check.episodes import MAX_TURNS, brief, play, step_limit
+from agentgym.check.episodes import MAX_TURNS, brief, replay, step_limit
+from agentgym.check.outages import retried
 from agentgym.check.policies import Policy, oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
@@ -42,15 +42,16 @@ def repeated_rewards(subject: Subject) -> str:
     with contextlib.closing(subject.factory()) as env:
         for number, task in enumerate(subject.tasks()):
             for policy in (random_action, oracle_action):
-                paid = _play_repeating(env, policy, task, subject.rng(11, number))
+                paid = retried(partial(_play_repeating, subject, env, policy, task, number))
                 if paid is not None:
-                    _must_not_succeed(env, task, paid, subject.rng(12))
+                    _must_not_succeed(env, task, paid)
                     found = found or f"warning: {paid}: a policy will repeat it; pay once, or gate it"
     return found or "no call earned the same twice in the same state"
 
 
-def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generator) -> _PaidTwice | None:
+def _play_repeating(subject: Subject, env: Env, policy: Policy, task: Task, number: int) -> _PaidTwice | None:
     """Play an episode and repeat each paid call. Return the first that earns the same reward in the same state."""
+    rng = subject.rng(11, number)
     with step_limit("reset"):
         observation, _ = env.reset(options={"task": task})
     earned: dict[tuple[str, str], float] = {}
@@ -81,11 +82,10 @@ def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generat
     return None
 
 
-def _must_not_succeed(env: Env, task: Task, paid: _PaidTwice, rng: np.random.Generator) -> None:
+def _must_not_succeed(env: Env, task: Task, paid: _PaidTwice) -> None:
     """Fail if repeating the call to the end makes an episode succeed that had not succeeded after the first time."""
     once = len(paid.actions) - 1
-    remaining = iter(paid.actions)
-    episode = play(env, lambda *_: next(remaining, paid.actions[-1]), task, rng)
+    episode = replay(env, [*paid.actions, *[paid.actions[-1]] * MAX_TURNS][:MAX_TURNS], task)
     outcome = sum(_paid(step.info, RewardRole.OUTCOME) for step in episode.steps[:once])
     if episode.is_success and outcome < env.success_outcome:
         raise CheckFailed(

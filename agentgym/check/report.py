@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from agentgym.check.outages import OUTAGES, retried, with_outages
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import HungError, contained_exit, place_of
+from agentgym.errors import HungError, contained_exit, error_text, place_of
 
 S = TypeVar("S")
 
@@ -41,21 +42,29 @@ def blocked(name: str, detail: str) -> CheckResult:
 
 
 def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: float | None = None) -> CheckResult:
-    """Run one check. Any exception, or a run longer than ``timeout_s`` seconds, is a failure."""
+    """Run one check. Any exception, or a run longer than ``timeout_s`` seconds, is a failure.
+
+    If the infrastructure fails, the check is tried again. One that passes then has a warning.
+    """
+    outages: list[str] = []
+    token = OUTAGES.set(outages)
     try:
         with contained_exit(), time_limit(timeout_s, "the check"):
-            return CheckResult(name=name, passed=True, detail=function(subject))
+            detail = retried(lambda: function(subject))
+        return CheckResult(name=name, passed=True, detail=with_outages(detail, outages))
     except CheckFailed as failure:
         return CheckResult(name=name, passed=False, detail=str(failure))
     except HungError as error:
         return CheckResult(name=name, passed=False, detail=str(error), is_hung=True)
     except Exception as error:
         return CheckResult(name=name, passed=False, detail=_told(error))
+    finally:
+        OUTAGES.reset(token)
 
 
 def _told(error: Exception) -> str:
     """Return an unexpected error with the line of the user's file and the notes that were added to it."""
-    told = f"{type(error).__name__}: {str(error) or 'no message'}{place_of(error, or_ours=False)}"
+    told = f"{error_text(error)}{place_of(error, or_ours=False)}"
     return ", ".join([told, *getattr(error, "__notes__", ())])
 
 

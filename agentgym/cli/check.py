@@ -23,7 +23,13 @@ def check(
     env: EnvArgument,
     kwargs: KwargsArgument = None,
     *,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each check; more find rarer faults.")] = 5,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Episodes of each check; more find rarer faults. [default: 5, or 2 if the environment asks a service]",
+        ),
+    ] = None,
     step_timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of a reset or a step.")] = 60.0,
     as_json: JsonFlag = False,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from agentgym.canonical import readable_json
 from agentgym.cli.exits import FAILED
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, Output, output
@@ -132,7 +132,7 @@ def _print(
     if settings:
         differing = Grid("setting", "A", "B")
         for name, values in settings.items():
-            differing.add_row(name, *(escape(json.dumps(value)) for value in values))
+            differing.add_row(name, *(escape(readable_json(value)) for value in values))
         out.console.print(differing)
     if only:
         out.console.print(f"in one of them alone: {', '.join(only)}", markup=False)

@@ -26,6 +26,7 @@ from agentgym.errors import (
     RunStoppedError,
     UsageError,
     contained_exit,
+    error_text,
     first_cause,
     place_of,
 )
@@ -173,7 +174,7 @@ def describe(error: BaseException) -> str:
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     else:
-        text = f"{type(error).__name__}: {error}{place_of(error)}; AGENTGYM_DEBUG=1 shows the traceback"
+        text = f"{error_text(error)}{place_of(error)}; AGENTGYM_DEBUG=1 shows the traceback"
     return " ".join(text.split())
 
 

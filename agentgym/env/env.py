@@ -93,6 +93,9 @@ class Env(gymnasium.Env[Observation, Action]):
     """Turns after which the episode is truncated; None means no limit."""
     is_blocking: ClassVar[bool] = False
     """True if a step takes so long (over about a millisecond) that rollouts should run it in its own thread."""
+    is_live: bool | None = None
+    """True if episodes ask a service that costs money or effort, so that little is played which was not asked for:
+    episodes for a tokenizer, random demonstrations, checks. None: true if an episode connects to an address."""
     longest_step_s: float = 0.0
     """Longest step in seconds under the environment's own limits. Rollouts wait at least this long before they count a
     step as hung."""

@@ -18,6 +18,9 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar
 
+from agentgym.errors import error_text
+from agentgym.spending import heard_by, listener
+
 Result = TypeVar("Result")
 
 _LOOK_S = 0.1
@@ -36,7 +39,7 @@ class WorkerThread:
 
     async def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Run ``function(*args)`` in the thread and return its result or raise its exception."""
-        loop = asyncio.get_running_loop()
+        loop, hear = asyncio.get_running_loop(), listener()
         future: asyncio.Future[Result] = loop.create_future()
 
         def settle(deliver: Callable[[], None]) -> None:
@@ -46,13 +49,14 @@ class WorkerThread:
         def job() -> None:
             deliver: Callable[[], None]
             try:
-                deliver = partial(future.set_result, function(*args))
+                with heard_by(hear):  # what an environment spends in its thread is that of the evaluation
+                    deliver = partial(future.set_result, function(*args))
             except StopIteration as error:  # a future does not accept StopIteration
                 deliver = partial(future.set_exception, RuntimeError(f"StopIteration: {error}"))
             except Exception as error:
                 deliver = partial(future.set_exception, error)
             except BaseException as error:  # SystemExit from an environment must not end the run
-                deliver = partial(future.set_exception, RuntimeError(f"{type(error).__name__}: {error}"))
+                deliver = partial(future.set_exception, RuntimeError(error_text(error)))
             self._num_done += 1
             with suppress(RuntimeError):  # the loop was closed meanwhile, so no caller waits
                 loop.call_soon_threadsafe(settle, deliver)

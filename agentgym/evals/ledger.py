@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.prices import NO_PRICES, Price, Prices, count_tokens
 from agentgym.rollout.record import append_json_line, read_json_lines
-from agentgym.rollout.spending import heard_by
+from agentgym.spending import heard_by
 from agentgym.types import Trajectory, Usage
 
 LEDGER_NAME = "spent.jsonl"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from agentgym.errors import InfrastructureError, MissingExtraError
+from agentgym.errors import InfrastructureError, MissingExtraError, error_text
 from agentgym.interop.chat import rows_of
 from agentgym.interop.outside import OutsideEpisode
 from agentgym.registry import make
@@ -113,7 +113,7 @@ class AgentgymHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None) as client:
                 await _play(episode, client, ctx.model, trace, data)
         except InfrastructureError as error:
-            raise vf.EnvError(f"{data.env_id}: {type(error).__name__}: {error}") from error
+            raise vf.EnvError(f"{data.env_id}: {error_text(error)}") from error
         finally:
             await episode.close()
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")

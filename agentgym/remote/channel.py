@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from websockets.frames import CloseCode
 
 from agentgym.env.worker_thread import LoopThread, loop_thread
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, error_text
 from agentgym.proxies import by_proxy, is_loopback
 from agentgym.remote import wire
 from agentgym.remote.wire import ForbiddenError, TooLargeError
@@ -230,7 +230,7 @@ def _reason(error: Exception, by_proxy: str) -> str:
     if isinstance(error, ConnectionClosed) and error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
         return f"; it sends frames above {wire.MAX_FRAME_BYTES:,} bytes, as an older agentgym does"
     if by_proxy:
-        return f"{by_proxy}; {type(error).__name__}: {error!s:.200}"
+        return f"{by_proxy}; {error_text(error):.200}"
     return _REFUSED if f"Errno {errno.ECONNREFUSED}" in str(error) else ""
 
 

@@ -51,6 +51,7 @@ class RemoteEnv(Env):
         super().__init__(max_turns=self._facts.max_turns, render_mode=self._render)
         self.takes_words, self.success_outcome = self._facts.takes_words, self._facts.success_outcome  # type: ignore[misc]
         self.longest_step_s, self.reset_options = self._facts.longest_step_s, self._facts.reset_options  # type: ignore[misc]
+        self.is_live = self._facts.is_live
         self._channel: Channel | None = None
         self._session = ""
         self._is_left = False

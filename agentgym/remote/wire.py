@@ -43,6 +43,7 @@ class EnvFacts:
     takes_words: bool
     success_outcome: float
     longest_step_s: float
+    is_live: bool = False
     reset_options: tuple[str, ...]
     tools: tuple[ToolSpec, ...]
 

@@ -15,7 +15,7 @@ from agentgym.credit.compose import ZERO
 from agentgym.credit.credited import CreditColumns
 from agentgym.credit.recredit import BatchCredit, is_won
 from agentgym.credit.table import Floats
-from agentgym.report.traces import action_text, cut_text
+from agentgym.report.traces import cut_text, turn_text
 from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn
 
 MAX_GROUPS = 40
@@ -156,7 +156,7 @@ def _member(trajectory: Trajectory, turns: list[dict[str, object]]) -> dict[str,
 
 def _turn(turn: Turn, credit: list[dict[str, object] | None]) -> dict[str, object]:
     return {
-        "action": action_text(turn.action),
+        "action": turn_text(turn),
         "reply": _said(turn.replies),
         "valid": turn.is_valid,
         "parts": [[part.name, part.role.value, _short(part.value)] for part in turn.reward_parts],

@@ -17,7 +17,7 @@ BLOCK_CHARACTERS = 150_000
 _FIRST_RATIO = 0.25
 """Assumed compression ratio until the first block is compressed."""
 
-LIGHT = ("task", "status", "success", "return", "seed", "hash", "player", "cells")
+LIGHT = ("task", "trial", "status", "success", "return", "seed", "hash", "player", "cells")
 """Fields of an episode for its row in the list."""
 
 Packed = dict[str, object]

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from agentgym.canonical import shell_word
+from agentgym.canonical import readable_json, shell_word
 from agentgym.errors import UsageError
 from agentgym.evals.attempts import inner_policy
 from agentgym.evals.prices import cost_text
@@ -177,7 +177,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
         "recipe": config.get("recipe"),
         "policy": config.get("policy"),
         "environment": env_id,
-        "arguments": ", ".join(f"{k}={json.dumps(v)}" for k, v in (kwargs or {}).items()),
+        "arguments": ", ".join(f"{k}={readable_json(v)}" for k, v in (kwargs or {}).items()),
         "credit": credit.get("estimator") if isinstance(credit, dict) else None,
         "seed": config.get("seed"),
     }

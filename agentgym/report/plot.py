@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agentgym.canonical import readable_json
 from agentgym.errors import UsageError, require_extra, require_known
 from agentgym.evals.compare import flat_items
 from agentgym.evals.statistics import student_interval
@@ -132,7 +133,7 @@ def _settings(run: RunFolder) -> dict[str, object]:
 
 
 def _word(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else readable_json(value)
 
 
 def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int) -> Curve:

@@ -314,13 +314,59 @@
     return [film];
   };
 
-  // In the evaluation of the other run at the same moment, the episode of the same task.
-  const twinOf = (member) => {
-    if (!section.is_eval || section.of === undefined) return null;
-    const moment = (s) => (s.of ? s.label.slice(s.of.length + 2) : s.label);
-    const other = traces.sections.find((s) => s.is_eval && s.of !== section.of && moment(s) === moment(section));
-    const found = other && membersOf(other).find((m) => m.task === member.task && m.hash === member.hash);
-    return found ? { section: other, member: found } : null;
+  // The episodes of the same task in other evaluations: of other policies, moments and runs, in the same trial if it has one.
+  const twinsOf = (member) => (section.is_eval ? traces.sections : []).flatMap((other) => {
+    if (!other.is_eval || other === section) return [];
+    const found = membersOf(other).filter((m) => m.task === member.task && m.hash === member.hash);
+    return found.length ? [{ section: other, member: found.find((m) => m.trial === member.trial) ?? found[0] }] : [];
+  });
+
+  // The label of the evaluation that is shown beside, kept from episode to episode.
+  let beside = "";
+  const alone = () => {
+    const mine = $("episode").querySelector(".mine");
+    if (mine) $("episode").replaceChildren(...mine.childNodes);
+    $("episode").classList.remove("two");
+  };
+  const showBeside = async (twin) => {
+    const of = open;
+    const other = await load(twin.member);
+    if (open !== of || beside !== twin.section.label) return; // another one was chosen meanwhile
+    alone();
+    const column = make("section", "beside");
+    const [css, , outcome] = outcomeMark(other.success);
+    const head = make("h3", "", twin.section.label);
+    head.append(make("span", css, ` ${outcome}`));
+    const button = make("button", "chip", "open it");
+    button.onclick = () => { pick(traces.sections.indexOf(twin.section)); const found = rows.find((r) => r.member === twin.member); if (found) show(found, 0); };
+    const trial = twin.member.trial ? `trial ${twin.member.trial}, ` : "";
+    column.append(head, make("div", "soft", `${trial}return ${number(other.return)}, ${plural(other.turns.length, "turn")}, ${other.status.replaceAll("_", " ")}`), button);
+    if (other.error) column.append(make("pre", "reply error", other.error));
+    if (other.opening !== null) column.append(make("pre", "reply opening", other.opening, "the first observation"));
+    other.turns.forEach((turn, index) => {
+      const box = make("div", "other-turn");
+      box.append(make("b", "", `turn ${index + 1}`), actionOf(turn, ways, way), ...repliesOf(turn));
+      column.append(box);
+    });
+    const mine = make("div", "mine");
+    mine.append(...$("episode").childNodes);
+    $("episode").append(mine, column);
+    $("episode").classList.add("two");
+  };
+  const besideOf = (member) => {
+    const twins = twinsOf(member);
+    if (!twins.length) return [];
+    const select = make("select");
+    select.setAttribute("aria-label", "the same task beside this one");
+    select.append(make("option", "", "the same task beside"), ...twins.map((twin) => make("option", "", twin.section.label)));
+    select.options[0].value = "";
+    const choose = () => {
+      const twin = twins.find((one) => one.section.label === beside);
+      if (twin) showBeside(twin); else alone();
+    };
+    select.onchange = () => { beside = select.value; select.blur(); choose(); }; // without the focus, keys are the page's again
+    select.value = twins.some((one) => one.section.label === beside) ? beside : "";
+    return [select];
   };
 
   const promptOf = (turn) => {
@@ -351,17 +397,7 @@
       member.demonstrated ? "the oracle's demonstration" : "",
     ];
     const parts = [head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", "))];
-    const twin = twinOf(row.member);
-    if (twin) {
-      const button = make("button", "chip", `the same task in ${twin.section.label}`);
-      button.onclick = () => {
-        pick(traces.sections.indexOf(twin.section));
-        const found = rows.find((r) => r.member === twin.member);
-        if (found) show(found, 0);
-      };
-      parts.push(button);
-    }
-    parts.push(...timeLine(member.turns), ...gatesOf(member));
+    parts.push(...besideOf(row.member), ...timeLine(member.turns), ...gatesOf(member));
     if (member.error) parts.push(make("pre", "reply error", member.error));
     if (member.data !== "{}") {
       const data = make("details");
@@ -395,6 +431,8 @@
       });
       page.append(...otherAttempts(member, ways, way), rawOf(member));
       $("scale").replaceChildren(legendOf(ways, way, member.turns));
+      const twin = twinsOf(row.member).find((one) => one.section.label === beside);
+      if (twin) await showBeside(twin);
       page.scrollTop = 0;
     }
     mark(at, scroll && at > 0);

@@ -68,17 +68,39 @@ def open_run_folder(path: Path) -> RunFolder:
             f"{path} is not a run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation) nor "
             f"folders with {SUITE_FILE} (suites){runs_in(path)}"
         )
+    config = read_json_object(path / "config.json")
+    summaries = {
+        label: load_summary(folder) for label, folder in summarised.items() if (folder / "summary.json").is_file()
+    }
+    if kind == "suites":
+        evals, summaries = _as_given(config, evals, summaries)
     return RunFolder(
         path=path,
         kind=kind,
-        config=read_json_object(path / "config.json"),
+        config=config,
         metrics=_read_metrics(path / "metrics.jsonl"),
         steps=recorded_steps(path),
         evals=evals,
-        summaries={
-            label: load_summary(folder) for label, folder in summarised.items() if (folder / "summary.json").is_file()
-        },
+        summaries=summaries,
         stopped=_stopped(path),
+    )
+
+
+def _as_given(
+    config: dict[str, Any], evals: dict[str, Path], summaries: dict[str, EvalSummary]
+) -> tuple[dict[str, Path], dict[str, EvalSummary]]:
+    """Return the evaluations of suites in the order in which the command named their policies."""
+    policies = (config.get("eval_suites") or {}).get("policies", [])
+    places = {label: policies.index(one.policy) for label, one in summaries.items() if one.policy in policies}
+
+    def place(label: str) -> tuple[str, int]:
+        """Return the suite, and the policy's position; a part is beside its suite."""
+        at = next((at for of, at in places.items() if f"{label}/".startswith(f"{of}/")), len(policies))
+        return label.split("/", maxsplit=1)[0], at
+
+    return (
+        {label: evals[label] for label in sorted(evals, key=place)},
+        {label: summaries[label] for label in sorted(summaries, key=place)},
     )
 
 

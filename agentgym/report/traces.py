@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from agentgym.canonical import readable_json
 from agentgym.credit.shapers.gating import GraOptions
 from agentgym.evals.episodes import key_of, read_groups, read_rows
 from agentgym.report.gates import counted_parts, gate_options, gates_of
@@ -241,7 +242,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known,
     )
     return {
         "task": trajectory.task.id,
-        "data": _cut(json.dumps(dict(trajectory.task.data), indent=1, default=str)),
+        "data": _cut(readable_json(dict(trajectory.task.data), indent=1, default=str)),
         "seed": str(trajectory.seed),  # larger than the integers of JavaScript
         "hash": trajectory.task.content_hash[:8],
         "status": trajectory.status.value,
@@ -288,7 +289,7 @@ def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -
 def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
     completion = turn.completion
     row: dict[str, Any] = {
-        "action": action_text(turn.action),
+        "action": turn_text(turn),
         "played": None if turn.played is None else action_text(turn.played),
         "num_tokens": turn.num_sampled_tokens,
         "thinking": _cut(turn.action.thinking),
@@ -316,10 +317,30 @@ def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
     return row
 
 
+def turn_text(turn: Turn) -> str:
+    """Return the text of a turn's action: as it was sampled where its tokens are known, else :func:`action_text`."""
+    is_sampled = bool(turn.completion.token_ids) and bool(turn.action.text)
+    return _cut(turn.action.text) if is_sampled else action_text(turn.action)
+
+
 def action_text(action: Message) -> str:
-    """Return the text of an action, or its calls if it has no text, as with scripted policies."""
-    calls = (call for call in action.calls if isinstance(call, ToolCall))
-    return _cut(action.text or "\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
+    """Return the text of an action and its calls, of malformed ones as the model wrote them.
+
+    A call that the text holds already is not repeated.
+    """
+    told = action.text
+    for call in action.calls:
+        if isinstance(call, ToolCall):
+            told += "" if _is_written(call, action.text) else f"\n{call.name} {readable_json(dict(call.arguments))}"
+        else:
+            told += "" if call.text in action.text else f"\n{call.text}"
+    return _cut(told.strip())
+
+
+def _is_written(call: ToolCall, text: str) -> bool:
+    """Return True if a text holds a call as the compact syntax, JSON or Python write it."""
+    name = re.escape(call.name)
+    return re.search(rf'^\s*{name}\s*(:|$)|["\']{name}["\']|\b{name}\s*\(|={name}\b', text, re.MULTILINE) is not None
 
 
 def _reply(message: Message) -> dict[str, object]:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import AgentGymError, CorruptDataError
+from agentgym.errors import AgentGymError, CorruptDataError, error_text
 from agentgym.rollout.record import append_json_line, read_json_lines
 
 JOURNAL = "journal.jsonl"
@@ -81,7 +81,7 @@ def note_stop(folder: Path, error: BaseException, **where: object) -> None:
     Args:
         where: the position in the run, such as its phase and the number of finished steps.
     """
-    text = str(error) if isinstance(error, AgentGymError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, AgentGymError) else error_text(error)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     append_json_line(folder / JOURNAL, {"at": at, "stopped": " ".join(text.split()), **where})
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 import agentgym
 from agentgym.env.env import Env
-from agentgym.errors import InfrastructureError, ToolError, UsageError
+from agentgym.errors import InfrastructureError, ToolError, UsageError, error_text
 from agentgym.types import ImagePart, Message, RewardPart, ToolCall, ToolSpec
 
 OVER = "The episode is over."
@@ -107,7 +107,7 @@ class McpEpisode:
             self._is_over = True
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         except (InfrastructureError, OSError, RuntimeError) as error:
-            self._is_over, self._error = True, f"{type(error).__name__}: {error}"
+            self._is_over, self._error = True, error_text(error)
             raise MCPError(code=types.INTERNAL_ERROR, message=f"the environment failed: {error}") from error
         self._parts += info["reward_parts"]
         self._is_over, self._success = terminated or truncated, bool(info.get("success", False))

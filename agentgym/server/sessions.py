@@ -294,6 +294,7 @@ class Sessions:
             takes_words=made.takes_words,
             success_outcome=made.success_outcome,
             longest_step_s=made.longest_step_s,
+            is_live=bool(made.is_live),
             reset_options=tuple(made.reset_options),
             tools=made.tools,
         )

@@ -14,7 +14,7 @@ from agentgym.call_syntax import format_call, parse_words
 from agentgym.canonical import canonical, digest
 from agentgym.env.env import Env
 from agentgym.envs.adapters.bfcl_data import CATEGORIES, INSTALL, Problem, begin, call_of, functions_of, problems
-from agentgym.errors import ResetNeededError, ToolError, UsageError, require_extra, require_known
+from agentgym.errors import ResetNeededError, ToolError, UsageError, error_text, require_extra, require_known
 from agentgym.tool import error_result, result_of, unknown_tool
 from agentgym.types import Call, MalformedCall, Message, Observation, Task, ToolCall, ToolSpec
 
@@ -228,7 +228,7 @@ def _run(instances: Mapping[str, Any], call: ToolCall, said: list[str]) -> str:
         text = result if isinstance(result, str) else _as_text(result)
     except Exception as error:  # APIs do not check arguments and often raise; BFCL shows the error to the model
         said.append(f"Error during execution: {error}")
-        raise ToolError(f"{type(error).__name__}: {error}") from None
+        raise ToolError(error_text(error)) from None
     said.append(text)
     return text
 

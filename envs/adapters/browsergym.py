@@ -16,7 +16,7 @@ from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Folder, Site, Sites, Upstream
 from agentgym.envs.gui.sync_view import sync_view
-from agentgym.errors import EnvError, UsageError, boundary, require_known
+from agentgym.errors import EnvError, UsageError, boundary, error_text, require_known
 from agentgym.plugins import named_object
 from agentgym.types import ImagePart, Task
 
@@ -66,7 +66,7 @@ class BrowserGymEnv(GuiEnv):
         try:
             screen = self._make_task(seed=0).viewport
         except Exception as error:
-            raise UsageError(f"the task {task} cannot be made: {type(error).__name__}: {error}") from error
+            raise UsageError(f"the task {task} cannot be made: {error_text(error)}") from error
         actions = ("elements", "pages", "tabs", "answer") if self._sites else ("elements", "motion", "answer")
         given = {"viewport": (screen["width"], screen["height"]), "actions": actions, **options}
         super().__init__(max_turns=max_turns, **given)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError
+from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, error_text
 from agentgym.proxies import by_proxy, direct_loopback
 from agentgym.tools.mcp import McpTool
 from agentgym.types import Task, ToolSpec
@@ -136,7 +136,7 @@ class OpenEnvEnv(ToolEnv):
             raise EnvTimeoutError(f"{self._url}: no answer to {op}") from error
         except Exception as error:  # the client does not convert exceptions of its dependencies
             self.stop()
-            raise EnvError(f"{self._url}: {op}: {type(error).__name__}: {error!s:.300}") from error
+            raise EnvError(f"{self._url}: {op}: {error_text(error):.300}") from error
 
 
 def _text(observation: Mapping[str, Any]) -> str:

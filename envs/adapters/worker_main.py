@@ -47,4 +47,4 @@ def _answer(operations: Mapping[str, Callable[..., dict[str, Any]]], request: di
     try:
         return operations[request.pop("op")](**request)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{type(error).__name__}: {str(error) or 'no message'}"}

@@ -47,6 +47,7 @@ class AppWorldEnv(ToolEnv):
     """
 
     is_blocking: ClassVar[bool] = True
+    is_live = False
     said = SinceReset[dict[str, Any]]()
     """The server's description of the current task: instruction, supervisor and time."""
 

@@ -24,7 +24,7 @@ import httpx
 from agentgym import web_guard
 from agentgym.envs.appworld import program
 from agentgym.envs.appworld.data import AppWorldData
-from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError, error_text
 from agentgym.processes.loaded import Job, Loaded
 from agentgym.processes.watched import KEPT_VARIABLES, end_of_log
 
@@ -94,7 +94,7 @@ def request(url: str, operation: str, timeout_s: float, values: dict[str, object
     except httpx.TimeoutException:
         raise EnvTimeoutError(f"AppWorld's server did not answer {operation} within {timeout_s:g} s") from None
     except httpx.HTTPError as error:
-        raise EnvError(f"AppWorld's server did not answer {operation}: {type(error).__name__}: {error}") from error
+        raise EnvError(f"AppWorld's server did not answer {operation}: {error_text(error)}") from error
     if answer.status_code != 200:
         raise EnvError(f"AppWorld's server answered {operation} with {answer.status_code}: {answer.text[:_TOLD]}")
     try:

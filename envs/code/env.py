@@ -19,7 +19,7 @@ from agentgym.envs.code.grading import grade_calls, grade_check
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.envs.rows import text_field
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import CorruptDataError, UsageError, error_text
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.python import PythonOnceTool
 from agentgym.tools.submit import SubmitTool
@@ -198,7 +198,7 @@ def load_problems(path: str = "") -> tuple[Problem, ...]:
         rows = [json.loads(line) for line in raw.decode().split("\n") if line.strip()]
         return tuple(Problem(**{key: text_field(row, key) for key in _KEYS}) for row in rows)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise CorruptDataError(f"{file} is not HumanEval's format: {type(error).__name__}: {error}") from error
+        raise CorruptDataError(f"{file} is not HumanEval's format: {error_text(error)}") from error
 
 
 def _packaged() -> Path:

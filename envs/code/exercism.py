@@ -18,7 +18,7 @@ from typing import Final
 from agentgym.canonical import digest, read_json
 from agentgym.envs.code.problems import RepairProblem, is_in_split
 from agentgym.envs.rows import lines_of
-from agentgym.errors import CorruptDataError, UsageError, require_known
+from agentgym.errors import CorruptDataError, UsageError, error_text, require_known
 from agentgym.types import Task
 
 DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
@@ -162,7 +162,7 @@ def _from_lines(file: Path) -> Iterator[Exercise]:
                 example=_texts(row["example"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptDataError(f"{file}, line {number}: no exercise: {type(error).__name__}: {error}") from error
+            raise CorruptDataError(f"{file}, line {number}: no exercise: {error_text(error)}") from error
 
 
 def _from_folders(root: Path) -> Iterator[Exercise]:
@@ -181,7 +181,7 @@ def _from_folders(root: Path) -> Iterator[Exercise]:
                 example={name: (folder / at).read_text("utf-8") for name, at in zip(solution, example, strict=True)},
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CorruptDataError(f"{folder}: no exercise: {type(error).__name__}: {error}") from error
+            raise CorruptDataError(f"{folder}: no exercise: {error_text(error)}") from error
 
 
 def _files(folder: Path, names: Sequence[str]) -> dict[str, str]:

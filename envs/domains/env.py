@@ -96,7 +96,7 @@ class DomainEnv(ToolEnv):
         self._user_model = _user_model(user)
         check_number("violation_cost", violation_cost, Range(at_least=0))
         self._violation_cost = violation_cost
-        self._http = None if self._user_model is None else user_http()
+        self._http = None if self._user_model is None else user_http(self._user_model.url)
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------ methods to implement

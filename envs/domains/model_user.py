@@ -11,6 +11,7 @@ from agentgym.canonical import packaged, read_json
 from agentgym.envs.domains.task import Scenario
 from agentgym.envs.domains.users import OUT_OF_SCOPE, STOP, TRANSFER, spoken
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+from agentgym.spending import report_answer, report_unanswered
 
 if TYPE_CHECKING:
     import httpx
@@ -136,13 +137,16 @@ class ModelUser:
             try:
                 response = self._http.post(url, json=body, headers=headers, timeout=self._options.timeout_s)
             except httpx.TimeoutException as error:
+                report_unanswered(self._options.url.rstrip("/"), self._options.model)
                 raise EnvTimeoutError(f"the user's model at {url} took over {self._options.timeout_s:g} s") from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 fault = str(error) or type(error).__name__
                 continue
             if response.is_success:
                 try:
-                    return read_json(response.content)
+                    answer = read_json(response.content)
+                    report_answer(self._options.url.rstrip("/"), self._options.model, answer)
+                    return answer
                 except ValueError as error:
                     raise EnvError(f"the user's model at {url} answered no JSON: {response.text[:200]!r}") from error
             fault = f"status {response.status_code}: {response.text[:200]!r}"
@@ -151,8 +155,8 @@ class ModelUser:
         raise EnvError(f"the user's model at {url} failed: {fault}")
 
 
-def user_http() -> httpx.Client:
-    """Make an HTTP client for a user's model. The caller closes it."""
+def user_http(url: str) -> httpx.Client:
+    """Make an HTTP client for the user's model at an address. The caller closes it."""
     from agentgym.http_limits import limited_client
 
-    return limited_client(trust_env=False)
+    return limited_client(to=url)

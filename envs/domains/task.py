@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym.envs.domains.database import Tables
-from agentgym.errors import CorruptDataError
+from agentgym.errors import CorruptDataError, error_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def task_of_record(record: Mapping[str, Any]) -> DomainTask:
     except (KeyError, TypeError, AttributeError) as error:
         name = record.get("id") if isinstance(record, Mapping) else record
         raise CorruptDataError(
-            f"task {name!r} is not in tau2's format ({type(error).__name__}: {error}); expected id, "
+            f"task {name!r} is not in tau2's format ({error_text(error)}); expected id, "
             "user_scenario.instructions and evaluation_criteria.actions with name and arguments"
         ) from error
 

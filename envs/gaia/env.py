@@ -153,6 +153,7 @@ class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool,
         if not self._questions:
             raise UsageError(f"GAIA's files have no question of level {level!r}; levels are 1, 2 and 3")
         web = live_web(engine, engine_url, cassette, cassette_mode, cassette_date)
+        self.is_live = web is not None and engine != "cassette"
         if web is None:
             self._tools = {name: one for name, one in self._tools.items() if name not in _WEB_TOOLS}
         else:

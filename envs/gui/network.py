@@ -20,7 +20,7 @@ from contextlib import suppress
 import h11
 
 from agentgym.envs.gui.site import Request, Response, Site, Sites, Upstream
-from agentgym.errors import EnvError, InfrastructureError
+from agentgym.errors import EnvError, InfrastructureError, error_text
 
 _CHUNK_BYTES = 1 << 16
 _MOST_BODY_BYTES = 16 << 20
@@ -135,7 +135,7 @@ class EpisodeNetwork:
         try:
             response = await site.answer(request)
         except Exception as error:
-            said = f"site {host}, {request.method} {request.path}: {type(error).__name__}: {error}"
+            said = f"site {host}, {request.method} {request.path}: {error_text(error)}"
             try:
                 if (
                     isinstance(error, InfrastructureError | MemoryError)

@@ -84,6 +84,7 @@ class SearchQAEnv(SearchEnv):
         self.set: QuestionSet = question_set(Sources(questions_at(questions), tuple(map(str, files)), format))
         web = live_web(engine, engine_url, cassette, cassette_mode, cassette_date)
         self._is_live = web is not None
+        self.is_live = web is not None and engine != "cassette"
         if web is not None:
             if retriever != "memory" or files:
                 raise UsageError("engine searches the live web; leave retriever and corpus away")

@@ -96,6 +96,7 @@ class WebBrowseEnv(WorldEnv):
         web = live_web(engine, engine_url, cassette, cassette_mode, cassette_date)
         if web is None and (questions is not None or format is not None):
             raise UsageError(f"questions of a file are asked of the live web: engine is one of {', '.join(ENGINES)}")
+        self.is_live = web is not None and engine != "cassette"
         self._web = None if web is None else web.retriever()
         self._set = None if web is None else question_set(Sources(questions_at(questions), (), format))
         super().__init__(**others)

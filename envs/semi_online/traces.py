@@ -10,7 +10,7 @@ from agentgym.canonical import read_json
 from agentgym.env.env import Env
 from agentgym.envs.gui.replay import Policy, Recording, record
 from agentgym.envs.rows import lines_of
-from agentgym.errors import CorruptDataError
+from agentgym.errors import CorruptDataError, error_text
 from agentgym.types import Task
 
 
@@ -70,7 +70,7 @@ def _read(line: str, where: str) -> Recording:
     try:
         recording = Recording.from_json(read_json(line))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CorruptDataError(f"{where}: not a recorded episode ({type(error).__name__}: {error})") from error
+        raise CorruptDataError(f"{where}: not a recorded episode ({error_text(error)})") from error
     if not recording.actions or len(recording.state_keys) != len(recording.actions) + 1:
         raise CorruptDataError(
             f"{where}: {len(recording.actions)} actions and {len(recording.state_keys)} state keys; expected at least "

@@ -21,7 +21,7 @@ from agentgym.envs.telecom.phone import phone_tables
 from agentgym.envs.telecom.phone_tools import PhoneTools
 from agentgym.envs.telecom.tools import CHECKS, SETUP, TelecomTools, database_tables
 from agentgym.envs.telecom.world import PHONE_CHECKS, PHONE_SETUP
-from agentgym.errors import CorruptDataError, ToolError, require_known
+from agentgym.errors import CorruptDataError, ToolError, error_text, require_known
 from agentgym.tool import Tool
 from agentgym.types import Message, Task, ToolCall
 
@@ -224,7 +224,7 @@ def _task_of(record: Any) -> DomainTask:
         )
     except (KeyError, TypeError, AttributeError) as error:
         name = record.get("id") if isinstance(record, Mapping) else record
-        raise CorruptDataError(f"task {name!r} is not in tau2's format ({type(error).__name__}: {error})") from error
+        raise CorruptDataError(f"task {name!r} is not in tau2's format ({error_text(error)})") from error
 
 
 def _call(record: Mapping[str, Any], ours: Mapping[str, object], users: Mapping[str, object]) -> EnvCall:

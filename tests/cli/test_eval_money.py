@@ -166,3 +166,37 @@ def test_a_number_and_its_interval_have_one_weight(run: Command, flaky: str) -> 
     from agentgym.report.run_folder import open_run_folder
 
     assert ("success", "55.6%", False) in now_of(open_run_folder(Path("a")))
+
+
+def test_requests_without_an_answer_are_told_as_unknown(run: Command, flaky: str) -> None:
+    """A server that is too slow, hangs up or is behind a gateway that gives up may bill the request all the same."""
+    unanswered = [None, 504, b"<html>busy</html>"]
+
+    def at_last(body: dict[str, Any]) -> Any:
+        return guessed(body) if endpoint.num_billed > len(unanswered) else unanswered[endpoint.num_billed - 1]
+
+    endpoint = Billed(at_last)
+    slow = f"{endpoint.name}&timeout_s=0.5&num_tries=2"
+    found = run("eval", flaky, "--episodes", "1", "--policy", slow, "--prices", "10,20", "--json").json
+    lines = [json.loads(line) for line in Path(found["run_dir"], "spent.jsonl").read_text().splitlines()]
+    assert sum(line.get("has_tokens") is False for line in lines) == len(unanswered)
+    assert found["num_unpriced"] == len(unanswered)
+    assert found["spent"] == pytest.approx(endpoint.cost() - len(unanswered) * (1000 * 10 + 100 * 20) / 1e6)
+    endpoint.server.close()
+
+
+def test_the_model_of_a_user_is_spent_money(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The customer of a domain is asked over loopback, whatever proxy the variables name, and its requests are paid."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "example.com")
+    user = Billed(lambda body: completion("Where is my order?", prompt_tokens=1000, completion_tokens=100))
+    told = json.dumps({"url": user.server.url, "model": "customer"})
+    asked = ("eval", "agentgym/Retail-v0", f"user={told}", "--episodes", "1", "--policy", "idle")
+    priced = f"openai:{user.server.url}?model=customer"
+    (tmp_path / "prices.toml").write_text(f'["{priced}"]\ninput = 10.0\noutput = 20.0\n')
+    found = run(*asked, "--prices", "10,20", "--json").json
+    assert user.num_billed > 0 and found["num_failed"] == 0
+    lines = [json.loads(line) for line in Path(found["run_dir"], "spent.jsonl").read_text().splitlines()]
+    assert [line["model"] for line in lines] == [priced] * user.num_billed
+    user.server.close()

@@ -7,7 +7,7 @@ import copy
 import logging
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,13 +96,13 @@ def test_an_environment_that_only_fails_is_given_up_early() -> None:
 
     played: list[str] = []
 
-    def tasks() -> Iterator[Task]:
-        for task in broken().tasks("train")[:50]:
+    def track(tasks: Sequence[Task]) -> Iterator[Task]:
+        for task in tasks:
             played.append(task.id)
             yield task
 
     with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed, .*: EnvError: broken; agentgym check ENV"):
-        collect_texts(broken, tasks(), seed=0)
+        collect_texts(broken, list(broken().tasks("train")[:50]), seed=0, track=track)
     assert len(played) == 4
 
 

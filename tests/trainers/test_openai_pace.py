@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from agentgym.errors import UsageError
+from agentgym.spending import usage_of
 from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
 from agentgym.trainers.engines.openai.pace import Pace
-from agentgym.trainers.engines.openai.wire import usage_of
 
 URL = "http://127.0.0.1:1/v1?model=m"
 

@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 from testkit.fake_vllm import FACTS, VOCAB_SIZE, FakeVllm, evidence_of
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from agentgym import server_tokens
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
 from agentgym.trainers.config.overrides import apply_overrides
@@ -27,12 +29,13 @@ from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.weights import probe_ids
 from agentgym.trainers.ray import vllm_serving
 from agentgym.trainers.ray.actor_state import ending_with_parent
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.config import ClusterConfig, ClusterPlace
 from agentgym.trainers.ray.serving import EngineSpec
 from agentgym.trainers.ray.vllm_servers import serve_options
 from agentgym.trainers.ray.vllm_serving import VllmServing
 from agentgym.trainers.ray.weights import PackedWeights
 from agentgym.trainers.recipes import load_recipe
+from agentgym.web_guard import ACCESS_VARIABLE, WebGuard
 
 INSTALL = VllmInstall(python="py", version="0.32.0", is_cpu=False)
 SAMPLING = SamplingParams(max_new_tokens=3, seed=5)
@@ -72,6 +75,7 @@ class Process:
         self.model = Path(options.model)
         assert (self.model / "config.json").is_file(), "a server starts from a model's folder"
         assert (self.model / "model.safetensors").is_file()
+        assert options.token and server_tokens.token_for(f"http://{options.host}:{options.port}") == options.token
         return self
 
     def wait_until_ready(self, timeout_s: float) -> None:
@@ -80,14 +84,42 @@ class Process:
 
 def test_a_server_has_the_gpus_of_its_actor_and_the_flags_of_the_run() -> None:
     run = config(gpus_per_engine=2, vllm_flags=("--max-num-seqs", "8"))
-    options = serve_options("folder", "http://127.0.0.1:8001", run)
+    options = serve_options("folder", "http://127.0.0.1:8001", run, "secret")
     words, _ = command(INSTALL, options, "agentgym-1")
     line = " ".join(words)
     for part in ("--model folder", "--port 8001", "--tensor-parallel-size 2", "--max-num-seqs 8", "--max-model-len 64"):
         assert part in line
     assert "tensor-parallel" not in " ".join(
-        command(INSTALL, serve_options("f", "http://127.0.0.1:1", config()), "n")[0]
+        command(INSTALL, serve_options("f", "http://127.0.0.1:1", config(), ""), "n")[0]
     )
+
+
+def test_a_server_on_the_network_of_a_cluster_needs_the_token_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of others reach the address; ranks on other machines know the token from the first rank."""
+    monkeypatch.setattr(server_tokens, "_remembered", {})
+    monkeypatch.setenv(server_tokens.TOKEN_VARIABLE, "another-servers")
+    url = "http://10.1.2.3:8001"
+    options = serve_options("folder", url, config(), "secret")
+    assert "secret" not in repr(options)
+    _, environment = command(INSTALL, options, "agentgym-1")
+    monkeypatch.setenv(ACCESS_VARIABLE, environment[ACCESS_VARIABLE])
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def statuses() -> list[int]:
+        found = []
+        transport = httpx.ASGITransport(app=WebGuard(answer))
+        async with httpx.AsyncClient(transport=transport, auth=server_tokens.add_token) as http:
+            for token in ("", "secret"):
+                server_tokens.remember_token(url, token)
+                found.append((await http.post(f"{url}/v1/completions", json={})).status_code)
+        return found
+
+    assert asyncio.run(statuses()) == [401, 200]
+    place = ClusterPlace(address="", auth_mode="", names="", env_url="", engine_urls=(url,), engine_token="secret")
+    assert "secret" not in repr(place)
 
 
 def test_a_server_is_told_the_class_of_a_new_model() -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from agentgym.canonical import encodable, read_json
-from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
+from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, error_text
 from agentgym.http_limits import limited_async_client, limited_client
 from agentgym.proxies import by_proxy
 from agentgym.server_tokens import TOKEN_VARIABLE, add_token
@@ -162,7 +162,7 @@ class RemoteRetriever(AsyncRetriever):
         asked = f"the search server at {self.url} ({path}, {self._options.num_tries} tries)"
         if isinstance(error, httpx.TimeoutException):
             return EnvTimeoutError(f"{asked} did not answer within {self._options.timeout_s:g} s{by_proxy(self.url)}")
-        how = f"{type(error).__name__}: {error}".rstrip(": ")
+        how = error_text(error).rstrip(": ")
         return EnvError(
             f"{asked} cannot be reached: {how}{by_proxy(self.url)}; start it by: agentgym serve-search CORPUS"
         )

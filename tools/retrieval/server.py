@@ -22,7 +22,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from agentgym.canonical import require_writable
-from agentgym.errors import InfrastructureError, ToolError, UsageError
+from agentgym.errors import InfrastructureError, ToolError, UsageError, error_text
 from agentgym.tools.retrieval import wire
 from agentgym.tools.retrieval.body_limits import BodyLimits
 from agentgym.tools.retrieval.corpus import jsonl_corpus
@@ -126,7 +126,7 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
 
     @app.exception_handler(InfrastructureError)
     async def failure(_: Request, error: InfrastructureError) -> JSONResponse:
-        return JSONResponse({"failure": f"{type(error).__name__}: {error}"}, status_code=503)
+        return JSONResponse({"failure": error_text(error)}, status_code=503)
 
     return app
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +14,9 @@ from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
+from agentgym.env.live import LIVE_EPISODES, connections, service_of
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import HungError, RunStoppedError, UsageError
+from agentgym.errors import HungError, RunStoppedError, UsageError, error_text
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -22,7 +24,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
+from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec, Trajectory
 
 _FEW_FAILURES, _FEW_HANGS = 3, 1
 """Numbers by which failed, or hung, tasks may exceed the played ones before the environment counts as broken."""
@@ -90,24 +92,30 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)
 
 
-def collect_texts(
+def collect_texts(  # noqa: PLR0913  (the names at the call are the documentation)
     make_env: Callable[[], Env],
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     *,
     seed: int,
+    track: Callable[[Sequence[Task]], Iterable[Task]] = iter,
     limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
     max_retries: int = 2,
     reference: str = "ENV",
     say: Callable[[str], None] = lambda line: None,
+    on_service: Callable[[str], None] = lambda service: None,
 ) -> tuple[list[str], list[str]]:
     """Return the texts of some episodes and the words of their valid actions, to train a small tokenizer on.
 
     The oracle acts, or a random policy if the environment has none. A failed episode is repeated in a new environment
-    up to ``max_retries`` times, then left out.
+    up to ``max_retries`` times, then left out. If the environment asks a service
+    (:attr:`~agentgym.env.env.Env.is_live`), its tools and tasks are read, and only a few episodes are played.
 
     Args:
+        track: yields the tasks, and shows how far it is.
         reference: the environment's name on the command line, for messages.
-        say: called with a message when the first episode fails, and at the end with the number left out.
+        say: called with a message when the first episode fails or asks a service, and at the end with the number left
+            out.
+        on_service: called with the service that the environment asks.
 
     Raises:
         RunStoppedError: most episodes fail; at the beginning a few failures are enough.
@@ -116,8 +124,15 @@ def collect_texts(
     words: set[str] = set()
     advice = f"agentgym check {reference} finds such faults"
     num_played, player = 0, _TextPlayer(make_env, limits, max_retries, lambda line: say(f"{line}; {advice}"))
+    service = ""
     try:
-        for number, task in enumerate(tasks):
+        for number, task in enumerate(track(tasks)):
+            if not service and (service := player.service):
+                on_service(service)
+                say(_note_of(service, reference, len(tasks)))
+                texts += _told_for_nothing(player.tools, tasks)
+            if service and number >= LIVE_EPISODES:
+                break
             found = player.play(task, derive_seed(seed, "texts", number))
             if found is not None:
                 num_played += 1
@@ -131,12 +146,36 @@ def collect_texts(
         task, error = player.failures[-1]
         line = (
             f"{len(player.failures)} of {len(player.failures) + num_played} episodes failed, last task {task.id}: "
-            f"{type(error).__name__}: {error}"
+            f"{error_text(error)}"
         )
         if len(player.failures) > num_played:
             raise RunStoppedError(f"no tokenizer can be trained: {line}; {advice}") from error
         say(f"note: the tokenizer is trained without some texts, since the environment failed: {line}; {advice}")
     return texts, sorted(words)
+
+
+def _note_of(service: str, reference: str, num_tasks: int) -> str:
+    return (
+        f"note: {reference} asks {service}; the tokenizer reads its tools and tasks, and "
+        f"{min(num_tasks, LIVE_EPISODES)} episodes in place of {num_tasks} (model.num_text_episodes); is_live = False "
+        "in its class plays all"
+    )
+
+
+def _told_for_nothing(tools: Sequence[ToolSpec], tasks: Sequence[Task]) -> list[str]:
+    """Return the texts of tools and tasks, which cost no episode."""
+    told = [json.dumps(tool.as_function(), ensure_ascii=False) for tool in tools]
+    return told + [text for task in tasks for text in _texts_in(task.data)]
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts_in([*value.values()])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts_in(item)
 
 
 class _TextPlayer:
@@ -146,7 +185,10 @@ class _TextPlayer:
         self, make_env: Callable[[], Env], limits: EpisodeLimits, max_retries: int, say: Callable[[str], None]
     ) -> None:
         self._make_env, self._limits, self._max_retries, self._say = make_env, limits, max_retries, say
-        self._env = make_env()
+        with connections() as self._found:
+            self._env = make_env()
+        self.tools = self._env.tools
+        """Tools of the environment before the first episode."""
         self._has_failed = False
         self.failures: list[tuple[Task, Exception]] = []
         """Tasks that failed in every attempt, each with its last error."""
@@ -155,7 +197,8 @@ class _TextPlayer:
         """Return the texts and words of an episode, or None if every attempt failed."""
         for retries_left in range(self._max_retries, -1, -1):
             try:
-                return _texts_of(self._env, task, seed, self._limits)
+                with connections() as found:
+                    return _texts_of(self._env, task, seed, self._limits)
             except UsageError:
                 raise
             except Exception as error:
@@ -167,7 +210,14 @@ class _TextPlayer:
                 if not retries_left or isinstance(error, HungError):  # which would hang as long again
                     self.failures.append((task, error))
                     return None
+            finally:
+                self._found |= found
         raise AssertionError("max_retries is at least 0")
+
+    @property
+    def service(self) -> str:
+        """The service that the environment asks, as far as it is known; empty if there is none."""
+        return service_of(self._env, self._found)
 
     @property
     def patience(self) -> int:

@@ -19,7 +19,7 @@ from typing import Literal, Self
 import torch
 
 from agentgym.credit.state import CreditState
-from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
+from agentgym.errors import CorruptDataError, RunStoppedError, UsageError, error_text
 from agentgym.rollout.plan import PlanState
 from agentgym.rollout.stream import StreamState
 from agentgym.trainers.distributed.devices import on_this_device
@@ -319,7 +319,7 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
     try:
         outline, plain = read_outline(found[-1])
     except Exception as error:
-        raise _unreadable(found[-1], f"{type(error).__name__}: {error}") from error
+        raise _unreadable(found[-1], error_text(error)) from error
     return Checkpoint(found[-1], next(known for known in _PHASES if known == phase), int(step), outline, plain)
 
 

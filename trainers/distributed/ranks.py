@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from agentgym.errors import RunHaltedError, RunStoppedError, UsageError
+from agentgym.errors import RunHaltedError, RunStoppedError, UsageError, error_text
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.models.context import Context
@@ -217,7 +217,7 @@ class Ranks:
         try:
             value = await make()
         except BaseException as error:
-            await asyncio.to_thread(broadcast, (f"{type(error).__name__}: {error}", None))
+            await asyncio.to_thread(broadcast, (error_text(error), None))
             raise
         await asyncio.to_thread(broadcast, ("", value))
         return value
@@ -234,7 +234,7 @@ class Ranks:
         try:
             value = await make()
         except BaseException as error:
-            await asyncio.to_thread(gather, (f"{type(error).__name__}: {error}", None))
+            await asyncio.to_thread(gather, (error_text(error), None))
             raise
         made: list[Any] = await asyncio.to_thread(gather, ("", value))
         for rank, (failure, _) in enumerate(made):

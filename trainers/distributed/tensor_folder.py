@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from agentgym.errors import CorruptDataError, RunHaltedError, UsageError
+from agentgym.errors import CorruptDataError, RunHaltedError, UsageError, error_text
 from agentgym.trainers.distributed.hashes import write_hashes
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.types import StateDict
@@ -246,7 +246,7 @@ class _Reader(FileSystemReader):
             with open(Path(self.path) / METADATA, "rb") as file:
                 metadata: Metadata = _MetadataUnpickler(file).load()
         except Exception as error:
-            self.refusal = f"{type(error).__name__}: {error}"
+            self.refusal = error_text(error)
             raise
         return metadata
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, error_text
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
 
@@ -54,7 +54,7 @@ def _called(component: LossComponent, options: Any, config: LossConfig) -> objec
     try:
         returned: object = component.call(**component.arguments(made, options))
     except Exception as error:  # whatever a user's code raises
-        raise ConfigError(f"{component.family} {component.name}: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{component.family} {component.name}: {error_text(error)}") from error
     for name, value in before.items():
         if not torch.equal(value, made[name].detach()):
             raise ConfigError(f"{component.family} {component.name}: it changes {name} in place: change a copy of it")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, error_text
 from agentgym.trainers.losses.vocabulary import vocabulary_of
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.scoring.hidden import frozen, trunk_of
@@ -39,7 +39,7 @@ def check_model(model: CausalLM) -> None:
         try:
             made = head_of(model)(trunk_of(model)(input_ids=ids, use_cache=False).last_hidden_state)
         except Exception as error:  # of code that agentgym has not seen
-            raise ConfigError(f"{_named(model)} cannot be trained here: {type(error).__name__}: {error}") from error
+            raise ConfigError(f"{_named(model)} cannot be trained here: {error_text(error)}") from error
         logits = model(input_ids=ids, use_cache=False).logits
     if not logits.isfinite().all():
         raise ConfigError(f"{_named(model)} cannot be trained: its logits are not finite, so its weights are damaged")

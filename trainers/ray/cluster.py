@@ -141,6 +141,7 @@ class Cluster:
             names=self._names,
             env_url=self._env_url,
             engine_urls=self._vllm.urls if self._vllm else (),
+            engine_token=self._vllm.token if self._vllm else "",
         )
 
     @property

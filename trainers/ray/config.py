@@ -105,3 +105,5 @@ class ClusterPlace:
     """Addresses of the environment servers, separated by commas; empty if there are none."""
     engine_urls: tuple[str, ...]
     """Addresses of the vLLM servers from which ranks sample; empty if Ray started none for them."""
+    engine_token: str = field(default="", repr=False)
+    """Token of these servers."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError
+from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError, error_text
 from agentgym.ports import free_port
 from agentgym.trainers.ray.config import SERVERS_NAME
 
@@ -155,7 +155,7 @@ class TrainerRank:
             raise
         except Exception as error:
             traceback.print_exc()  # the command that started the run gets the error alone
-            raise InfrastructureError(f"trainer rank {start.rank} failed: {type(error).__name__}: {error}") from None
+            raise InfrastructureError(f"trainer rank {start.rank} failed: {error_text(error)}") from None
 
     def said(self) -> str:
         """Return the output on standard error since the last call; wait a little if there is none."""

@@ -23,6 +23,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from agentgym.errors import ConfigError, InfrastructureError
 from agentgym.ports import free_port
 from agentgym.processes.remains import Remains
+from agentgym.server_tokens import TOKEN_VARIABLE, made_token
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
@@ -113,6 +114,8 @@ class VllmServers:
         except BaseException:
             self.remove()
             raise
+        self.token = os.environ.get(TOKEN_VARIABLE) or made_token()
+        """Token that requests to the servers need."""
         self._options: Sequence[ServeOptions] = ()
         self._fleet = Fleet("vLLM server", handles, config.cluster, self._admit)
 
@@ -127,7 +130,7 @@ class VllmServers:
         Args:
             source: folder or hub name of the model, which all machines must be able to read.
         """
-        self._options = [serve_options(source, url, self._config) for url in self.urls]
+        self._options = [serve_options(source, url, self._config, self.token) for url in self.urls]
         self._fleet.say = say
         self._fleet.start()
         say(f"vLLM servers that Ray starts: {', '.join(self.urls)}")
@@ -146,8 +149,13 @@ class VllmServers:
             await asyncio.wrap_future(member.handle.start.remote(self._options[member.index]).future())
 
 
-def serve_options(source: str, url: str, config: TrainConfig) -> ServeOptions:
-    """Return the options of the server of ``url`` with the settings of a run."""
+def serve_options(source: str, url: str, config: TrainConfig, token: str) -> ServeOptions:
+    """Return the options of the server of ``url`` with the settings of a run.
+
+    Args:
+        source: folder or hub name of the model.
+        token: token that its requests need. Jobs of others on the cluster reach the address, too.
+    """
     parts, engine, cluster = urlsplit(url), config.engine, config.cluster
     num_gpus = int(cluster.gpus_per_engine)
     return ServeOptions(
@@ -157,6 +165,7 @@ def serve_options(source: str, url: str, config: TrainConfig) -> ServeOptions:
         max_context_tokens=config.model.max_context_tokens,
         lora_rank=config.model.lora.rank if engine.weight_sync == "lora" else 0,
         weight_transfer=engine.weight_sync if engine.weight_sync in TRANSFERS else "",
+        token=token,
         extra=(*(("--tensor-parallel-size", str(num_gpus)) if num_gpus > 1 else ()), *cluster.vllm_flags),
     )
 

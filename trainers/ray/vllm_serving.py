@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agentgym.ports import free_port
 from agentgym.processes.remains import Remains
+from agentgym.server_tokens import made_token, remember_token
 from agentgym.trainers.engines.build import facts_of
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess, find_vllm
@@ -61,7 +62,9 @@ class VllmServing(Serving):
         if spec.tokenizer is not None:
             spec.tokenizer.save_pretrained(folder)
         self._save(folder, ())
-        options = serve_options(str(folder), f"http://127.0.0.1:{free_port()}", spec.config)
+        url, token = f"http://127.0.0.1:{free_port()}", made_token()
+        remember_token(url, token)
+        options = serve_options(str(folder), url, spec.config, token)
         # in this thread, which lives as long as the actor: the server is to be killed with it
         self._process = VllmProcess(self._install, options, self._root / "vllm.log", ending_with_parent())
         self._remains.add_group(self._process.pid)

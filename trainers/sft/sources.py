@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
+from agentgym.env.live import LIVE_DEMOS
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
@@ -212,6 +213,12 @@ class Sources:
         self._log.begin("demos", count)
         tasks = demo_tasks(self.env, count)
         noise = await self._noise(tasks[0][1])
+        if noise == 1 and self.env.service and len(tasks) > LIVE_DEMOS:
+            self._log.say(
+                f"note: {self.env_id} asks {self.env.service}, so {LIVE_DEMOS} episodes of random calls are played in "
+                f"place of {len(tasks):,} (sft.num_demos); is_live = False in its class plays all"
+            )
+            tasks = tasks[:LIVE_DEMOS]
         demos = await self._played(tasks, noise)
         share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
         segments = [segment for demo in demos for segment in demo.segments]

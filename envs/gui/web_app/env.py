@@ -21,7 +21,7 @@ from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Sites, Upstream
 from agentgym.envs.gui.web_app.process import AppProcess
 from agentgym.envs.gui.web_app.spec import AppTask, Cell, Rows, WebApp, load_web_app
-from agentgym.errors import CorruptDataError, EnvError, UsageError
+from agentgym.errors import CorruptDataError, EnvError, UsageError, error_text
 from agentgym.types import Message, Observation, Task, ToolCall
 
 PYTHON = "AGENTGYM_WEBAPP_PYTHON"
@@ -47,6 +47,8 @@ class WebAppEnv(GuiEnv):
         CorruptDataError: the file does not describe an application.
         UsageError: there is no such application, or none of its tasks has such an id.
     """
+
+    is_live = False
 
     def __init__(
         self,
@@ -195,9 +197,7 @@ def grade(app: WebApp, task: AppTask, values: Values, database: Path, answer: st
         try:
             return float(function_of(app, check.function)(database, values))
         except Exception as error:
-            raise EnvError(
-                f"check {check.function} of task {task.id!r} failed: {type(error).__name__}: {error}"
-            ) from error
+            raise EnvError(f"check {check.function} of task {task.id!r} failed: {error_text(error)}") from error
     if not check.sql:
         return 1.0
     wanted = [[worded(cell, values) if isinstance(cell, str) else cell for cell in row] for row in check.rows]

@@ -20,7 +20,7 @@ from agentgym.tools.web.fetch import Fetcher, FetchOptions
 from agentgym.tools.web.retriever import readable_document
 from testkit.hostile_peers import FORGED, NASTY, PEERS, SERVER
 
-HTTP = user_http()
+HTTP = user_http("http://127.0.0.1")
 
 
 class Hostile(ToolEnv):

@@ -21,9 +21,10 @@ from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.server_tokens import kept_token
+from agentgym.spending import report_answer, report_unanswered
 from agentgym.trainers.engines.openai.endpoint import COUNTS_MESSAGES, KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
-from agentgym.trainers.engines.openai.pace import Pace, report_answer
+from agentgym.trainers.engines.openai.pace import Pace, is_lost, told_if_unanswered
 from agentgym.trainers.engines.openai.refusals import (
     AS_TEXT,
     LIMIT,
@@ -57,7 +58,6 @@ _FIRST_WAIT_S, _TOLD_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0, 60.0
 _NUM_SEED_BITS: Final = 31
 """Some servers keep seeds in 32 bits."""
 _COMPLETIONS: Final = ("POST", "/chat/completions")
-_LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def _on_stderr(text: str) -> None:
@@ -97,12 +97,11 @@ class OpenAIClient:
         self._naming = asyncio.Lock()
         self._are_tools_checked = self._is_wait_told = self._is_refusal_told = False
         key = kept_token(endpoint.url) or os.environ.get(KEY_VARIABLE)
-        is_local = urlsplit(endpoint.url).hostname in _LOCAL
         self._http = limited_async_client(
+            to=endpoint.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=num_slots),
             timeout=None,
-            trust_env=not is_local,
         )
 
     async def complete(
@@ -292,11 +291,14 @@ class OpenAIClient:
     async def _ask_once(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
         try:
             async with self._pace.slot(), asyncio.timeout(self.endpoint.timeout_s):
-                response = await self._http.request(method, self.endpoint.url + path, json=body)
+                with told_if_unanswered(self.endpoint.url, self._model, is_paid=body is not None):
+                    response = await self._http.request(method, self.endpoint.url + path, json=body)
         except TimeoutError:
             raise BusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise BusyError(str(error) or type(error).__name__) from None
+        if body is not None and is_lost(response):
+            report_unanswered(self.endpoint.url, self._model)
         answer = self._decoded(response) if response.is_success else None
         if answer is not None and body is not None:
             report_answer(self.endpoint.url, self._model, answer)  # it costs, even if it cannot be read

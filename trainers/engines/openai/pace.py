@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
 
-from agentgym.rollout.spending import report
+import httpx
+
+from agentgym.canonical import read_json
+from agentgym.spending import report_unanswered
 from agentgym.trainers.engines.openai.endpoint import Endpoint
-from agentgym.trainers.engines.openai.wire import usage_of
-from agentgym.types import Json
 
 
 class Pace:
@@ -45,6 +47,34 @@ class Pace:
             yield
 
 
-def report_answer(url: str, model: str, answer: Json) -> None:
-    """Report the tokens of an answer to those who keep the money spent."""
-    report(url, model, usage_of(answer))
+_TIMED_OUT: Final = (408, 499, 502, 504, 524)
+"""Answers of gateways that stopped waiting for the model's server, which may bill the request."""
+
+
+@contextmanager
+def told_if_unanswered(url: str, model: str, *, is_paid: bool) -> Iterator[None]:
+    """Report a request that ends without an answer: by a timeout, a lost connection, or the end of the command.
+
+    Args:
+        url, model: the endpoint's address, and the model that it was asked for.
+        is_paid: the request is for a completion.
+    """
+    try:
+        yield
+    except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL):
+        raise  # nothing was sent
+    except (httpx.HTTPError, asyncio.CancelledError):
+        if is_paid:
+            report_unanswered(url, model)
+        raise
+
+
+def is_lost(response: httpx.Response) -> bool:
+    """Return True if the completion of a request did not arrive, although the model may have made it."""
+    if not response.is_success:
+        return response.status_code in _TIMED_OUT
+    try:
+        read_json(response.content)
+    except ValueError:
+        return True
+    return False

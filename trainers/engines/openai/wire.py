@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, cast
 
-from agentgym.canonical import encodable, is_whole, read_arguments, require_writable
+from agentgym.canonical import encodable, read_arguments, require_writable
 from agentgym.errors import EngineError
+from agentgym.spending import usage_of
 from agentgym.types import (
     EMPTY_COMPLETION,
     Call,
@@ -318,23 +319,6 @@ def _part_text(part: object) -> tuple[str, str]:
     if kind not in ("text", "refusal", "thinking") or not isinstance(said, str):
         raise EngineError(f"it answered a part of content that is no text: {shown(part)}")
     return "thinking" if kind == "thinking" else "text", said
-
-
-def usage_of(answer: Json) -> Usage | None:
-    """Return the token counts of an answer; None if it has none, or counts that cannot be."""
-    usage = answer.get("usage") if isinstance(answer, Mapping) else None
-    if not isinstance(usage, Mapping):
-        return None
-    read, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if not is_whole(read) or not is_whole(sampled):
-        return None
-    details = usage.get("prompt_tokens_details")
-    told = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    cached = told if is_whole(told) else None
-    # counts that contradict each other are none: a cost made from them could be negative
-    # no prompt is empty: some gateways write zeros where they do not count
-    is_sound = read > 0 and sampled >= 0 and 0 <= (cached or 0) <= read
-    return Usage(read, sampled, cached) if is_sound else None
 
 
 def _as_wire(message: Message) -> WireMessage:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agentgym.engine import SamplingParams
-from agentgym.errors import EngineError
+from agentgym.errors import EngineError, error_text
 from agentgym.trainers.engines.torch.slots import Slot
 from agentgym.types import Completion, FinishReason
 
@@ -64,7 +64,7 @@ def as_engine_error(error: Exception) -> EngineError:
     """Return a new error for each caller, because a shared one would collect the tracebacks of all."""
     if isinstance(error, EngineError):
         return EngineError(str(error))
-    wrapped = EngineError(f"the forward failed: {type(error).__name__}: {error}")
+    wrapped = EngineError(f"the forward failed: {error_text(error)}")
     wrapped.__cause__ = error
     return wrapped
 

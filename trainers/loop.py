@@ -27,7 +27,14 @@ from agentgym.trainers.config.idle import idle_ranks
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
+from agentgym.trainers.distributed.checkpoint import (
+    START,
+    CheckpointWriter,
+    TrainState,
+    load_latest_checkpoint,
+    restore_start,
+    restore_state,
+)
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
@@ -43,7 +50,14 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.reporting.outcome import outcome
 from agentgym.trainers.run import Run
-from agentgym.trainers.run_folder import TrainResult, check_run_dir, extend_run, forget_failed_start
+from agentgym.trainers.run_folder import (
+    TrainResult,
+    check_run_dir,
+    extend_run,
+    forget_failed_start,
+    origin_of,
+    write_result,
+)
 from agentgym.trainers.run_tokenizer import keep_tokenizer
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
@@ -192,10 +206,10 @@ class TrainingLoop:
                 await run.policy.update(0)  # servers have no weights of this run yet
                 await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
-            if state.phase == "sft":
-                if config.sft.has_phase:
-                    await run.policy.rest()
-                    warm_start(run, state, rows, self.checkpoints, self.log)
+            if state.phase == "sft" and config.sft.has_phase:
+                await run.policy.rest()
+                warm_start(run, state, rows, self.checkpoints, self.log)
+            if state.phase != "rl":
                 await self.begin_rl()
             if config.sft.mix.weight:
                 self.mix = SftMix(config, run.model, rows)
@@ -208,9 +222,14 @@ class TrainingLoop:
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
         await run.close()
-        return TrainResult(
+        return self.result(after)
+
+    def result(self, after: float | None) -> TrainResult:
+        """Return the result of the finished run, and write it into the run's folder."""
+        run, state = self.run, self.state
+        made = TrainResult(
             run_dir=str(run.run_dir),
-            steps=config.num_steps,
+            steps=self.config.num_steps,
             steps_trained=state.activity.trained.num_trained,
             num_trajectories=state.num_trajectories,
             success_base=base_success(run),
@@ -218,6 +237,9 @@ class TrainingLoop:
             success_after=after,
             wall_s=state.wall_s,
         )
+        if run.ranks.is_main:
+            write_result(run.run_dir, made)
+        return made
 
     def conclude(self, after: float | None) -> None:
         """Say what RL has changed, or why it could not."""
@@ -233,11 +255,16 @@ class TrainingLoop:
         self.log.forget_after(self.state.phase, self.checkpoint.step if self.checkpoint else 0)
         if self.checkpoint is None:
             return
-        restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
+        is_start = self.checkpoint.phase == START
+        if is_start:
+            restore_start(self.state, self.checkpoint, self.run.ranks)
+        else:
+            restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
         self.checkpoint = None  # frees its memory
         self.saved_step = self.state.step if self.state.phase == "rl" else -1
         await self.run.policy.update(self.state.step if self.state.phase == "rl" else 0)
-        self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
+        after = "the warm start" if is_start else f"{self.state.phase} step {self.state.step}"
+        self.log.say(f"resumed after {after}" + origin_of(self.run.run_dir))
 
     async def demonstrations(self) -> list[SftRow]:
         """Return the training rows of all demonstrations, or none if the rest of the run does not use them."""
@@ -254,8 +281,7 @@ class TrainingLoop:
         for columns in state.columns.values():
             columns.begin()
         await run.policy.update(0)
-        if config.num_steps:
-            state.success_before = await evaluate_policy(run, self.log, "before", 0)
+        state.success_before = await evaluate_policy(run, self.log, "before", 0)
         self.save()
 
     async def learn(self) -> None:

@@ -221,6 +221,50 @@ def student_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
+def seeds_text(values: Sequence[float], *, sign: bool = False) -> str:
+    """Return a mean over seeds as text, with half the width of :func:`student_interval` where it has one.
+
+    Args:
+        values: one per seed.
+        sign: write the sign of a positive mean, too, as for a difference.
+
+    Example:
+        >>> seeds_text([0.5, 0.6, 0.7]), seeds_text([0.625]), seeds_text([0.1, 0.1], sign=True)
+        ('0.600 ± 0.248', '0.625 (1 seed)', '+0.100 (2 seeds, equal)')
+    """
+    mean = f"{fmean(values):{'+' if sign else ''}.3f}"
+    if len(values) == 1:
+        return f"{mean} (1 seed)"
+    if len({*values}) == 1:
+        return f"{mean} ({len(values)} seeds, equal)"
+    span = student_interval(values)
+    return f"{mean} ± {(span.high - span.low) / 2:.3f}"
+
+
+def welch_interval(ones: Sequence[float], others: Sequence[float]) -> Estimate:
+    """Return the mean of ``others`` minus that of ``ones`` with its 95 % interval, for values that are not pairs.
+
+    Source: B. L. Welch, "The Generalization of 'Student's' Problem when Several Different Population Variances are
+    Involved" (1947); the degrees of freedom are rounded down.
+
+    Raises:
+        ValueError: one of them has fewer than two values, or all values of each are equal.
+
+    Example:
+        >>> print(welch_interval([0.5, 0.6, 0.7], [0.7, 0.9, 0.8]))
+        0.2 [-0.0267, 0.427]
+    """
+    if min(len(ones), len(others)) < 2:
+        raise ValueError("an interval needs at least two values of each")
+    errors = [stdev(values) ** 2 / len(values) for values in (ones, others)]
+    if not sum(errors):
+        raise ValueError("values without a spread have no interval")
+    spread = sum(error**2 / (len(values) - 1) for error, values in zip(errors, (ones, others), strict=True))
+    half = _student(int(sum(errors) ** 2 / spread + 1e-9)) * math.sqrt(sum(errors))
+    difference = fmean(others) - fmean(ones)
+    return Estimate(difference, difference - half, difference + half)
+
+
 def mcnemar(num_only_a: int, num_only_b: int) -> float:
     """Return the two-sided p-value of McNemar's exact test that A and B succeed equally often.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentgym.errors import ConfigError, UsageError
 from agentgym.evals.episodes import write_json
 from agentgym.rollout import journal
+from agentgym.rollout.kept_files import FOLDER
 from agentgym.rollout.record import read_json_object
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
@@ -69,7 +70,7 @@ def forget_failed_start(run_dir: Path) -> None:
         return
     for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME, run_dir / journal.JOURNAL):
         path.unlink(missing_ok=True)
-    for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
+    for name in ("tensorboard", FOLDER, TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
         shutil.rmtree(run_dir / name, ignore_errors=True)
 
 

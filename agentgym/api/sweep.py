@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.api.kept_files import keep_files
 from agentgym.api.run_dirs import as_path, need_train_extra, new_run_dir
 from agentgym.api.sweep_runs import Job, run_jobs
 from agentgym.api.trust import require_trust
@@ -19,6 +18,7 @@ from agentgym.canonical import digest, shell_word, strict_json
 from agentgym.errors import ConfigError, CorruptDataError, RunStoppedError, UsageError
 from agentgym.progress import StatusConsole
 from agentgym.rollout.folder_lock import locked
+from agentgym.rollout.kept_files import keep_files
 from agentgym.rollout.record import read_json_object
 from agentgym.settings import read_pair
 from agentgym.trust import sign

@@ -52,11 +52,11 @@ def end_of_log(folder: Path) -> str:
 
 
 def interrupt_watched(process: subprocess.Popen[bytes]) -> None:
-    """Send the command of a guard what Ctrl-C sends, so that it can save its work and end by itself."""
+    """Ask the command of a guard to save its work and end by itself. It ignores SIGINT, as its guard does."""
     for pid in guard.below(process.pid):
         if _parent(pid) == process.pid:
             with suppress(OSError):
-                os.kill(pid, signal.SIGINT)
+                os.kill(pid, signal.SIGTERM)
 
 
 def _parent(pid: int) -> int:

@@ -14,6 +14,7 @@ from agentgym.errors import UsageError, unknown_name
 from agentgym.evals.compare import flat_items
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.rollout import journal
+from agentgym.rollout.kept_files import FOLDER
 from agentgym.rollout.record import read_json_object
 from agentgym.rollout.run_kind import kind_of_run
 
@@ -213,7 +214,7 @@ def _labels(
     differing = list(by) or _differing(firsts)
     shown = [name for name in differing if name != "recipe"] or differing
     written = [dict(flat_items(runs[group[0]].config)) for group in groups]
-    labels = [", ".join(f"{_short(name)}={_word(one.get(name))}" for name in shown) for one in written]
+    labels = [", ".join(f"{_short(name)}={_word(name, one.get(name))}" for name in shown) for one in written]
     if by:
         return labels
     if len(groups) == 1 or max(map(len, labels)) > _LONGEST_LABEL or len({*labels}) < len(labels):
@@ -225,11 +226,14 @@ def _short(name: str) -> str:
     """Return the last part of a setting's name; for a component's ``kind``, the name of the component.
 
     Example:
-        >>> _short("credit.estimator"), _short("strategy.branching.kind")
-        ('estimator', 'branching')
+        >>> _short("credit.estimator"), _short("strategy.branching.kind"), _short("own_files.lab/idea.py")
+        ('estimator', 'branching', 'idea.py')
     """
+    if name.startswith(f"{FOLDER}."):
+        return Path(name).name.removeprefix(f"{FOLDER}.")
     return name.removesuffix(".kind").split(".")[-1]
 
 
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _word(name: str, value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text[:6] if name.startswith(f"{FOLDER}.") else text  # the digest of a file

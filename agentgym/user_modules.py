@@ -10,7 +10,7 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
+from importlib.machinery import FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -41,7 +41,8 @@ class _Finder(MetaPathFinder):
         for place in self.folders if path is None else places:
             finder = FileFinder(str(place), (SourceAlone, [".py"]))
             if (spec := finder.find_spec(fullname)) is not None and spec.loader is not None:
-                return spec
+                other = PathFinder.find_spec(fullname, path)  # finds it, too, where the folder is the working directory
+                return spec if other is None or other.origin == spec.origin else None
         return None
 
 
@@ -55,7 +56,7 @@ def open_folder(folder: Path) -> None:
         UsageError: one of these modules has the name of a module that another user's file has imported.
     """
     if _finder not in sys.meta_path:
-        sys.meta_path.append(_finder)
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), _finder)
     if folder in _finder.folders:
         return
     for name, other in _taken(folder):

@@ -212,7 +212,7 @@ def _labels(
 ) -> list[str]:
     """Return a label for each group: the settings in which the groups differ, or the name of its first folder."""
     differing = list(by) or _differing(firsts)
-    shown = [name for name in differing if name != "recipe"] or differing
+    shown = [name for name in differing if name != "recipe" and not name.startswith(f"{FOLDER}.")] or differing
     written = [dict(flat_items(runs[group[0]].config)) for group in groups]
     labels = [", ".join(f"{_short(name)}={_word(name, one.get(name))}" for name in shown) for one in written]
     if by:

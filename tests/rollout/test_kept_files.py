@@ -16,6 +16,7 @@ from agentgym.plugins import run_file
 from agentgym.report.methods import methods_of, training_runs
 from agentgym.rollout import journal
 from agentgym.rollout.kept_files import keep_files
+from agentgym.trainers.loop import train
 from agentgym.user_modules import files_beside
 
 ENV = """
@@ -91,13 +92,13 @@ def test_an_environment_of_several_files_is_played_here_and_from_its_copies(file
 
 def test_a_training_run_keeps_the_users_files(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    counting_runs.train(counting_runs.config(num_steps=1), run_dir)
+    train(counting_runs.config(num_steps=1), run_dir)
     (copy,) = (run_dir / "own_files").iterdir()
     assert copy.read_text() == counting_runs.ENV_FILE.read_text()
     config = json.loads((run_dir / "config.json").read_text())
     assert list(config["own_files"]) == [str(counting_runs.ENV_FILE)]
     # more steps keep the copies of the beginning
-    counting_runs.train(counting_runs.config(num_steps=2), run_dir, resume=True)
+    train(counting_runs.config(num_steps=2), run_dir, resume=True)
     assert json.loads((run_dir / "config.json").read_text())["own_files"] == config["own_files"]
     line = journal.read(run_dir)[-1]
     assert line["installed"]["numpy"] and line["command"] and "threads" in line and line["blas"]["numpy"]

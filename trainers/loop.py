@@ -39,6 +39,7 @@ from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
+from agentgym.trainers.phases.best import note_evaluation
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.probe import probe_tasks
@@ -215,7 +216,7 @@ class TrainingLoop:
                 self.mix = SftMix(config, run.model, rows)
             await probe_tasks(run, self.log)
             await self.learn()
-            after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
+            after = await self.evaluate_end() if config.num_steps else None
             self.conclude(after)
             self.checkpoints.finish()
             model = run.policy.whole_model()
@@ -224,12 +225,19 @@ class TrainingLoop:
         await run.close()
         return self.result(after)
 
+    async def evaluate_end(self) -> float:
+        """Evaluate the policy after RL."""
+        success = await evaluate_policy(self.run, self.log, "after", self.state.step)
+        await note_evaluation(self.run, self.log, self.state.step)
+        return success
+
     def result(self, after: float | None) -> TrainResult:
         """Return the result of the finished run, and write it into the run's folder."""
         run, state = self.run, self.state
         made = TrainResult(
             run_dir=str(run.run_dir),
             steps=self.config.num_steps,
+            steps_made=state.step,
             steps_trained=state.activity.trained.num_trained,
             num_trajectories=state.num_trajectories,
             success_base=base_success(run),
@@ -282,6 +290,7 @@ class TrainingLoop:
             columns.begin()
         await run.policy.update(0)
         state.success_before = await evaluate_policy(run, self.log, "before", 0)
+        await note_evaluation(run, self.log, 0)
         self.save()
 
     async def learn(self) -> None:
@@ -294,6 +303,11 @@ class TrainingLoop:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
                     with self.last_step_kept():
                         await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
+                        is_over = await note_evaluation(run, self.log, state.step)
+                    if is_over:
+                        if state.step > self.saved_step:
+                            self.save()
+                        break
                 clock = Clock()
                 metrics = await self.step(rollouts, clock)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan

@@ -80,6 +80,8 @@ class TrainResult:
 
     run_dir: str
     steps: int
+    steps_made: int
+    """Number of steps until the run ended, below ``steps`` where ``eval.patience`` ended it."""
     steps_trained: int
     """Number of steps that trained at least one token."""
     num_trajectories: int

@@ -92,16 +92,17 @@ def _conclude(result: TrainResult, folder: Path, report: Path, out: Output) -> N
     before = "before RL" if result.steps else "without RL (num_steps=0)"
     measured = {"base model": result.success_base, before: result.success_before, "after": result.success_after}
     shown = [f"{when} [bold]{success:.1%}[/]" for when, success in measured.items() if success is not None]
-    is_all = result.steps_trained == result.steps
-    trained = f"{result.steps}" if is_all else f"trained in {result.steps_trained} of {result.steps}"
+    is_all = result.steps_trained == result.steps_made
+    trained = f"{result.steps_made}" if is_all else f"trained in {result.steps_trained} of {result.steps_made}"
     out.console.print(
         f"success: {', '.join(shown) or 'not measured'}; "
         f"{trained} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
         f"report: {report}",
         soft_wrap=True,
     )
-    if (folder / "model").is_dir():
-        out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
+    for name, told in (("model", ""), ("best", " (the best of all evaluations)")):
+        if (folder / name).is_dir():
+            out.console.print(f"model: {folder / name}{told}", soft_wrap=True, markup=False)
     if shown:
         line = f"compare with random actions: agentgym eval {shell_word(folder)} --policy random"
         out.console.print(line, soft_wrap=True, markup=False)

@@ -14,6 +14,7 @@ from agentgym.errors import UsageError, require_known
 from agentgym.evals.statistics import student_interval, welch_interval
 from agentgym.report.methods import Method, count, methods_of, notes_on, training_runs
 from agentgym.report.run_folder import RunFolder
+from agentgym.rollout.record import read_json_object
 
 Pairs = Literal["seed", "none"]
 Format = Literal["text", "markdown", "latex", "json"]
@@ -193,14 +194,15 @@ class _UnfinishedError(Exception):
 
 def _measured(run: RunFolder, measure: str) -> float:
     steps = run.metrics.get("rl", [])
+    made = read_json_object(run.path / "result.json").get("steps_made")  # fewer where eval.patience ended the run
     if measure in HELD_OUT:
         by_step = {int(row["step"]): row["success"] for row in run.metrics.get("eval", []) if "success" in row}
-        last = int(run.config.get("num_steps", max(by_step, default=0)))
+        last = int(made if made is not None else run.config.get("num_steps", max(by_step, default=0)))
         wanted = {"after": (last,), "before": (0,), "gain": (last, 0)}[measure]
         if not set(wanted) <= set(by_step):
             raise _UnfinishedError(f"it has {count(len(steps), 'step')} of {last} and no {title_of(measure)}")
         return float(by_step[wanted[0]] - (by_step[0] if measure == "gain" else 0))
-    num_steps = int(run.config.get("num_steps", len(steps)))
+    num_steps = int(made if made is not None else run.config.get("num_steps", len(steps)))
     if len(steps) < num_steps or not steps:
         raise _UnfinishedError(f"it has {count(len(steps), 'step')} of {num_steps}")
     name = "success" if measure == "training" else measure

@@ -16,10 +16,13 @@ from agentgym.types import Message, RewardRole, Task, ToolCall
 if TYPE_CHECKING:
     from agentgym.api.evaluation import compare, evaluate
     from agentgym.api.rollouts import collect_rollouts
+    from agentgym.api.sweep import resume_sweep, sweep
     from agentgym.api.training import resume, train
     from agentgym.env.env import Env
     from agentgym.env.game_env import GameEnv
     from agentgym.env.tool_env import ToolEnv
+    from agentgym.report.plot import plot
+    from agentgym.report.table import table
 
 __version__ = "0.2.0"
 
@@ -37,8 +40,12 @@ __all__ = [
     "compare",
     "evaluate",
     "make",
+    "plot",
     "register",
     "resume",
+    "resume_sweep",
+    "sweep",
+    "table",
     "tool",
     "train",
 ]
@@ -50,7 +57,11 @@ _LAZY = {
     "collect_rollouts": "api.rollouts",
     "compare": "api.evaluation",
     "evaluate": "api.evaluation",
+    "plot": "report.plot",
     "resume": "api.training",
+    "resume_sweep": "api.sweep",
+    "sweep": "api.sweep",
+    "table": "report.table",
     "train": "api.training",
 }
 """Names whose modules are imported on first use, since these import Gymnasium and numpy, or more."""

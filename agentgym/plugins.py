@@ -18,11 +18,10 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
-from agentgym import entry_points
+from agentgym import entry_points, user_modules
 from agentgym.canonical import digest
 from agentgym.errors import ConfigError, UnknownNameError, UsageError, blamed, check_type, unknown_name
 from agentgym.settings import Settings, check_ranges, checked
@@ -456,21 +455,16 @@ def run_file(path: Path) -> bool:
     if _loaded_files.get(path) == stamp:
         return False
     module_name = _name_of_file(path)
-    spec = importlib.util.spec_from_file_location(module_name, path, loader=_SourceAlone(module_name, str(path)))
+    spec = importlib.util.spec_from_file_location(
+        module_name, path, loader=user_modules.SourceAlone(module_name, str(path))
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    user_modules.open_folder(path.parent)
     spec.loader.exec_module(module)
     _loaded_files[path] = stamp
     return True
-
-
-class _SourceAlone(SourceFileLoader):
-    """Loader of a file without bytecode, which is stale after two changes in a second and fills users' folders."""
-
-    def path_stats(self, path: object) -> NoReturn:
-        """Raise OSError, by which Python neither reads nor writes bytecode."""
-        raise OSError(f"{path}: no bytecode")
 
 
 def _name_of_file(path: Path) -> str:

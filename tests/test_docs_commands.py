@@ -20,7 +20,8 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from agentgym.cli.main import app
-from agentgym.trainers.recipes import RECIPES
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.recipes import RECIPES, load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -95,9 +96,12 @@ def test_commands_of_a_page_can_be_given(page: Path, tmp_path: Path, monkeypatch
 
 
 def check_training(context: Any, told: str) -> None:
-    """Plan a run, or see that a resumed one is given no values."""
+    """Plan a run, or see that a resumed one is given no values but those of a branch."""
     recipe, overrides = context.params["recipe"], context.params["overrides"] or []
-    if context.params["resume"] is not None:
+    if context.params["resume"] is not None and context.params["run_dir"] is not None:
+        branched = [re.sub(r"=(FOLDER|RUN|ID|.*\.\.\.)$", "", text) for text in [recipe or "", *overrides] if text]
+        apply_overrides(load_recipe("tiny"), [text for text in branched if "=" in text])
+    elif context.params["resume"] is not None:
         assert all(text.startswith("num_steps=") for text in [*([recipe] if recipe else []), *overrides]), told
     elif recipe in RECIPES:
         values = [re.sub(r"=(FOLDER|RUN|ID|.*\.\.\.)$", "", text) for text in overrides]

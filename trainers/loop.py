@@ -27,11 +27,19 @@ from agentgym.trainers.config.idle import idle_ranks
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
+from agentgym.trainers.distributed.checkpoint import (
+    START,
+    CheckpointWriter,
+    TrainState,
+    load_latest_checkpoint,
+    restore_start,
+    restore_state,
+)
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
+from agentgym.trainers.phases.best import note_evaluation
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.probe import probe_tasks
@@ -49,6 +57,8 @@ from agentgym.trainers.run_folder import (
     extend_run,
     extension_notes,
     forget_failed_start,
+    origin_of,
+    write_result,
 )
 from agentgym.trainers.run_tokenizer import keep_tokenizer
 from agentgym.trainers.scoring.columns import ColumnMaker
@@ -206,25 +216,37 @@ class TrainingLoop:
                 await run.policy.update(0)  # servers have no weights of this run yet
                 await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
-            if state.phase == "sft":
-                if config.sft.has_phase:
-                    await run.policy.rest()
-                    warm_start(run, state, rows, self.checkpoints, self.log)
+            if state.phase == "sft" and config.sft.has_phase:
+                await run.policy.rest()
+                warm_start(run, state, rows, self.checkpoints, self.log)
+            if state.phase != "rl":
                 await self.begin_rl()
             if config.sft.mix.weight:
                 self.mix = SftMix(config, run.model, rows)
             await probe_tasks(run, self.log)
             await self.learn()
-            after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
+            after = await self.evaluate_end() if config.num_steps else None
             self.conclude(after)
             self.checkpoints.finish()
             model = run.policy.whole_model()
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
         await run.close()
-        return TrainResult(
+        return self.result(after)
+
+    async def evaluate_end(self) -> float:
+        """Evaluate the policy after RL."""
+        success = await evaluate_policy(self.run, self.log, "after", self.state.step)
+        await note_evaluation(self.run, self.log, self.state.step)
+        return success
+
+    def result(self, after: float | None) -> TrainResult:
+        """Return the result of the finished run, and write it into the run's folder."""
+        run, state = self.run, self.state
+        made = TrainResult(
             run_dir=str(run.run_dir),
-            steps=config.num_steps,
+            steps=self.config.num_steps,
+            steps_made=state.step,
             steps_trained=state.activity.trained.num_trained,
             num_trajectories=state.num_trajectories,
             success_base=base_success(run),
@@ -232,6 +254,9 @@ class TrainingLoop:
             success_after=after,
             wall_s=state.wall_s,
         )
+        if run.ranks.is_main:
+            write_result(run.run_dir, made)
+        return made
 
     def conclude(self, after: float | None) -> None:
         """Say what RL has changed, or why it could not."""
@@ -247,11 +272,16 @@ class TrainingLoop:
         self.log.forget_after(self.state.phase, self.checkpoint.step if self.checkpoint else 0)
         if self.checkpoint is None:
             return
-        restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
+        is_start = self.checkpoint.phase == START
+        if is_start:
+            restore_start(self.state, self.checkpoint, self.run.ranks)
+        else:
+            restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
         self.checkpoint = None  # frees its memory
         self.saved_step = self.state.step if self.state.phase == "rl" else -1
         await self.run.policy.update(self.state.step if self.state.phase == "rl" else 0)
-        self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
+        after = "the warm start" if is_start else f"{self.state.phase} step {self.state.step}"
+        self.log.say(f"resumed after {after}" + origin_of(self.run.run_dir))
         if self.state.phase == "rl":
             for note in extension_notes(self.config, self._num_steps_before, self.state.step):
                 self.log.say(f"note: {note}")
@@ -271,8 +301,8 @@ class TrainingLoop:
         for columns in state.columns.values():
             columns.begin()
         await run.policy.update(0)
-        if config.num_steps:
-            state.success_before = await evaluate_policy(run, self.log, "before", 0)
+        state.success_before = await evaluate_policy(run, self.log, "before", 0)
+        await note_evaluation(run, self.log, 0)
         self.save()
 
     async def learn(self) -> None:
@@ -285,6 +315,11 @@ class TrainingLoop:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
                     with self.last_step_kept():
                         await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
+                        is_over = await note_evaluation(run, self.log, state.step)
+                    if is_over:
+                        if state.step > self.saved_step:
+                            self.save()
+                        break
                 clock = Clock()
                 metrics = await self.step(rollouts, clock)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan

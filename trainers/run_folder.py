@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agentgym.errors import ConfigError, UsageError
+from agentgym.evals.episodes import write_json
 from agentgym.rollout import journal
+from agentgym.rollout.kept_files import FOLDER
+from agentgym.rollout.record import read_json_object
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.phases.optimizer_step import learning_rate
 from agentgym.trainers.run_env import named
 from agentgym.trust import SIGNATURE_NAME
 
+RESULT = "result.json"
+"""File with the :class:`TrainResult` of a run that has finished."""
+BRANCH = "branch.json"
+"""File of a branch: the run and the checkpoint that it goes on from, and the settings that differ."""
 TOKENIZER_NAME = "tokenizer"
 """Subfolder of a run's folder for a tokenizer that was trained for the run."""
 
@@ -95,7 +102,7 @@ def forget_failed_start(run_dir: Path) -> None:
         return
     for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME, run_dir / journal.JOURNAL):
         path.unlink(missing_ok=True)
-    for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
+    for name in ("tensorboard", FOLDER, TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
         shutil.rmtree(run_dir / name, ignore_errors=True)
 
 
@@ -105,6 +112,8 @@ class TrainResult:
 
     run_dir: str
     steps: int
+    steps_made: int
+    """Number of steps until the run ended, below ``steps`` where ``eval.patience`` ended it."""
     steps_trained: int
     """Number of steps that trained at least one token."""
     num_trajectories: int
@@ -113,3 +122,20 @@ class TrainResult:
     success_before: float | None
     success_after: float | None
     wall_s: float
+
+
+def write_result(run_dir: Path, result: TrainResult) -> None:
+    """Write the result of a run that has come to its end."""
+    write_json(run_dir / RESULT, asdict(result))
+
+
+def is_finished(run_dir: Path) -> bool:
+    """Return True if a run has come to the last of its steps."""
+    steps = read_json_object(run_dir / RESULT).get("steps")
+    return steps is not None and steps == read_json_object(run_dir / "config.json").get("num_steps")
+
+
+def origin_of(run_dir: Path) -> str:
+    """Return the run that a branch goes on from as the end of a line; empty for other runs."""
+    made = read_json_object(run_dir / BRANCH)
+    return f", as a branch of {made['run']}" if made else ""

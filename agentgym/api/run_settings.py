@@ -145,7 +145,7 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
         CorruptDataError: the configuration of the training run cannot be read.
     """
     path = Path(inner_policy(policy))
-    for folder in (path, path.parent) if path.name == "model" else (path,):
+    for folder in (path, path.parent) if path.name in {"model", "best"} else (path,):
         if kind_of_run(folder) == "training":
             from agentgym.trainers.config.overrides import load_config
 

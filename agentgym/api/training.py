@@ -51,24 +51,45 @@ def train(
     return _run(config, folder, resume=False)
 
 
-def resume(run_dir: str | Path, *, num_steps: int | None = None) -> TrainResult:
+def resume(
+    run_dir: str | Path,
+    *,
+    num_steps: int | None = None,
+    changes: Mapping[str, object] | None = None,
+    branch_dir: str | Path | None = None,
+) -> TrainResult:
     """Resume a run from its last checkpoint and train to its last step, or to a later one.
+
+    With ``branch_dir`` the run itself stays as it is, and a branch of it goes on from the checkpoint in that folder.
+    Its settings may differ, such as the learning rate or the group size. ``branch.json`` records what differs.
 
     Args:
         run_dir: folder of the run.
         num_steps: new number of steps, not below the old one; by default the old one.
+        changes: values of a branch that replace the run's, by path.
+        branch_dir: new folder of the branch; by default the run itself is resumed.
 
     Raises:
-        UsageError: there is no such run, another user made it, or ``num_steps`` is below the old number.
+        UsageError: there is no such run, another user made it, ``num_steps`` is below the old number, or ``changes``
+            are given without ``branch_dir``.
+        ConfigError: the checkpoint depends on a value that is to change.
         CorruptDataError: the files of the run cannot be read.
     """
     need_train_extra("training")
+    from agentgym.trainers.branches import branch
     from agentgym.trainers.config.overrides import apply_changes, load_config
 
     folder = as_path("run_dir", run_dir)
     require_trust(folder)
-    config = load_config(folder / "config.json")
-    return _run(apply_changes(config, {} if num_steps is None else {"num_steps": num_steps}), folder, resume=True)
+    if changes and branch_dir is None:
+        raise UsageError(f"a resumed run keeps its values of {', '.join(changes)}; branch_dir=NEW makes a branch")
+    given = {} if num_steps is None else {"num_steps": num_steps}
+    config = apply_changes(load_config(folder / "config.json"), {**(changes or {}), **given})
+    if branch_dir is not None:
+        target = new_run_dir(config.recipe, as_path("branch_dir", branch_dir))
+        branch(folder, target, config)
+        folder = target
+    return _run(config, folder, resume=True)
 
 
 def _run(config: Any, folder: Path, *, resume: bool) -> TrainResult:

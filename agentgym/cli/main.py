@@ -30,12 +30,14 @@ _COMMANDS = {
     "eval": "eval:eval_",
     "compare": "compare:compare",
     "train": "train:train",
+    "sweep": "sweep:sweep",
+    "table": "table:table",
+    "plot": "plot:plot",
     "serve": "serve:serve",
     "mcp": "mcp:mcp",
     "serve-model": "serve_model:serve_model",
     "serve-search": "serve_search:serve_search",
     "view": "view:view",
-    "plot": "plot:plot",
     "export": "export:export",
     "convert": "convert:convert",
     "credit": "credit:credit",
@@ -46,7 +48,7 @@ _COMMANDS = {
     "sandbox": "sandbox:sandbox",
 }
 """Subcommands in the order of ``agentgym --help``, each with its module in this package and its function or group."""
-_SETTINGS = {"train": {"ignore_unknown_options": True}}  # the message names the right form
+_SETTINGS = {name: {"ignore_unknown_options": True} for name in ("train", "sweep")}  # the message names the right form
 
 
 class _LazyCommands(Mapping[str, Any]):

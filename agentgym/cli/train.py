@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from agentgym.trainers.run_folder import TrainResult
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
-_KEPT = (
-    "a resumed run keeps its recipe, values and folder, but for more steps: "
-    "agentgym train --resume RUN_DIR [num_steps=N]"
-)
 
 
 def train(  # noqa: PLR0913, PLR0917  # one per option
@@ -37,7 +33,9 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN_DIR", help="Resume a stopped run, or train a finished one for more steps with num_steps=N."
+            metavar="RUN_DIR",
+            help="Resume a stopped run, or train a finished one for more steps with num_steps=N. With other values and "
+            "--run-dir NEW, go on from its last checkpoint as a branch in another folder.",
         ),
     ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/<recipe>-<NNN>]")] = None,
@@ -92,20 +90,21 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
 def _conclude(result: TrainResult, folder: Path, report: Path, out: Output) -> None:
     """Print what a run brought, and where its results are."""
     out.result(asdict(result))
-    measured = {"base model": result.success_base, "before RL": result.success_before}
-    shown = [f"{when} {success:.1%}" for when, success in measured.items() if success is not None]
-    after = f"{result.success_after:.1%}" if result.success_after is not None else "not measured"
-    is_all = result.steps_trained == result.steps
-    trained = f"{result.steps}" if is_all else f"trained in {result.steps_trained} of {result.steps}"
+    before = "before RL" if result.steps else "without RL (num_steps=0)"
+    measured = {"base model": result.success_base, before: result.success_before, "after": result.success_after}
+    shown = [f"{when} [bold]{success:.1%}[/]" for when, success in measured.items() if success is not None]
+    is_all = result.steps_trained == result.steps_made
+    trained = f"{result.steps_made}" if is_all else f"trained in {result.steps_trained} of {result.steps_made}"
     out.console.print(
-        f"success: {', '.join([*shown, f'after [bold]{after}[/]'])}; "
+        f"success: {', '.join(shown) or 'not measured'}; "
         f"{trained} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
         f"report: {report}",
         soft_wrap=True,
     )
-    if (folder / "model").is_dir():
-        out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
-    if result.success_after is not None:
+    for name, told in (("model", ""), ("best", " (the best of all evaluations)")):
+        if (folder / name).is_dir():
+            out.console.print(f"model: {folder / name}{told}", soft_wrap=True, markup=False)
+    if shown:
         line = f"compare with random actions: agentgym eval {shell_word(folder)} --policy random"
         out.console.print(line, soft_wrap=True, markup=False)
 
@@ -205,23 +204,28 @@ def _plan(
     from agentgym.api.run_dirs import new_run_dir
     from agentgym.trainers.models.sources import check_source
 
+    config = _config(recipe, overrides, resume, out, is_branch=run_dir is not None)
     if resume is not None and run_dir is not None:
-        raise UsageError(_KEPT)
-    config = _config(recipe, overrides, resume, out)
+        from agentgym.trainers.branches import branch
+
+        branch(resume, new_run_dir(config.recipe, run_dir), config)
+        return config, run_dir
     if resume is not None:
         return config, resume
     check_source(config.model.path)
     return config, new_run_dir(config.recipe, run_dir)
 
 
-def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: Output) -> TrainConfig:
+def _config(
+    recipe: str | None, overrides: list[str], resume: Path | None, out: Output, *, is_branch: bool = False
+) -> TrainConfig:
     from agentgym.trainers.config.overrides import apply_overrides, load_config, without_arguments_of_its_env
     from agentgym.trainers.recipes import load_recipe
 
     if resume is not None:
         changes = [text for text in (recipe, *overrides) if text is not None]
-        if any(not text.startswith("num_steps=") for text in changes):
-            raise UsageError(_KEPT)
+        if not is_branch and (other := [text for text in changes if not text.startswith("num_steps=")]):
+            raise UsageError(_kept(resume, other))
         config = apply_overrides(load_config(resume / "config.json"), changes)
         _note_repeats(changes, out)
         return config
@@ -240,6 +244,18 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None, out: 
     config = apply_overrides(config, overrides)
     _note_repeats(overrides, out)
     return config
+
+
+def _kept(run_dir: Path, changes: list[str]) -> str:
+    """Return the error of values that a resumed run cannot change, with the command that makes a branch."""
+    given = " ".join(map(shell_word, changes))
+    if recipes := [text for text in changes if "=" not in text]:
+        return f"a resumed run keeps its recipe, got {recipes[0]}: agentgym train --resume {shell_word(run_dir)}"
+    return (
+        f"a resumed run keeps its values of {', '.join(text.partition('=')[0] for text in changes)}; num_steps alone "
+        "can grow. To go on from its last checkpoint with other values, as a recorded branch in another folder: "
+        f"agentgym train --resume {shell_word(run_dir)} {given} --run-dir NEW"
+    )
 
 
 def _note_repeats(overrides: list[str], out: Output) -> None:

@@ -16,9 +16,8 @@ from agentgym.evals.episodes import Key, key_of, read_rows
 from agentgym.evals.statistics import (
     detectable_difference,
     difference_interval,
-    mcnemar,
+    difference_p_value,
     means_by_task,
-    sign_flip,
     task_interval,
     tasks_needed,
 )
@@ -79,8 +78,8 @@ class Comparison:
     """Pairs that only A solved."""
     num_only_b: int
     p_value: float
-    """p-value of the hypothesis that A and B solve equally many tasks: McNemar's exact test, or a sign-flip test if
-    tasks have several episodes."""
+    """p-value of the hypothesis that A and B solve equally many tasks, by the method of the interval: it is below 0.05
+    if the interval excludes 0."""
     detectable: float
     """Smallest difference of success that so many tasks detect with probability 0.8; above 1 if there are too few."""
     tasks_needed: int | None
@@ -92,6 +91,11 @@ class Comparison:
     return_difference_high: float
     p_adjusted: float | None = None
     """p-value by Holm's correction for all pairs of policies of a suite; None for a comparison by itself."""
+
+    @property
+    def is_distinguishable(self) -> bool:
+        """True if the interval of the difference excludes 0."""
+        return not self.difference_low <= 0 <= self.difference_high
 
     @property
     def pays_for_failure(self) -> bool:
@@ -255,7 +259,6 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     successes = difference_interval(by_task)
     returns = task_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
     num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
-    p_value = mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task)
     return Comparison(
         suite_or_env=a.label if a.label == b.label else a.name,
         content_hash=a.content_hash,
@@ -270,7 +273,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         difference_high=successes.high,
         num_only_a=num_only_a,
         num_only_b=num_only_b,
-        p_value=p_value,
+        p_value=difference_p_value(by_task),
         detectable=detectable_difference(by_task),
         tasks_needed=tasks_needed(by_task),
         return_difference=returns.value,

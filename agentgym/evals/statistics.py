@@ -221,21 +221,48 @@ def student_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def mcnemar(num_only_a: int, num_only_b: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test that A and B succeed equally often.
+def seeds_text(values: Sequence[float], *, sign: bool = False) -> str:
+    """Return a mean over seeds as text, with half the width of :func:`student_interval` where it has one.
 
-    Under the null hypothesis, each pair that only one of them solved is A's with probability one half.
-
-    Source: Q. McNemar, "Note on the sampling error of the difference between correlated proportions or percentages"
-    (1947), with the exact binomial distribution.
+    Args:
+        values: one per seed.
+        sign: write the sign of a positive mean, too, as for a difference.
 
     Example:
-        >>> mcnemar(1, 9), mcnemar(3, 3)
-        (0.021484375, 1.0)
+        >>> seeds_text([0.5, 0.6, 0.7]), seeds_text([0.625]), seeds_text([0.1, 0.1], sign=True)
+        ('0.600 ± 0.248', '0.625 (1 seed)', '+0.100 (2 seeds, equal)')
     """
-    num_pairs, fewer = num_only_a + num_only_b, min(num_only_a, num_only_b)
-    tail = sum(math.comb(num_pairs, number) for number in range(fewer + 1))
-    return min(1.0, tail / 2 ** (num_pairs - 1)) if num_pairs else 1.0
+    mean = f"{fmean(values):{'+' if sign else ''}.3f}"
+    if len(values) == 1:
+        return f"{mean} (1 seed)"
+    if len({*values}) == 1:
+        return f"{mean} ({len(values)} seeds, equal)"
+    span = student_interval(values)
+    return f"{mean} ± {(span.high - span.low) / 2:.3f}"
+
+
+def welch_interval(ones: Sequence[float], others: Sequence[float]) -> Estimate:
+    """Return the mean of ``others`` minus that of ``ones`` with its 95 % interval, for values that are not pairs.
+
+    Source: B. L. Welch, "The Generalization of 'Student's' Problem when Several Different Population Variances are
+    Involved" (1947); the degrees of freedom are rounded down.
+
+    Raises:
+        ValueError: one of them has fewer than two values, or all values of each are equal.
+
+    Example:
+        >>> print(welch_interval([0.5, 0.6, 0.7], [0.7, 0.9, 0.8]))
+        0.2 [-0.0267, 0.427]
+    """
+    if min(len(ones), len(others)) < 2:
+        raise ValueError("an interval needs at least two values of each")
+    errors = [stdev(values) ** 2 / len(values) for values in (ones, others)]
+    if not sum(errors):
+        raise ValueError("values without a spread have no interval")
+    spread = sum(error**2 / (len(values) - 1) for error, values in zip(errors, (ones, others), strict=True))
+    half = _student(int(sum(errors) ** 2 / spread + 1e-9)) * math.sqrt(sum(errors))
+    difference = fmean(others) - fmean(ones)
+    return Estimate(difference, difference - half, difference + half)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -280,8 +307,9 @@ def task_interval(values: Sequence[float], tasks: Sequence[str]) -> Estimate:
 def difference_interval(differences: Sequence[float]) -> Estimate:
     """Return the mean of tasks' differences of success with its 95 % interval, which has a width where all are equal.
 
-    The interval is Wald's with two more tasks, one that A alone solves and one that B alone solves. A bootstrap
-    interval of equal differences has no width, and one of few or rare differences contains the true one too seldom.
+    The interval is Wald's with two more tasks, one that A alone solves and one that B alone solves, and with Student's
+    t. A bootstrap interval of equal differences has no width, and one of few or rare differences contains the true one
+    too seldom. :func:`difference_p_value` belongs to it, so that both give one verdict.
 
     Source: D. G. Bonett and R. M. Price, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions
     Based on Paired Data" (2012), here for means of several episodes, too.
@@ -294,41 +322,55 @@ def difference_interval(differences: Sequence[float]) -> Estimate:
 
     Example:
         >>> print(difference_interval([1.0, 1.0, 1.0]), difference_interval([0.0] * 100), sep="; ")
-        1 [-0.101, 1]; 0 [-0.0272, 0.0272]
+        1 [-0.511, 1]; 0 [-0.0276, 0.0276]
     """
     if not differences:
         raise ValueError("an interval needs at least one difference")
     mean, error = _with_two_more(differences)
-    half = NormalDist().inv_cdf(0.975) * error
+    half = _student(len(differences) + 1) * error
     return Estimate(fmean(differences), max(-1.0, mean - half), min(1.0, mean + half))
 
 
 def _with_two_more(differences: Sequence[float]) -> tuple[float, float]:
     """Return the mean and its standard error with two more tasks, of differences 1 and -1."""
     more = [*differences, 1.0, -1.0]
-    return fmean(more), float(np.std(more)) / math.sqrt(len(more))
+    return fmean(more), float(np.std(more, ddof=1)) / math.sqrt(len(more))
 
 
-def sign_flip(differences: Sequence[float], *, num_resamples: int = 10_000, seed: int = 0) -> float:
-    """Return the two-sided p-value of a sign-flip test that A and B do equally well, from each task's mean difference.
+def difference_p_value(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value that belongs to :func:`difference_interval`: below 0.05 if that excludes 0.
 
-    Under the null hypothesis, each task's difference is equally likely with either sign. The p-value is the share of
-    random signs whose sum is at least as far from zero. Unlike :func:`mcnemar`, the test is valid for tasks with
-    several episodes.
+    Where tasks are few, or differ rarely, it is larger than that of an exact test of the same pairs.
 
-    Source: R. A. Fisher, "The Design of Experiments" (1935), section 21; the observed signs count as one of the draws.
+    Args:
+        differences: the mean difference of each task, from -1 to 1.
 
     Example:
-        >>> sign_flip([0.5, 0.25, -0.5, 0.0, 0.25]) > 0.5, sign_flip([0.5, 0.25, 0.5, 0.75] * 5) < 0.001
-        (True, True)
+        >>> round(difference_p_value([1.0] * 9 + [-1.0]), 3), difference_p_value([0.0] * 100)
+        (0.013, 1.0)
     """
-    sizes = np.abs(np.asarray([value for value in differences if value], dtype=np.float64))
-    if not len(sizes):
-        return 1.0
-    observed = abs(sum(differences))
-    signs = np.random.default_rng(seed).integers(0, 2, size=(num_resamples, len(sizes)), dtype=np.int8) * 2 - 1
-    is_as_far = np.abs(signs @ sizes) >= observed - 1e-9 * len(sizes)
-    return float((1 + is_as_far.sum()) / (1 + num_resamples))
+    mean, error = _with_two_more(differences)
+    return _student_tails(abs(mean) / error, len(differences) + 1)
+
+
+def _student_tails(t: float, degrees: int) -> float:
+    """Return the probability that Student's t is at least ``t`` away from 0.
+
+    Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
+
+    Example:
+        >>> [round(_student_tails(*one), 4) for one in ((12.7062, 1), (4.3027, 2), (2.2281, 10), (1.9602, 9999))]
+        [0.05, 0.05, 0.05, 0.05]
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    is_odd, square = degrees % 2, math.cos(angle) ** 2
+    term = math.cos(angle) if is_odd else 1.0
+    total = 0.0
+    for at in range(2 + is_odd, degrees + 1, 2):
+        total += term
+        term *= square * (at - 1) / at
+    inside = math.sin(angle) * total
+    return max(0.0, 1 - (2 / math.pi * (angle + inside) if is_odd else inside))
 
 
 def detectable_difference(differences: Sequence[float], power: float = 0.8) -> float:
@@ -342,7 +384,7 @@ def detectable_difference(differences: Sequence[float], power: float = 0.8) -> f
 
     Example:
         >>> round(detectable_difference([1.0, 0.0, 0.0, -1.0] * 25), 3), detectable_difference([0.0]) > 1
-        (0.198, True)
+        (0.199, True)
     """
     z = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(power)
     return z * _with_two_more(differences)[1]
@@ -355,7 +397,7 @@ def tasks_needed(differences: Sequence[float], power: float = 0.8) -> int | None
 
     Example:
         >>> tasks_needed([1.0, 0.0, 0.0, -1.0, 0.0, 1.0] * 10)
-        135
+        137
     """
     mean = float(np.mean(differences))
     if mean == 0 or len(differences) < 2:

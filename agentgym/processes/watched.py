@@ -20,11 +20,15 @@ _TOLD = 2000
 
 
 def start_watched(
-    command: Sequence[str], variables: Mapping[str, str], folder: Path, pass_fds: Sequence[int] = ()
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    folder: Path,
+    pass_fds: Sequence[int] = (),
+    work_dir: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a folder, with its output in ``log.txt``, and return the process of its guard.
+    """Start a command with its output in ``log.txt`` of a folder, and return the process of its guard.
 
-    The command inherits the file descriptors in ``pass_fds``.
+    The command inherits the file descriptors in ``pass_fds``. It works in ``work_dir``, by default in the folder.
     """
     owner = os.getpid()
     watch = [sys.executable, "-I", "-S", guard.__file__, str(owner), guard.start_ticks(owner), str(_ANY_MEMORY_MB)]
@@ -32,7 +36,7 @@ def start_watched(
         return subprocess.Popen(
             [*watch, *command],
             env=dict(variables),
-            cwd=folder,
+            cwd=work_dir or folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -45,6 +49,21 @@ def end_of_log(folder: Path) -> str:
     """Return the last 2,000 characters of a process's output."""
     log = folder / "log.txt"
     return log.read_text(encoding="utf-8", errors="replace")[-_TOLD:].strip() if log.is_file() else ""
+
+
+def interrupt_watched(process: subprocess.Popen[bytes]) -> None:
+    """Ask the command of a guard to save its work and end by itself. It ignores SIGINT, as its guard does."""
+    for pid in guard.below(process.pid):
+        if _parent(pid) == process.pid:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # it has ended
+        return 0
 
 
 def end_watched(process: subprocess.Popen[bytes]) -> None:

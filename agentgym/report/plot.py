@@ -1,11 +1,10 @@
-"""Curves of training runs for papers. Runs that differ only in their seed become one line with an interval.
+"""Curves of training runs for papers. Runs that differ only in their seed become one line with a band.
 
 matplotlib draws them, so the file may be SVG, PDF or PNG.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.canonical import readable_json
 from agentgym.errors import UsageError, require_extra, require_known
-from agentgym.evals.compare import flat_items
 from agentgym.evals.statistics import student_interval
-from agentgym.report.run_folder import RunFolder, open_run_folder
+from agentgym.report.methods import count, methods_of, training_runs
+from agentgym.report.run_folder import RunFolder
 
 Floats = npt.NDArray[np.float64]
 Axis = Literal["steps", "rollouts", "tokens", "minutes"]
+Band = Literal["", "range", "95 % interval"]
 AXES: Mapping[Axis, str] = {
     "steps": "RL steps",
     "rollouts": "rollouts",
@@ -30,12 +29,8 @@ AXES: Mapping[Axis, str] = {
     "minutes": "minutes of rollouts and training",
 }
 SUFFIXES = (".svg", ".pdf", ".png")
-_LONGEST_LABEL = 40
-"""Longest label in characters. Lines whose settings are longer are labelled by their folders."""
 NUM_POINTS = 200
 """Number of points of a line with an interval."""
-_NOT_A_DIFFERENCE = ("seed", "ranks.", "num_threads", "checkpoint_every", "trackers", "record")
-"""Settings that do not distinguish runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,92 +43,75 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The mean of runs with different seeds at common positions, with 95 % intervals; for two runs, their range."""
+    """The mean over a method's seeds at common positions, with a band."""
 
     label: str
     num_runs: int
+    seeds: tuple[str, ...]
     xs: Floats
     mean: Floats
     low: Floats
     high: Floats
+    band: Band = ""
+    """The meaning of ``low`` to ``high``: of two seeds their range, of more the interval over seeds by Student's t."""
+
+    @property
+    def about(self) -> str:
+        """The number of seeds and runs, and the meaning of the band, as text."""
+        num_seeds = len(self.seeds)
+        runs = "" if self.num_runs == num_seeds else f", {count(self.num_runs, 'run')}"
+        return count(num_seeds, "seed") + runs + (f", {self.band}" if self.band else "")
 
 
-def plot(
-    folders: Sequence[Path],
-    out: Path,
+def plot(  # noqa: PLR0913  (one per option of `agentgym plot`)
+    folders: Sequence[str | Path],
+    out: str | Path,
     *,
     metric: str = "success",
     axis: Axis = "steps",
     held_out: bool = False,
     smooth: int = 1,
     labels: Sequence[str] = (),
+    group_by: Sequence[str] = (),
     size: tuple[float, float] = (5.0, 3.2),
 ) -> list[Line]:
     """Draw a metric of training runs and return the lines.
 
     Args:
-        folders: folders of the runs.
+        folders: folders of runs or of sweeps.
         out: file to write, which ends in ``.svg``, ``.pdf`` or ``.png``.
         metric: name of the metric in ``metrics.jsonl``.
         axis: quantity on the horizontal axis.
         held_out: plot evaluations during training (``eval.every``) instead of training steps.
         smooth: number of steps of the moving mean.
         labels: labels of the lines, in the order of their first runs; by default the settings that differ.
+        group_by: settings whose values make a line, by path. A seed with several runs is their mean.
         size: width and height in inches.
 
     Raises:
         UsageError: a folder is not a training run or lacks the metric.
         MissingExtraError: matplotlib is not installed.
     """
+    out = Path(out)
     if out.suffix not in SUFFIXES:
         raise UsageError(f"{out} must end in {', '.join(SUFFIXES)}")
-    runs = [open_run_folder(folder) for folder in folders]
-    for run in runs:
-        if run.kind != "training run":
-            raise UsageError(f"{run.path} is not a training run but an {run.kind}; compare those with agentgym compare")
-    groups = _grouped(runs)
-    if labels and len(labels) != len(groups):
-        raise UsageError(f"{len(labels)} labels for {len(groups)} lines ({', '.join(label for label, _ in groups)})")
-    named = zip(labels or [label for label, _ in groups], [group for _, group in groups], strict=True)
-    lines = [_line(label, [_curve(run, metric, axis, held_out, smooth) for run in group]) for label, group in named]
+    methods = methods_of(training_runs(folders), group_by)
+    if labels and len(labels) != len(methods):
+        names = ", ".join(method.label for method in methods)
+        raise UsageError(f"{count(len(labels), 'label')} for {count(len(methods), 'line')} ({names})")
+    lines = [
+        _line(
+            label,
+            {
+                seed: [_curve(run, metric, axis, held_out, smooth) for run in runs]
+                for seed, runs in method.by_seed.items()
+            },
+        )
+        for label, method in zip(labels or [method.label for method in methods], methods, strict=True)
+    ]
     what = ("held-out " if held_out else "") + metric.replace("_", " ")
     _draw(lines, out, AXES[axis], what, size)
     return lines
-
-
-def _grouped(runs: Sequence[RunFolder]) -> list[tuple[str, list[RunFolder]]]:
-    """Group runs that differ only in the seed. Each group's label names the settings that differ."""
-    settings = [_settings(run) for run in runs]
-    groups: dict[str, list[int]] = {}
-    for at, values in enumerate(settings):
-        groups.setdefault(json.dumps(values, sort_keys=True), []).append(at)
-    first = [settings[group[0]] for group in groups.values()]
-    all_names = list(dict.fromkeys(name for one in first for name in one))
-    differing = [name for name in all_names if len({json.dumps(one.get(name)) for one in first}) > 1]
-    shown = [name for name in differing if name != "recipe"] or differing
-    labels = [", ".join(f"{_short(name)}={_word(one.get(name))}" for name in shown) for one in first]
-    if len(groups) == 1 or max(map(len, labels)) > _LONGEST_LABEL:
-        labels = [runs[group[0]].name for group in groups.values()]
-    return [(label, [runs[at] for at in group]) for label, group in zip(labels, groups.values(), strict=True)]
-
-
-def _short(name: str) -> str:
-    """Return the last part of a setting's name; for a component's ``kind``, the name of the component.
-
-    Example:
-        >>> _short("credit.estimator"), _short("strategy.branching.kind")
-        ('estimator', 'branching')
-    """
-    parts = name.removesuffix(".kind").split(".")
-    return parts[-1]
-
-
-def _settings(run: RunFolder) -> dict[str, object]:
-    return {name: value for name, value in flat_items(run.config) if not name.startswith(_NOT_A_DIFFERENCE)}
-
-
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else readable_json(value)
 
 
 def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int) -> Curve:
@@ -173,22 +151,39 @@ def _smoothed(values: Floats, width: int) -> Floats:
     return means
 
 
-def _line(label: str, curves: Sequence[Curve]) -> Line:
+def _line(label: str, by_seed: Mapping[str, Sequence[Curve]]) -> Line:
+    """Return the mean over seeds; a seed with several runs is their mean."""
+    curves = [curve for of_seed in by_seed.values() for curve in of_seed]
+    seeds = tuple(by_seed)
     if len(curves) == 1:
         (one,) = curves
-        return Line(label=label, num_runs=1, xs=one.xs, mean=one.ys, low=one.ys, high=one.ys)
+        return Line(label=label, num_runs=1, seeds=seeds, xs=one.xs, mean=one.ys, low=one.ys, high=one.ys)
     first, last = max(curve.xs[0] for curve in curves), min(curve.xs[-1] for curve in curves)
+    if last < first:
+        raise UsageError(f"{label}: a run ends at {last:g}, before another one begins at {first:g}; leave one out")
     if all(np.array_equal(curve.xs, curves[0].xs) for curve in curves):
         xs = curves[0].xs
     else:
         xs = np.linspace(first, last, NUM_POINTS)
-    values = np.array([np.interp(xs, curve.xs, curve.ys) for curve in curves])
-    if len(curves) == 2:  # an interval of two seeds is too wide to be informative
-        low, high = values.min(axis=0), values.max(axis=0)
-    else:
+    values = np.array(
+        [np.mean([np.interp(xs, curve.xs, curve.ys) for curve in of_seed], axis=0) for of_seed in by_seed.values()]
+    )
+    low, high = values.min(axis=0), values.max(axis=0)
+    band: Band = "range" if len(seeds) == 2 else ""
+    if len(seeds) > 2:  # an interval of two seeds is too wide to be informative
         spans = [student_interval(column) for column in values.T.tolist()]
         low, high = np.array([span.low for span in spans]), np.array([span.high for span in spans])
-    return Line(label=label, num_runs=len(curves), xs=xs, mean=values.mean(axis=0), low=low, high=high)
+        band = "95 % interval"
+    return Line(
+        label=label,
+        num_runs=len(curves),
+        seeds=seeds,
+        xs=xs,
+        mean=values.mean(axis=0),
+        low=low,
+        high=high,
+        band=band,
+    )
 
 
 def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[float, float]) -> None:
@@ -203,10 +198,10 @@ def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[fl
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "agentgym", "font.size": 9}):
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         for line in lines:
-            runs = "" if line.num_runs == 1 else f" ({line.num_runs} seeds)"
+            about = "" if line.num_runs == 1 else f" ({line.about})"
             marker = "o" if len(line.xs) <= 12 else ""
             (drawn,) = axes.plot(
-                line.xs, line.mean, marker=marker, markersize=3, linewidth=1.4, label=line.label + runs
+                line.xs, line.mean, marker=marker, markersize=3, linewidth=1.4, label=line.label + about
             )
             axes.fill_between(line.xs, line.low, line.high, color=drawn.get_color(), alpha=0.18, linewidth=0)
         axes.set_xlabel(across)

@@ -13,14 +13,18 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import shell_word
 from agentgym.errors import AgentGymError, CorruptDataError, error_text
+from agentgym.plugins import found_file
 from agentgym.rollout.record import append_json_line, read_json_lines
+from agentgym.user_modules import files_beside
 
 JOURNAL = "journal.jsonl"
 PACKAGES = (
@@ -30,9 +34,11 @@ PACKAGES = (
 """Packages whose version can change a result."""
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json", "agentgym_chat.json")
 _OWN_FILE = re.compile(r"(\S.*\.py)(?::[^\s:]+)?")
+_PASSWORD = re.compile(r"://[^/\s@]+@")
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY")
 _LARGE = 2 << 30
 _END = 64 << 20
-_NOT_A_DIFFERENCE = ("at", "processor")
+_NOT_A_DIFFERENCE = ("at", "processor", "command", "repository", "threads.", "blas.", "installed.")
 """Facts that differ between runs without changing results."""
 
 
@@ -44,7 +50,7 @@ def made_with(**facts: object) -> dict[str, Any]:
 
     Example:
         >>> sorted(made_with(tasks="ab12"))[:4]
-        ['agentgym', 'at', 'commit', 'packages']
+        ['agentgym', 'at', 'blas', 'command']
     """
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -54,6 +60,11 @@ def made_with(**facts: object) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "command": _command(),
+        "repository": _repository(),
+        "threads": _threads(),
+        "blas": _blas(),
+        "installed": _installed(),
         **facts,
     }
 
@@ -141,7 +152,9 @@ def model_facts(folder: Path) -> dict[str, str]:
 
 
 def own_files(config: object) -> dict[str, str]:
-    """Return the digests of users' files that a configuration names as ``file.py`` or ``file.py:name``.
+    """Return the digests of users' files that a configuration names, and of the files beside them that these import.
+
+    A configuration names a file as ``file.py`` or ``file.py:name``.
 
     Args:
         config: mappings and lists of values, as ``config.json`` holds them.
@@ -150,8 +163,27 @@ def own_files(config: object) -> dict[str, str]:
         >>> own_files({"env": {"id": "guess.py:Guess-v0"}, "credit": {"estimator": "gigpo"}})
         {'guess.py': ''}
     """
-    paths = sorted({found[1] for value in _leaves(config) if (found := _OWN_FILE.fullmatch(value))})
-    return {path: file_digest(Path(path)) for path in paths}
+    found = own_sources(config)
+    return {
+        name: file_digest(found[name], Path(name).name) if name in found else ""
+        for name in [*named_files(config), *found]
+    }
+
+
+def own_sources(config: object) -> dict[str, Path]:
+    """Return where the files of :func:`own_files` are, or their copies, by the paths that a run knows them by."""
+    found: dict[str, Path] = {}
+    for name in named_files(config):
+        source = found_file(Path(name))
+        if source.is_file():
+            beside = {str(Path(name).parent / file.relative_to(source.parent)): file for file in files_beside(source)}
+            found |= {name: source} | beside
+    return found
+
+
+def named_files(config: object) -> list[str]:
+    """Return the paths of users' files that a configuration names, without those that they import."""
+    return sorted({found[1] for value in _leaves(config) if (found := _OWN_FILE.fullmatch(value))})
 
 
 def _leaves(value: object) -> Iterable[str]:
@@ -210,11 +242,53 @@ def _commit() -> str:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists() or not (root / "pyproject.toml").is_file():
         return ""
+    return _commit_of(root)
+
+
+def _repository() -> str:
+    """Return the commit of the repository around the working directory; empty if there is none."""
+    return _commit_of(Path.cwd())
+
+
+def _commit_of(folder: Path) -> str:
     try:
-        commit = _git(root, "rev-parse", "--short=12", "HEAD")
-        return commit + (" with changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return commit + (" with changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def _command() -> str:
+    """Return the command line of this process, without passwords in addresses."""
+    program, *words = sys.argv or [""]
+    name = "agentgym" if Path(program).name in ("__main__.py", "agentgym") else program
+    return _PASSWORD.sub("://", " ".join(map(shell_word, [name, *words])))
+
+
+def _threads() -> dict[str, object]:
+    """Return the numbers of threads that the environment and torch, if it is loaded, allow."""
+    found: dict[str, object] = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    torch = sys.modules.get("torch")
+    return found | ({"torch": torch.get_num_threads()} if torch is not None else {})
+
+
+def _blas() -> dict[str, str]:
+    """Return the libraries of linear algebra behind numpy and, if it is loaded, torch."""
+    import numpy as np
+
+    built = np.show_config(mode="dicts")
+    of_numpy = built.get("Build Dependencies", {}).get("blas", {})
+    found = {"numpy": f"{of_numpy.get('name', '')} {of_numpy.get('version', '')}".strip()}
+    torch = sys.modules.get("torch")
+    named = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show()) if torch is not None else None
+    return found | ({"torch": named[1]} if named else {})
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """Return the version of every installed package."""
+    found = {str(one.metadata["Name"]): one.version for one in importlib.metadata.distributions()}
+    return dict(sorted(found.items()))
 
 
 def _git(root: Path, *words: str) -> str:

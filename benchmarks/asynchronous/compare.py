@@ -194,6 +194,7 @@ def main() -> None:
     )
     parser.add_argument("--median-s", type=float, default=1.0, help="median delay of a turn in seconds")
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     options.start = options.start or warm_start(options.runs, options.start_with)
     for seed in options.seeds:
         for name in options.arms:

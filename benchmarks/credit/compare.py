@@ -27,9 +27,10 @@ import subprocess
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from agentgym.evals.statistics import seeds_text, student_interval
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, to_dict
 from agentgym.trainers.config.train import TrainConfig
@@ -126,8 +127,6 @@ ARMS: dict[str, list[str]] = {
 
 NUM_TRAIN_TASKS = 512
 """All arms train on the same pool of tasks, small enough that SPO's tracker sees a task again."""
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
-"""Two-sided 95 % points of Student's t by number of values."""
 
 
 def run_once(config: TrainConfig, run_dir: Path) -> None:
@@ -193,11 +192,6 @@ def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]
     }
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the half-width of its 95 % interval over seeds."""
-    return fmean(values), T_95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-
-
 def table(rows: Sequence[dict[str, Any]], arms: Sequence[str]) -> str:
     """Return one world's results as a Markdown table, with differences to the first arm paired by seed."""
     titles = f"| arm | held-out success | gain | while training | minus {arms[0]}'s | credited | phantom | turns |"
@@ -205,15 +199,14 @@ def table(rows: Sequence[dict[str, Any]], arms: Sequence[str]) -> str:
     base = {row["seed"]: fmean(row["train_success"]) for row in rows if row["arm"] == arms[0]}
     for arm in arms:
         mine = [row for row in rows if row["arm"] == arm]
-        ahead, ahead_half = interval([fmean(row["train_success"]) - base[row["seed"]] for row in mine])
-        after, half = interval([row["success_after"] for row in mine])
-        gain, gain_half = interval([row["success_after"] - row["success_before"] for row in mine])
-        during, during_half = interval([fmean(row["train_success"]) for row in mine])
+        ahead = [fmean(row["train_success"]) - base[row["seed"]] for row in mine if row["seed"] in base]
+        gains = [row["success_after"] - row["success_before"] for row in mine]
         means = (fmean(row[name] for row in mine) for name in ("credited_share", "phantom_share", "mean_turns_after"))
         credited, phantom, turns = means
         lines.append(
-            f"| {arm} | {after:.3f} ± {half:.3f} | {gain:+.3f} ± {gain_half:.3f} | {during:.3f} ± {during_half:.3f} "
-            f"| {ahead:+.3f} ± {ahead_half:.3f} | {credited:.0%} | {phantom:.1%} | {turns:.1f} |"
+            f"| {arm} | {seeds_text([row['success_after'] for row in mine])} | {seeds_text(gains, sign=True)} "
+            f"| {seeds_text([fmean(row['train_success']) for row in mine])} "
+            f"| {seeds_text(ahead, sign=True) if ahead else ''} | {credited:.0%} | {phantom:.1%} | {turns:.1f} |"
         )
     return "\n".join(lines)
 
@@ -224,7 +217,10 @@ def binned(values: Sequence[float], size: int) -> list[float]:
 
 
 def plot(rows: Sequence[dict[str, Any]], arms: Sequence[str], path: Path, bin_steps: int) -> None:
-    """Plot success against rollouts, a panel per arm: seeds, mean and 95 % interval, and the first arm in grey."""
+    """Plot success against rollouts, a panel per arm: seeds, mean, and the first arm in grey.
+
+    The band is the 95 % interval over seeds; of two seeds it is their range.
+    """
     import matplotlib.pyplot as plt
 
     num_columns = min(5, len(arms))
@@ -238,16 +234,15 @@ def plot(rows: Sequence[dict[str, Any]], arms: Sequence[str], path: Path, bin_st
             mine = [row for row in rows if row["arm"] == name]
             curves = [binned(row["train_success"], bin_steps) for row in mine]
             middle = [(n + 0.5) * bin_steps * mine[0]["rollouts_per_step"] for n in range(len(curves[0]))]
-            points = [interval(values) for values in zip(*curves, strict=True)]
-            means = [mean for mean, _ in points]
+            means = [fmean(values) for values in zip(*curves, strict=True)]
             axis.plot(middle, means, color=colour, linewidth=1.8 if name == arm else 1.2)
             if name == arm:
                 for curve in curves:
                     axis.plot(middle, curve, color=colour, linewidth=0.6, alpha=0.6)
-                low = [max(0.0, mean - half) for mean, half in points]
-                high = [min(1.0, mean + half) for mean, half in points]
-                if len(curves) < 3:  # an interval of two seeds says nothing; their range does
-                    low, high = [min(v) for v in zip(*curves, strict=True)], [max(v) for v in zip(*curves, strict=True)]
+                low, high = [min(v) for v in zip(*curves, strict=True)], [max(v) for v in zip(*curves, strict=True)]
+                if len(curves) > 2:  # an interval of two seeds says nothing; their range does
+                    spans = [student_interval(values) for values in zip(*curves, strict=True)]
+                    low, high = [max(0.0, span.low) for span in spans], [min(1.0, span.high) for span in spans]
                 axis.fill_between(middle, low, high, color=colour, alpha=0.18, linewidth=0)
         axis.set_title(arm, fontsize=10)
         axis.set_ylim(0, 1)
@@ -306,13 +301,16 @@ def report(options: argparse.Namespace) -> None:
     for world in dict.fromkeys(row["world"] for row in rows):
         mine = [row for row in rows if row["world"] == world]
         arms = [arm for arm in options.arms if any(row["arm"] == arm for row in mine)]
-        before, half = interval([row["success_before"] for row in mine if row["arm"] == arms[0]])
+        before = seeds_text([row["success_before"] for row in mine if row["arm"] == arms[0]])
         num_seeds, num_steps = len({row["seed"] for row in mine}), len(mine[0]["train_success"])
+        about = (
+            "means with 95 % intervals over seeds" if num_seeds > 1 else "one seed, which has no interval over seeds"
+        )
         picture = f"{options.name}-{world}.svg"
         plot(mine, arms, options.out / picture, options.bin_steps)
         said.append(
-            f"## {world}\n\n{table(mine, arms)}\n\nBefore: {before:.3f} ± {half:.3f}. {num_seeds} seeds, {num_steps} "
-            f"steps of {mine[0]['rollouts_per_step']:.0f} rollouts each; means with 95 % intervals over seeds. "
+            f"## {world}\n\n{table(mine, arms)}\n\nBefore: {before}. {num_seeds} seeds, {num_steps} "
+            f"steps of {mine[0]['rollouts_per_step']:.0f} rollouts each; {about}. "
             "While training: mean success of all training episodes, the area under the curve. "
             f"`{' '.join(WORLDS[world]) or 'the recipe as it is'}`\n\n![success against rollouts]({picture})\n"
         )
@@ -346,6 +344,7 @@ def main() -> None:
     parser.add_argument("--earlier", type=Path, help="earlier results, for rows whose runs no longer exist")
     parser.add_argument("--commit", default="", help="commit of the runs, if it is not the current one")
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     run(options) if options.verb == "run" else report(options)
 
 

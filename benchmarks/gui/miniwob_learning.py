@@ -222,7 +222,7 @@ def report(options: argparse.Namespace) -> None:
     """Write the results of the runs that are there."""
     rows = [
         result(options.runs / f"untrained-{seed}", folder, seed)
-        for seed in options.seeds
+        for seed in dict.fromkeys(options.seeds)
         if ((folder := options.runs / f"learnt-{seed}") / "model").is_dir()
     ]
     if not rows:

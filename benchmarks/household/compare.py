@@ -16,17 +16,15 @@ import subprocess
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from agentgym.evals.statistics import seeds_text
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
-
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
-"""Two-sided 95 % points of Student's t by number of values."""
 
 
 def run_once(config: TrainConfig, run_dir: Path) -> None:
@@ -72,23 +70,16 @@ def run_seed(recipe: TrainConfig, seed: int, estimators: list[str], out: Path) -
     return rows
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Return the mean and the half-width of its 95 % interval over seeds."""
-    return fmean(values), T_95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-
-
 def table(rows: list[dict[str, Any]], estimators: list[str]) -> str:
     """Return the result as a Markdown table."""
     lines = ["| estimator | success before RL | success after RL | gain | turns after |", "|---|---|---|---|---|"]
     for estimator in estimators:
         mine = [row for row in rows if row["estimator"] == estimator]
-        before, _ = interval([row["success_before"] for row in mine])
-        after, half = interval([row["success_after"] for row in mine])
-        gain, gain_half = interval([row["success_after"] - row["success_before"] for row in mine])
+        before = fmean(row["success_before"] for row in mine)
+        after = seeds_text([row["success_after"] for row in mine])
+        gain = seeds_text([row["success_after"] - row["success_before"] for row in mine], sign=True)
         turns = fmean(row["mean_turns_after"] for row in mine)
-        lines.append(
-            f"| {estimator} | {before:.3f} | {after:.3f} ± {half:.3f} | {gain:+.3f} ± {gain_half:.3f} | {turns:.1f} |"
-        )
+        lines.append(f"| {estimator} | {before:.3f} | {after} | {gain} | {turns:.1f} |")
     return "\n".join(lines)
 
 
@@ -102,6 +93,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
     parser.add_argument("overrides", nargs="*", help="key=value of the recipe")
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     recipe = apply_overrides(load_recipe(options.recipe), options.overrides)
     rows = [row for seed in options.seeds for row in run_seed(recipe, seed, options.estimators, options.runs)]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)

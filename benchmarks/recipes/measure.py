@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("changes", nargs="*", help="key=value, after --")
     given = parser.parse_args()
+    given.seeds = [*dict.fromkeys(given.seeds)]  # a seed that is given twice is one seed
     runs = [measure(given.recipe, seed, given.changes) for seed in given.seeds]
     results = {
         "recipe": given.recipe,

@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="without suffix: .json and .md are written")
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     stored = options.output.with_suffix(".json")
     runs = [Run(**row) for row in json.loads(stored.read_text(encoding="utf-8"))] if stored.is_file() else []
     known = {(run.recipe, tuple(run.changes), run.arm, run.seed) for run in runs}

@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 
+from agentgym.evals.statistics import seeds_text
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.loop import train
@@ -64,8 +65,6 @@ ARMS = {
 }
 TEACHER = ("num_steps=150", "groups_per_step=8")
 """The teacher of ``distill``: a longer plain run from the same start."""
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Two-sided 95 % points of Student's t by number of values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +164,6 @@ def at_equal_tokens(runs: Sequence[Run]) -> dict[tuple[str, int], float]:
     return found
 
 
-def interval(values: Sequence[float]) -> str:
-    """Return a mean and the half-width of its 95 % interval over seeds."""
-    half = T_95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) in T_95 else 0.0
-    return f"{fmean(values):+.3f} ± {half:.3f}" if half else f"{fmean(values):+.3f}"
-
-
 def report(runs: Sequence[Run]) -> str:
     """Return the results as Markdown."""
     success = at_equal_tokens(runs)
@@ -190,7 +183,7 @@ def report(runs: Sequence[Run]) -> str:
         ahead = [success[arm, run.seed] - success["plain", run.seed] for run in own if ("plain", run.seed) in success]
         lines.append(
             f"| {arm} | {fmean(run.success[0] for run in own):.3f} | {', '.join(f'{value:.3f}' for value in values)} "
-            f"| {fmean(values):.3f} | {interval(ahead) if ahead and arm != 'plain' else ''} "
+            f"| {fmean(values):.3f} | {seeds_text(ahead, sign=True) if ahead and arm != 'plain' else ''} "
             f"| {fmean(run.dropped for run in own):.0%} | {fmean(run.episodes for run in own):,.0f} "
             f"| {fmean(run.num_tasks for run in own):.0f} |"
         )
@@ -223,6 +216,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="results, without .json and .md")
     parser.add_argument("changes", nargs="*", help="after --: KEY=VALUE of the recipe")
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     path = options.output.with_suffix(".json")
     saved = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     runs = [Run(**{**row, **{name: tuple(row[name]) for name in ("changes", "tokens", "success")}}) for row in saved]

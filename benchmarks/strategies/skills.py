@@ -23,9 +23,10 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from compare import commit, interval, machine
+from compare import commit, machine
 
 from agentgym.api.rollouts import collect_rollouts
+from agentgym.evals.statistics import seeds_text
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
@@ -174,7 +175,7 @@ def table(runs: Sequence[Run], read: Mapping[tuple[str, int], Point]) -> list[st
         lines.append(
             f"| {arm} | {fmean(run.points[0].success for run in own):.3f} "
             f"| {', '.join(f'{end.success:.3f}' for end in ends)} | {fmean(end.success for end in ends):.3f} "
-            f"| {interval(ahead) if ahead and has_chains else ''} "
+            f"| {seeds_text(ahead, sign=True) if ahead and has_chains else ''} "
             f"| {f'{fmean(end.second for end in ends):.3f}' if has_chains else ''} "
             f"| {f'{fmean(end.used for end in ends):.0%}' if has_chains else ''} "
             f"| {fmean(end.length for end in ends):.0f} |"
@@ -232,6 +233,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="results, without .json and .md")
     parser.add_argument("changes", nargs="*", help="after --: KEY=VALUE of the recipe")
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     path = options.output.with_suffix(".json")
     runs = [read_run(row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
     with tempfile.TemporaryDirectory() as scratch:

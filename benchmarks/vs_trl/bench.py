@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument("--eval-episodes", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results.json"))
     options = parser.parse_args()
+    options.seeds = [*dict.fromkeys(options.seeds)]  # a seed that is given twice is one seed
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     if options.out.exists():  # rows of other seeds stay

@@ -45,7 +45,7 @@ def test_seeds_are_one_line_with_an_interval(runs: list[Path], tmp_path: Path) -
     assert grpo.mean[-1] == pytest.approx(0.4)
     assert grpo.high[-1] - grpo.mean[-1] == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-3)
     svg = (tmp_path / "fig.svg").read_text()
-    assert ">estimator=gigpo (3 seeds)<" in svg  # text, which a paper can search
+    assert ">estimator=gigpo (3 seeds, 95 % interval)<" in svg  # text, which a paper can search
     first = svg
     plot(runs, tmp_path / "fig.svg")
     assert (tmp_path / "fig.svg").read_text() == first
@@ -81,7 +81,7 @@ def test_held_out_and_smoothed(runs: list[Path], tmp_path: Path) -> None:
 def test_labels(runs: list[Path], tmp_path: Path) -> None:
     lines = plot(runs, tmp_path / "fig.svg", labels=["A", "B"])
     assert [line.label for line in lines] == ["A", "B"]
-    with pytest.raises(UsageError, match=r"1 labels for 2 lines \(estimator=grpo, estimator=gigpo\)"):
+    with pytest.raises(UsageError, match=r"1 label for 2 lines \(estimator=grpo, estimator=gigpo\)"):
         plot(runs, tmp_path / "fig.svg", labels=["A"])
     far = make(tmp_path / "far", 0, 0.5, estimator="grpo", note="so many words that no legend could hold them all")
     lines = plot([runs[0], far], tmp_path / "fig.svg")

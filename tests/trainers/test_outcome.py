@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,3 +68,13 @@ def test_a_return_that_rises_while_success_falls_is_named(
     lines = outcome(run_folder(tmp_path / "run", before, [after] * 100))
     assert any("return rose by 1.1 while success fell" in line for line in lines) == is_gamed
     assert len(lines) == 1 + is_gamed
+
+
+def test_interval_and_verdict_agree(tmp_path: Path) -> None:
+    # once: +10.0 pp (95 %: +0.2 pp to +19.4 pp, p = 0.064): not distinguishable from no change
+    for gained in range(12):
+        before = [(at >= gained, 0.0) for at in range(60)]
+        after = [(at < 58, 0.0) for at in range(60)]
+        (line,) = outcome(run_folder(tmp_path / str(gained), before, after))
+        low, high = (float(part) for part in re.findall(r"95 %: (\S+) pp to (\S+) pp", line)[0])
+        assert ("not distinguishable" in line) == (low <= 0 <= high), line

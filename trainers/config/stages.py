@@ -145,6 +145,13 @@ class EvalConfig(Settings):
 
     base: bool = False
     """Also evaluate the model before any training."""
+    keep_best: bool = False
+    """Keep the model with the highest success of all evaluations in ``best/``, beside the last one in ``model/``."""
+    patience: Natural = 0
+    """End RL after this number of evaluations in a row that are not better than the best before; 0 for never."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "eval.")
+        for name in ("keep_best", "patience"):
+            if getattr(self, name) and not self.every:
+                raise ConfigError(f"eval.{name} compares evaluations during RL: set eval.every above 0, too")

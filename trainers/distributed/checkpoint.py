@@ -40,8 +40,10 @@ from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.types import CausalLM, StateDict
 
-Phase = Literal["sft", "rl"]
-_PHASES: tuple[Phase, ...] = ("sft", "rl")
+Phase = Literal["sft", "start", "rl"]
+_PHASES: tuple[Phase, ...] = ("sft", "start", "rl")
+START: Phase = "start"
+"""The end of another run's warm start, from which a branch begins RL with settings of its own."""
 NUM_KEPT = 2
 
 
@@ -246,6 +248,26 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     state.activity.load_state_dict(plain["activity"])
 
 
+def restore_start(state: TrainState, found: Checkpoint, ranks: Ranks) -> None:
+    """Restore the weights of a run that is done with its warm start, and nothing that RL makes anew.
+
+    All ranks must call this.
+
+    Raises:
+        CorruptDataError: the checkpoint cannot be read, or belongs to another model.
+    """
+    state.phase, state.step = found.phase, found.step
+    has_base = state.has_base or set(found.outline["model"]) == set(kept_state(state.model))
+    own = stored_state(state.model, has_base=has_base)
+    check_same_tensors(own, found.outline["model"])
+    try:
+        load_tree(found.folder, {"model": found.outline["model"]}, dict(tensors_of({"model": own})), ranks)
+    except CorruptDataError as error:
+        raise _unreadable(found.folder, str(error)) from error
+    torch.set_rng_state(found.plain["rng"])
+    state.started -= found.plain["wall_s"]
+
+
 def _tree_of(state: TrainState, has_base: bool | None = None) -> StateDict:
     has_base = state.has_base if has_base is None else has_base
     kept = state.reference
@@ -315,12 +337,23 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
         if old := sorted((run_dir / "checkpoints").glob("*.pt")):
             raise _older(old[-1])
         return None
-    phase, _, step = found[-1].name.partition("-")
+    path, phase, step = found[-1], *phase_and_step(found[-1])
     try:
-        outline, plain = read_outline(found[-1])
+        outline, plain = read_outline(path)
     except Exception as error:
-        raise _unreadable(found[-1], error_text(error)) from error
-    return Checkpoint(found[-1], next(known for known in _PHASES if known == phase), int(step), outline, plain)
+        raise _unreadable(path, error_text(error)) from error
+    return Checkpoint(path, phase, step, outline, plain)
+
+
+def latest_checkpoint(run_dir: Path) -> Path | None:
+    """Return the folder of a run's latest checkpoint, or None if it has none."""
+    return next(reversed(_checkpoints(run_dir)), None)
+
+
+def phase_and_step(path: Path) -> tuple[Phase, int]:
+    """Return the phase and the step of a checkpoint's folder."""
+    phase, _, step = path.name.partition("-")
+    return next(known for known in _PHASES if known == phase), int(step)
 
 
 def _older(path: Path) -> CorruptDataError:

@@ -234,13 +234,19 @@ def whole(value: object) -> Any:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: StateDict) -> None:
-    """Load an optimizer state, unsharded or sharded as the parameters are; each rank loads its shards."""
+    """Load an optimizer state, unsharded or sharded as the parameters are; each rank loads its shards.
+
+    The optimizer keeps its own settings, such as its weight decay, since those of a branch may be others.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     of_parameter = {
         index: {name: _cut_like(parameters[index], value) for name, value in held.items()}
         for index, held in state["state"].items()
     }
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict({**state, "state": of_parameter})
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
 
 
 def _cut_like(own: Any, value: Any) -> object:

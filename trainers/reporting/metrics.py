@@ -126,6 +126,8 @@ class MetricsLog:
         def stays(row: dict[str, Any]) -> bool:
             if phase == "sft":
                 return bool(row["phase"] == "sft" and row["step"] <= step)
+            if phase == "start":
+                return bool(row["phase"] == "sft")
             if row["phase"] == "eval":  # at step 0 before its checkpoint, later after it
                 return bool(row["step"] < max(step, 1))
             return bool(row["phase"] == "sft" or row["step"] <= step)

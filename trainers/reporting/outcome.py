@@ -7,8 +7,6 @@ from pathlib import Path
 from agentgym.canonical import shell_word
 from agentgym.evals.compare import Comparison, as_points, compare_moments
 
-LIKELY = 0.05
-"""The largest p-value at which a difference counts as significant."""
 MOST_TASKS = 10_000
 """Largest number of tasks that the line suggests to evaluate; more are not practical."""
 
@@ -36,7 +34,7 @@ def change(one: Comparison) -> str:
         f"{as_points(one.difference)} (95 %: {as_points(one.difference_low)} to {as_points(one.difference_high)}, "
         f"{one.num_pairs} pairs of episodes, {p})"
     )
-    if one.p_value <= LIKELY:
+    if one.is_distinguishable:
         return said
     if one.tasks_needed is None or one.tasks_needed > MOST_TASKS:
         return f"{said}: not distinguishable from no change"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,3 +185,20 @@ def test_what_an_oracle_would_do_is_shown(run: Command, shop: Path, oracle: str)
 def test_thoughts_of_an_oracle_are_shown_with_its_calls(run: Command, shop: Path) -> None:
     shop.write_text(SHOP.replace('Message("assistant", ""', 'Message("assistant", "I buy."'))
     assert "I buy.\nbuy: all; 2\n" in run("play", str(shop), stdin="hint\n").out
+
+
+def test_a_file_of_a_package_is_named_as_its_module(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    package = tmp_path / "shops" / "gifts"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "words.py").write_text("WORD = 'A shop.'\n")
+    (package / "env.py").write_text("from .words import WORD\n" + SHOP.replace('"A shop."', "WORD"))
+    failed = run("check", "shops/gifts/env.py").assert_one_line_error()
+    assert "imports relatively, as only a part of a package can; name it as shops.gifts.env:NAME" in failed
+    assert "A shop." in run("play", "shops.gifts.env:Shop-v0", stdin="quit\n").out
+    missing = run("play", "shops.gifts.nothing:Shop-v0").assert_one_line_error()
+    assert "no module 'shops.gifts.nothing'; to use a file, write its path: shops/gifts/nothing.py:NAME" in missing

@@ -62,6 +62,7 @@ class ArgumentModel:
             ToolDefinitionError: a parameter cannot have a schema.
         """
         from pydantic.errors import PydanticUserError
+        from pydantic_core import SchemaError
 
         if self._hints is None:
             try:
@@ -72,7 +73,7 @@ class ArgumentModel:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of defaults without JSON; the parameter is optional all the same
                 schema = self._model.model_json_schema()
-        except (PydanticUserError, TypeError, ValueError) as error:
+        except (PydanticUserError, SchemaError, TypeError, ValueError) as error:
             raise self._refusal(str(error)) from error
         schema.pop("title", None)
         for prop in schema.get("properties", {}).values():

@@ -4,9 +4,10 @@ import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 from testkit.corridors import (
     BROKEN,
     AsyncCorridor,
@@ -150,6 +151,28 @@ def test_episodes_without_an_end_are_noticed() -> None:
     assert ended["episodes"].startswith("warning: 200 turns"), "the oracle ends it, so it has an end"
     limited = {check.name: check.detail for check in check_env(lambda: Endless(max_turns=200), num_episodes=2).checks}
     assert limited["episodes"] == "200 turns of 2 episodes"
+
+
+def only_codes(text: str) -> str:
+    if not re.fullmatch("[0-9]{9}", text):
+        raise ValueError("no code")
+    return text
+
+
+class Locked(NativeCorridor):
+    """A corridor with a tool that no random call gets past the check of its arguments."""
+
+    @tool
+    def unlock(self, code: Annotated[str, AfterValidator(only_codes)]) -> str:
+        """Unlock the corridor."""
+        return "Unlocked."
+
+
+def test_a_tool_whose_every_random_call_is_refused_is_a_warning() -> None:
+    report = check_env(Locked, num_episodes=NUM_EPISODES)
+    details = {check.name: check.detail for check in report.checks}
+    assert details["episodes"].startswith("warning: ") and report.passed
+    assert "no call of unlock had arguments that the tool takes" in details["episodes"]
 
 
 def test_episodes_without_a_limit_have_that_of_the_rollouts() -> None:

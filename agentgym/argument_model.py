@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from agentgym.errors import ToolDefinitionError
 
@@ -113,10 +113,20 @@ class ArgumentModel:
     @cached_property
     def _model(self) -> type[BaseModel]:
         # imported here because it takes 60 ms that `import agentgym` need not pay
+        from pydantic_core import SchemaError
+
+        try:
+            return self._made("rust-regex")
+        except SchemaError:  # patterns that look ahead or back; Python's engine takes no linear time
+            return self._made("python-re")
+
+    def _made(self, engine: Literal["rust-regex", "python-re"]) -> type[BaseModel]:
         from pydantic import ConfigDict, create_model
 
         fields: dict[str, Any] = {self._fields[one.name]: self._field(one, self._hint(one)) for one in self.parameters}
-        config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=False)
+        config = ConfigDict(
+            extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=False, regex_engine=engine
+        )
         model: type[BaseModel] = create_model(plain_function(self._function).__name__, __config__=config, **fields)
         if lost := fields.keys() - model.model_fields.keys():
             name = next(name for name, field in self._fields.items() if field in lost)

@@ -195,7 +195,7 @@ class McpConnection:
             page = await client.list_tools(cursor=cursor)
             specs += [ToolSpec(one.name, one.description or one.name, one.input_schema) for one in page.tools]
             cursor = page.next_cursor
-            if cursor is None:
+            if not cursor:  # some servers send an empty one with the last page
                 return tuple(specs)
             if cursor in seen:
                 raise EnvError(f"it repeats the cursor {cursor!r} in its list of tools")

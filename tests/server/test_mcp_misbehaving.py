@@ -27,6 +27,7 @@ from pathlib import Path
 mode, pid_file = sys.argv[1:3]
 Path(pid_file).write_text(str(os.getpid()))
 WORD = {"type": "object", "properties": {"name": {"type": "string", "pattern": r"^\p{L}+$"}}, "required": ["name"]}
+PAIR = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOOLS = {
     "who": {"inputSchema": WORD},
@@ -34,6 +35,7 @@ TOOLS = {
     "bare": {"inputSchema": {"type": "object"}, "outputSchema": NUMBER},
     "odd": {"inputSchema": {"type": "object"}},
     "where": {"inputSchema": {"type": "object"}},
+    "pair": {"inputSchema": {"type": "object", "properties": {"at": PAIR}}},
 }
 def text(words): return {"content": [{"type": "text", "text": words}]}
 RESULTS = {
@@ -41,6 +43,7 @@ RESULTS = {
     "temp": lambda arguments: {**text("warm"), "structuredContent": {"n": "warm"}},
     "bare": lambda arguments: text("warm"),
     "odd": lambda arguments: {"content": [{"type": "smell", "text": "?"}]},
+    "pair": lambda arguments: text(str(arguments["at"])),
     "where": lambda arguments: text(os.environ.get("MY_KEY", "-") + " " + Path.cwd().name),
 }
 def answer(asked):
@@ -56,6 +59,8 @@ def answer(asked):
             listed = {"tools": [{"name": name, **tool} for name, tool in TOOLS.items()]}
             if mode == "same cursor":
                 listed["nextCursor"] = "same"
+            if mode == "empty cursor":
+                listed["nextCursor"] = ""
             if mode == "endless":
                 listed["nextCursor"] = str(asked["id"])
             if mode == "two cursors":
@@ -127,6 +132,24 @@ def test_a_list_of_tools_without_end_is_refused(tmp_path: Path, mode: str, curso
 
 
 # ----------------------------------------------------------------------------------------------- patterns and results
+
+
+def test_an_empty_cursor_ends_the_list(tmp_path: Path) -> None:
+    env = env_of(tmp_path, "empty cursor")()
+    try:
+        assert [spec.name for spec in env.tools] == ["who", "temp", "bare", "odd", "where", "pair"]
+    finally:
+        env.close()
+
+
+def test_tuples_of_draft_07_are_checked_without_a_dialect(tmp_path: Path) -> None:
+    env = env_of(tmp_path)()
+    try:
+        env.reset(seed=0)
+        assert env.step("pair: [1, 2]")[0][0].text == "Error: 2 is not of type 'string'. Usage: pair(at?: array)"
+        assert env.step('pair: [1, "a"]')[0][0].text == "[1, 'a']"
+    finally:
+        env.close()
 
 
 def test_a_pattern_that_python_cannot_compile_is_left_to_the_server(tmp_path: Path) -> None:

@@ -175,14 +175,56 @@ def test_annotations_may_name_what_is_local_or_defined_later() -> None:
             SMALL = "s"
 
         @tool
+        def list(self, names: "list[str]") -> None:
+            """List."""
+
+        @tool
+        def shown(self, names: "list[str]") -> None:  # type: ignore[valid-type]
+            """Show."""
+
+        @tool
+        def fill(self, shelf: "Shelf") -> None:
+            """Fill."""
+
+        @tool
         def pour(self: "Later", size: "Size", into: "Cup") -> "NoSuchResult":  # type: ignore[name-defined]  # noqa: F821
             """Pour."""
 
+    assert fields(tool_of(Later.shown))["names"] == fields(tool_of(Later.list))["names"]
     assert fields(tool_of(Later.pour))["into"] == {"$ref": "#/$defs/Cup"}
+
+
+class Shelf(BaseModel):
+    cups: list["Cup"]
+
+
+@tool
+def arrange(shelf: Shelf) -> None:
+    """Arrange a shelf, whose model is not complete yet."""
 
 
 class Cup(BaseModel):
     volume: int
+
+
+def test_a_model_may_be_completed_later() -> None:
+    assert tool_of(arrange).arguments(ToolCall("arrange", {"shelf": {"cups": [{"volume": 2}]}})) == {
+        "shelf": Shelf(cups=[Cup(volume=2)])
+    }
+
+
+class Hole(BaseModel):
+    inside: "Nothing"  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_model_that_is_never_completed_is_refused() -> None:
+    def dig(hole: Hole) -> None: ...
+
+    with pytest.raises(
+        ToolDefinitionError,
+        match=r"^tool 'dig' .*'hole' has no .*\(an annotation names what .*Nothing' is not defined\)\)$",
+    ):
+        _ = defined(dig).spec
 
 
 # ------------------------------------------------------------------------------------------------------- methods

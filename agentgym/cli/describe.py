@@ -20,8 +20,6 @@ from agentgym.json_schema.reading import described, properties, required, resolv
 from agentgym.registry import creator_of, find, make, parameters_of
 from agentgym.tool import usage
 
-"""Most levels of lists and objects that are spelled out in the type of an argument."""
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
 

@@ -158,9 +158,8 @@ def _validator(root: JsonSchema) -> Any:
     from jsonschema_specifications import REGISTRY
 
     schema = portable(root)
-    return _dialect(schema)(
-        schema, registry=REGISTRY
-    )  # without a registry of its own, jsonschema would fetch remote references
+    # without a registry of its own, jsonschema would fetch remote references
+    return _dialect(schema)(schema, registry=REGISTRY)
 
 
 def _dialect(schema: JsonSchema) -> Any:

@@ -118,8 +118,8 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         try:
             arguments[key] = _parse_value(raw, fields.get(key, {}), root)
         except ValueError:
-            kind = described(fields.get(key, {}), root).replace("any", "value")
-            return MalformedCall(span, f"{key} is not a JSON {kind}: {raw!r}", line)
+            kind = described(fields.get(key, {}), root)
+            return MalformedCall(span, f"{key} is not a JSON {'value' if kind == 'any' else kind}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))
 

@@ -10,12 +10,13 @@ import inspect
 import typing
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from agentgym.errors import ToolDefinitionError
+from agentgym.errors import ToolDefinitionError, gist
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -48,11 +49,11 @@ class ArgumentModel:
         Raises:
             ToolDefinitionError: a parameter cannot have a schema.
         """
-        try:
-            self._hints = self._evaluated(names)
-        except NameError:
-            return
-        _ = self.schema
+        for known in ({}, names):  # first without, since a class may have a method `list`
+            with suppress(NameError):
+                self._hints = self._evaluated(known)
+                self.__dict__["schema"] = self._made_schema()
+                return
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -61,19 +62,29 @@ class ArgumentModel:
         Raises:
             ToolDefinitionError: a parameter cannot have a schema.
         """
-        from pydantic.errors import PydanticUserError
-
-        if self._hints is None:
-            try:
+        try:
+            if self._hints is None:
                 self._hints = self._evaluated({})
-            except NameError as error:
-                raise self._refusal(f"an annotation names what is not defined ({error})") from error
+            return self._made_schema()
+        except NameError as error:
+            raise self._refusal(f"an annotation names what is not defined ({gist(error)})") from error
+
+    def _made_schema(self) -> dict[str, Any]:
+        """Return the schema.
+
+        Raises:
+            NameError: a model among the types names what is not defined yet.
+            ToolDefinitionError: a parameter cannot have a schema.
+        """
+        from pydantic.errors import PydanticUserError
+        from pydantic_core import SchemaError
+
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of defaults without JSON; the parameter is optional all the same
                 schema = self._model.model_json_schema()
-        except (PydanticUserError, TypeError, ValueError) as error:
-            raise self._refusal(str(error)) from error
+        except (PydanticUserError, SchemaError, TypeError, ValueError) as error:
+            raise self._refusal(gist(error)) from error
         schema.pop("title", None)
         for prop in schema.get("properties", {}).values():
             prop.pop("title", None)
@@ -112,11 +123,23 @@ class ArgumentModel:
     @cached_property
     def _model(self) -> type[BaseModel]:
         # imported here because it takes 60 ms that `import agentgym` need not pay
+        from pydantic_core import SchemaError
+
+        try:
+            return self._made("rust-regex")
+        except SchemaError:  # patterns that look ahead or back; Python's engine takes no linear time
+            return self._made("python-re")
+
+    def _made(self, engine: Literal["rust-regex", "python-re"]) -> type[BaseModel]:
         from pydantic import ConfigDict, create_model
 
         fields: dict[str, Any] = {self._fields[one.name]: self._field(one, self._hint(one)) for one in self.parameters}
-        config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=False)
+        config = ConfigDict(
+            extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=False, regex_engine=engine
+        )
         model: type[BaseModel] = create_model(plain_function(self._function).__name__, __config__=config, **fields)
+        if not model.__pydantic_complete__:
+            model.model_rebuild()
         if lost := fields.keys() - model.model_fields.keys():
             name = next(name for name, field in self._fields.items() if field in lost)
             raise TypeError(f"the annotation of the parameter {name!r} is for attributes of classes")
@@ -169,13 +192,13 @@ class ArgumentModel:
         except NameError:
             raise
         except Exception as error:  # any code may stand in an annotation
-            raise self._refusal(f"an annotation cannot be evaluated ({type(error).__name__}: {error})") from error
+            raise self._refusal(f"an annotation cannot be evaluated ({type(error).__name__}: {gist(error)})") from error
 
     def _hint(self, parameter: inspect.Parameter) -> Any:
         return (self._hints or {})[parameter.name]
 
     def _refusal(self, why: str) -> ToolDefinitionError:
-        first_line = why.strip().partition("\n")[0].partition(". Set `arbitrary_types_allowed")[0]
+        first_line = why.partition(". Set `arbitrary_types_allowed")[0]
         name = next((one.name for one in self.parameters if self._is_to_blame(one)), "")
         told = f"the type of the parameter {name!r} has no JSON schema ({first_line})" if name else first_line
         return ToolDefinitionError(f"{named(self._function)}: {told}")

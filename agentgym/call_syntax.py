@@ -30,7 +30,7 @@ _MAX_VALUES = 100
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _KEY = re.compile(r'\s*([^;="]*?[^\s;="])\s*=')
-_FIRST_KEY = re.compile(r"""\{\s*["']?([^"':]*?)["']?\s*:""")
+_FIRST_KEY = re.compile(r"""\{\s*+["']?([^"':\s]++)["']?\s*+:""")
 _VALUE = re.compile(r'\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
 
@@ -89,7 +89,7 @@ def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
         is_positional = is_positional and list(fields)[len(pieces) : len(pieces) + 1] == [name]
         text = _format_value(call.arguments[name], fields.get(name, {}), parameters)
         is_alone = is_positional and len(call.arguments) == 1
-        if not is_positional or (is_alone and _arguments_in(text, fields, parameters) is not None):
+        if not is_positional or (is_alone and _could_be_arguments(text, fields, parameters)):
             text = f"{name}={text}"
         pieces.append(text)
     return f"{call.name}: {'; '.join(pieces)}" if pieces else call.name
@@ -130,8 +130,8 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         try:
             arguments[key] = _parse_value(raw, fields.get(key, {}), root)
         except ValueError:
-            kind = described(fields.get(key, {}), root).replace("any", "value")
-            return MalformedCall(span, f"{key} is not a JSON {kind}: {raw!r}", line)
+            kind = described(fields.get(key, {}), root)
+            return MalformedCall(span, f"{key} is not a JSON {'value' if kind == 'any' else kind}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))
 
@@ -166,6 +166,13 @@ def _arguments_in(rest: str, fields: Mapping[str, JsonSchema], root: JsonSchema)
     if len(fields) > 1 and not takes_object:
         raise ValueError(f"{next(iter(value))!r} is no parameter; they are {', '.join(fields)}")
     return None
+
+
+def _could_be_arguments(text: str, fields: Mapping[str, JsonSchema], root: JsonSchema) -> bool:
+    try:
+        return _arguments_in(text, fields, root) is not None
+    except ValueError:
+        return True
 
 
 def _parse_value(raw: str, schema: JsonSchema, root: JsonSchema) -> Json:
@@ -204,7 +211,7 @@ def _key_at(rest: str, at: int, names: Sequence[str]) -> tuple[str | None, int]:
 
 
 def _format_value(value: object, schema: JsonSchema, root: JsonSchema) -> str:
-    if isinstance(value, str) and value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value):
+    if isinstance(value, str) and value == value.strip() and value != "" and not re.search(r'^\{|[;=\n"\\]', value):
         with suppress(ValueError):
             if _parse_value(value, schema, root) == value:
                 return value

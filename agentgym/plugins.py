@@ -406,19 +406,24 @@ def import_source(source: str) -> None:
 
 
 def import_module(source: str) -> None:
-    """Import a module by its dotted name.
+    """Import a module by its dotted name, also from the working directory, as ``python -m`` does.
 
     Raises:
         UsageError: there is no such module.
     """
     if "/" in source or Path(source).is_file():
         raise UsageError(f"{source} is not a Python file; write FILE.py:NAME, or MODULE:NAME")
+    top = source.partition(".")[0]
+    is_here = Path(top).is_dir() or Path(f"{top}.py").is_file()
+    if is_here and top.isidentifier() and top not in sys.modules and importlib.util.find_spec(top) is None:
+        sys.path.append(str(Path.cwd()))
     try:
         importlib.import_module(source)
     except ModuleNotFoundError as error:
-        if error.name != source.partition(".")[0]:
+        if error.name is None or not f"{source}.".startswith(f"{error.name}."):
             raise
-        raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:NAME") from error
+        path = f"{source.replace('.', '/')}.py"
+        raise UsageError(f"no module {source!r}; to use a file, write its path: {path}:NAME") from error
 
 
 def named_object(reference: str) -> Any:
@@ -442,7 +447,7 @@ def run_file(path: Path) -> bool:
     The script that Python was started with is not run a second time, since its components are registered already.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: there is no such file, or it imports relatively, as only a module of a package can.
     """
     path = found_file(path)
     if not path.is_file():
@@ -462,9 +467,23 @@ def run_file(path: Path) -> bool:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     user_modules.open_folder(path.parent)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        raise UsageError(f"{path} imports relatively, as only a part of a package can; {_as_module(path)}") from error
     _loaded_files[path] = stamp
     return True
+
+
+def _as_module(path: Path) -> str:
+    """Return the advice to name a file as a module of its package."""
+    root = path.parent.parent  # also without an __init__.py
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    name = ".".join(path.relative_to(root).with_suffix("").parts)
+    return f"name it as {name}:NAME" + ("" if root == Path.cwd() else f" in the folder {root}")
 
 
 def _name_of_file(path: Path) -> str:

@@ -102,9 +102,8 @@ class Tool:
 
     def call(self, owner: object, arguments: Mapping[str, object]) -> Any:
         """Call the tool of an object with checked arguments, as Python calls the object's method of that name."""
-        function = self.function
-        if self.attribute:
-            function = next(vars(base)[self.attribute] for base in type(owner).__mro__ if self.attribute in vars(base))
+        members = (vars(base)[self.attribute] for base in type(owner).__mro__ if self.attribute in vars(base))
+        function = next(members, self.function)
         bind = getattr(function, "__get__", None)
         run = partial(function, owner) if bind is None else bind(owner, type(owner))
         return run(**arguments)

@@ -189,6 +189,24 @@ def test_an_object_that_is_no_arguments_never_becomes_the_first_text(line: str, 
     assert isinstance(call, MalformedCall) and says in call.reason
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"text": "{text: hi}"}, {"text": "{text: hi}", "limit": 3}, {"text": "{"}, {"limit": 3, "folder": "{limit: 3}"}],
+)
+def test_a_text_that_could_begin_an_object_is_quoted(arguments: dict[str, Any]) -> None:
+    call = ToolCall("search", arguments, "0")
+    assert parse_calls(format_call(call, BY_NAME), BY_NAME) == (call,)
+
+
+def test_arguments_that_do_not_fit_are_written_all_the_same() -> None:
+    assert format_call(ToolCall("search", {"text": {"a": 1}}), BY_NAME) == 'search: text={"a": 1}'
+
+
+def test_an_object_that_never_closes_is_read_in_linear_time() -> None:
+    (call,) = parse_calls("search: {" + " " * 300_000, BY_NAME)
+    assert isinstance(call, ToolCall)
+
+
 @pytest.mark.parametrize("data", [{}, {"data": 1}, {"data": {"data": {}}}, {"a": "; ="}])
 def test_an_object_that_could_be_all_arguments_is_written_with_its_name(data: dict[str, Any]) -> None:
     call = ToolCall("put", {"data": data}, "0")

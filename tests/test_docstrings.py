@@ -34,6 +34,9 @@ FORMS = {
     "sphinx": "Go.\n\n:param city: the city\n:type city: str\n:param n: how\n    many\n:returns: x\n",
     "sphinx with types": "Go.\n\n:param str city: the city\n:param int | None n: how many\n:raises X: if\n",
     "epytext": "Go.\n\n@param city: the city\n@param n: how many\n@return: x\n",
+    "no blank line": "Go.\nArgs:\n    city: the city\n    n: how many\n",
+    "lines of blanks": "Go.\n    \nArgs:\n    city: the city\n    n: how many\n    \nReturns:\n    a + b\n",
+    "errors before": "Go.\n\nRaises:\n    ValueError: if bad\n\nArgs:\n    city: the city\n    n: how many\n",
     "after results": "Go.\n\nReturns:\n    x\n\nArgs:\n    city: the city\n    n: how many\n",
 }
 
@@ -62,6 +65,14 @@ def test_parameters_are_read_in_every_form(form: str) -> None:
 )
 def test_what_describes_no_parameter_stays_in_the_description(doc: str, description: str | None) -> None:
     assert split_docstring(doc, ["city", "n"]) == (description or doc, {})
+
+
+def test_colons_and_quotes_in_a_description_are_part_of_it() -> None:
+    doc = 'Get it.\n\nArgs:\n    ref (str) : Where, as "3:5" or "4a".\n    (ex. "Rashi")\n    by (str) : Who.\n'
+    assert split_docstring(inspect.cleandoc(doc), ["ref", "by"]) == (
+        "Get it.",
+        {"ref": 'Where, as "3:5" or "4a". (ex. "Rashi")', "by": "Who."},
+    )
 
 
 def test_a_docstring_of_parameters_alone_is_refused() -> None:

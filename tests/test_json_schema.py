@@ -234,3 +234,43 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     return isinstance(one, str) == isinstance(other, str) and bool(one == other)
+
+
+NULLABLE, ANYOF = {"type": ["string", "null"]}, {"anyOf": [{"$ref": "#/$defs/Point"}, NULL]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"$ref": "#/$defs/Size"}, "1", "1"),
+        ({"oneOf": [TEXT, {"type": "array"}]}, "123", "123"),
+        ({"oneOf": [TEXT, {"type": "array"}]}, '["a"]', ["a"]),
+        ({"allOf": [TEXT, {"minLength": 1}]}, "7", "7"),
+        ({"enum": ["1", "2"]}, "2", "2"),
+        ({"enum": [1, 2]}, "2", 2),
+        ({"const": 5}, "5", 5),
+        (NULLABLE, "null", None),
+        (NULLABLE, "Asia/Tokyo", "Asia/Tokyo"),
+        (NULLABLE, '"an exact phrase"', '"an exact phrase"'),
+        (NULLABLE, '"null"', "null"),
+        (ANYOF, '{"x": 1}', {"x": 1}),
+        (INTEGER, "2026-01-15", "2026-01-15"),
+        ({"type": "boolean"}, "True", True),
+        ({"anyOf": [INTEGER, TEXT]}, "true", "true"),
+        ({}, "7", 7),
+        ({}, "plain words", "plain words"),
+        (False, "7", 7),
+    ],
+)
+@pytest.mark.parametrize(
+    ("form", "around"),
+    [
+        ("qwen_xml", "<tool_call>\n<function=put>\n<parameter=v>\n{}\n</parameter>\n</function>\n</tool_call>"),
+        ("glm", "<tool_call>put\n<arg_key>v</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>"),
+    ],
+)
+def test_the_natural_text_of_a_value_fits_its_schema(
+    form: str, around: str, schema: Any, text: str, value: Any
+) -> None:
+    (call,) = FORMATS[form].parse(around.replace("{}", text), [tool(schema)]).calls
+    assert isinstance(call, ToolCall) and same(call.arguments["v"], value)

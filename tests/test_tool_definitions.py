@@ -3,6 +3,7 @@
 # ruff: noqa: B008, RUF013  (fields as defaults and None as default are what is tested)
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from datetime import date
 from enum import Enum
@@ -97,6 +98,23 @@ def test_names_that_pydantic_keeps_for_itself_are_names_of_arguments() -> None:
         definition.arguments(ToolCall("put", {**given, "model_dump": "x"}))
 
 
+def test_a_pattern_may_look_ahead() -> None:
+    def name(new: Annotated[str, Field(pattern="^(?!_)[a-z_]+$")]) -> None: ...
+
+    definition = defined(name)
+    assert definition.arguments(ToolCall("name", {"new": "ada_"})) == {"new": "ada_"}
+    with pytest.raises(ToolError, match="should match pattern"):
+        definition.arguments(ToolCall("name", {"new": "_ada"}))
+
+
+def test_names_of_pydantic_cause_no_warning() -> None:
+    def ask(schema: str, json: int = 1) -> None: ...
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert defined(ask).arguments(ToolCall("ask", {"schema": "a"})) == {"schema": "a", "json": 1}
+
+
 def test_none_as_default_may_be_given() -> None:
     def look(at: int = None, much: Annotated[int, Field(ge=2)] = None, free: Any = None) -> None: ...  # type: ignore[assignment]
 
@@ -121,6 +139,7 @@ def any_field(x: Any = dataclasses.field(default=1)) -> None: ...
 def sentinel(x: str = object()) -> None: ...  # type: ignore[assignment]
 def place(x: Place) -> None: ...
 def by_position(x: int, /) -> None: ...
+def no_pattern(x: Annotated[str, Field(pattern="(")]) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -135,6 +154,7 @@ def by_position(x: int, /) -> None: ...
         (any_field, "the default of 'x' is a Field"),
         (sentinel, "the default of 'x' is a object"),
         (place, "the type of the parameter 'x' has no JSON schema"),
+        (no_pattern, "the type of the parameter 'x' has no JSON schema"),
         (by_position, "arguments are given by name; remove the /"),
     ],
 )
@@ -155,14 +175,56 @@ def test_annotations_may_name_what_is_local_or_defined_later() -> None:
             SMALL = "s"
 
         @tool
+        def list(self, names: "list[str]") -> None:
+            """List."""
+
+        @tool
+        def shown(self, names: "list[str]") -> None:  # type: ignore[valid-type]
+            """Show."""
+
+        @tool
+        def fill(self, shelf: "Shelf") -> None:
+            """Fill."""
+
+        @tool
         def pour(self: "Later", size: "Size", into: "Cup") -> "NoSuchResult":  # type: ignore[name-defined]  # noqa: F821
             """Pour."""
 
+    assert fields(tool_of(Later.shown))["names"] == fields(tool_of(Later.list))["names"]
     assert fields(tool_of(Later.pour))["into"] == {"$ref": "#/$defs/Cup"}
+
+
+class Shelf(BaseModel):
+    cups: list["Cup"]
+
+
+@tool
+def arrange(shelf: Shelf) -> None:
+    """Arrange a shelf, whose model is not complete yet."""
 
 
 class Cup(BaseModel):
     volume: int
+
+
+def test_a_model_may_be_completed_later() -> None:
+    assert tool_of(arrange).arguments(ToolCall("arrange", {"shelf": {"cups": [{"volume": 2}]}})) == {
+        "shelf": Shelf(cups=[Cup(volume=2)])
+    }
+
+
+class Hole(BaseModel):
+    inside: "Nothing"  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_a_model_that_is_never_completed_is_refused() -> None:
+    def dig(hole: Hole) -> None: ...
+
+    with pytest.raises(
+        ToolDefinitionError,
+        match=r"^tool 'dig' .*'hole' has no .*\(an annotation names what .*Nothing' is not defined\)\)$",
+    ):
+        _ = defined(dig).spec
 
 
 # ------------------------------------------------------------------------------------------------------- methods

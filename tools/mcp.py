@@ -12,19 +12,20 @@ import binascii
 import json
 import logging
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
 from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, error_text, require_extra
 from agentgym.json_schema.validation import dangling_reference, schema_error, violations
-from agentgym.proxies import by_proxy, is_loopback
+from agentgym.proxies import by_proxy
 from agentgym.settings import Settings
 from agentgym.tool import Tool, usage
 from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, ToolSpec
@@ -48,6 +49,12 @@ class McpServer(Settings):
     """Command of a server that uses standard input and output. Each environment instance starts one."""
     url: str = ""
     """Address of a server with streamable HTTP, instead of a command."""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Environment variables of a command. Of those of this process it gets PATH, HOME and few others, never keys."""
+    cwd: str = ""
+    """Working directory of a command; empty for that of this process."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Headers of every request to a url, such as ``{"Authorization": "Bearer ..."}``."""
     only: tuple[str, ...] = ()
     """Names of the tools to mount; empty for all."""
     timeout_s: float = 30.0
@@ -60,6 +67,15 @@ class McpServer(Settings):
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
             raise UsageError("an MCP server needs either a command or a url: give one of them")
+        for name, given, what in (("env", self.env, "command"), ("headers", self.headers, "url")):
+            if given and not getattr(self, what):
+                raise UsageError(f"{name} of an MCP server is for a {what}, which {self.place} is not")
+            if not all(isinstance(text, str) for pair in given.items() for text in pair):
+                raise UsageError(f"{name} of the MCP server {self.place} maps names to texts; a value is no text")
+        if self.cwd and not self.command:
+            raise UsageError(f"cwd of an MCP server is for a command, which {self.place} is not")
+        if self.cwd and not Path(self.cwd).is_dir():
+            raise UsageError(f"cwd of the MCP server {self.place}: {self.cwd} is no folder")
 
     @property
     def place(self) -> str:
@@ -79,6 +95,7 @@ class McpConnection:
         self._client: Any = None
         self._stop: asyncio.Event | None = None
         self._running: Future[None] | None = None
+        self._has_ended = threading.Event()
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +113,8 @@ class McpConnection:
         if self.is_open:
             return
         ready: Future[tuple[ToolSpec, ...]] = Future()
-        self._running = self._thread.submit(self._serve(ready))
+        self._has_ended = threading.Event()
+        self._running = self._thread.submit(self._serve(ready, self._has_ended))
         try:
             self.tools = self._chosen(ready.result(self.server.start_timeout_s))
         except FutureTimeoutError:
@@ -121,36 +139,36 @@ class McpConnection:
         """End the server's process."""
         if self._running is None:
             return
-        if self._stop is not None:
+        if self._client is not None and self._stop is not None:
             self._thread.loop.call_soon_threadsafe(self._stop.set)
         else:
+            self._running.cancel()  # the server is still being opened
+        if not self._has_ended.wait(_CLOSE_S):
             self._running.cancel()
-        with suppress(Exception):
-            self._running.result(_CLOSE_S)
-        self._running.cancel()  # of a server that is still being opened
         self._running = self._client = self._stop = None
 
     # ---------------------------------------------------------------------------------------------------- private
 
-    async def _serve(self, ready: Future[tuple[ToolSpec, ...]]) -> None:
+    async def _serve(self, ready: Future[tuple[ToolSpec, ...]], has_ended: threading.Event) -> None:
         """Hold the connection open in one task, since it must be closed in the task that opened it."""
         self._stop = asyncio.Event()
         try:
             from mcp.client.client import Client
             from mcp.client.stdio import StdioServerParameters, stdio_client
 
-            from agentgym.tools.mcp_direct import direct_streams
+            from agentgym.tools.mcp_direct import http_streams
 
-            command = self.server.command
-            target: Any = self.server.url
+            server, command = self.server, self.server.command
+            target: Any = http_streams(server.url, server.headers, self._log)
             if command:
-                started = StdioServerParameters(command=command[0], args=list(command[1:]))
+                started = StdioServerParameters(
+                    command=command[0], args=list(command[1:]), env=dict(server.env), cwd=server.cwd or None
+                )
                 target = stdio_client(started, errlog=self._log)
-            elif is_loopback(self.server.url):
-                target = direct_streams(self.server.url)
-            async with Client(target, read_timeout_seconds=self.server.start_timeout_s) as client:
+            async with Client(target) as client:  # the time limits are ours
+                specs = await self._listed(client)
                 self._client = client
-                ready.set_result(await self._listed(client))
+                ready.set_result(specs)
                 await self._stop.wait()
         except Exception as error:
             if not ready.done():
@@ -159,9 +177,10 @@ class McpConnection:
                 ready.set_exception(EnvError(told))
         finally:
             self._client = None
+            has_ended.set()
 
     def _last_words(self) -> str:
-        """Return the last line of the server's standard error."""
+        """Return the last line of the server's standard error, or the status of the last message that it refused."""
         self._log.flush()
         self._log.seek(0)
         lines = self._log.read().split("\n")
@@ -176,7 +195,7 @@ class McpConnection:
             page = await client.list_tools(cursor=cursor)
             specs += [ToolSpec(one.name, one.description or one.name, one.input_schema) for one in page.tools]
             cursor = page.next_cursor
-            if cursor is None:
+            if not cursor:  # some servers send an empty one with the last page
                 return tuple(specs)
             if cursor in seen:
                 raise EnvError(f"it repeats the cursor {cursor!r} in its list of tools")

@@ -328,7 +328,7 @@ def _problems(schema: object, path: str, root: JsonSchema) -> Iterator[str]:
         yield f"{at}a schema is an object, not {schema!r}"
         return
     types = schema.get("type", [])
-    for name in [types] if isinstance(types, str) else types:
+    for name in types if isinstance(types, list | tuple) else [types]:
         if name not in TYPES:
             yield f"{at}unknown type {name!r}"
     if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):

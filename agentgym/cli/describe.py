@@ -14,13 +14,11 @@ from rich.table import Table
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.docstrings import split_docstring
 from agentgym.errors import UsageError
 from agentgym.json_schema.reading import described, properties, required, resolved
 from agentgym.registry import creator_of, find, make, parameters_of
 from agentgym.tool import usage
-
-_MAX_DEPTH = 3
-"""Most levels of lists and objects that are spelled out in the type of an argument."""
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,7 +77,7 @@ def _print_without_data(out: Output, entry: EnvEntry) -> None:
     docstring = inspect.getdoc(creator_of(entry)) or ""
     about, facts = _heading(entry.id, entry.summary, docstring)
     facts.add_row("[bold]not shown[/]", "tools, tasks and the first observation; the environment needs data for them")
-    out.page(*about, facts, *_arguments(_parameters(entry), sections(docstring).get("Args", "")), "")
+    out.page(*about, facts, *_arguments(_parameters(entry), docstring), "")
 
 
 def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
@@ -123,7 +121,7 @@ def _print(out: Output, value: dict[str, Any]) -> None:
     facts.add_row("[bold]turns[/]", f"at most {value['max_turns']}" if value["max_turns"] else "no limit")
     splits = ", ".join(f"{name} {size:,}" for name, size in value["splits"].items())
     facts.add_row("[bold]tasks[/]", splits or "none")
-    shown += [facts, *_arguments(value["parameters"], told.get("Args", ""))]
+    shown += [facts, *_arguments(value["parameters"], value["docstring"])]
     for tool in value["tools"]:
         shown.append(f"\n[bold]tool[/] [green]{escape(tool['usage'])}[/]")
         lines = [*paragraphs(tool["description"]), *schema_lines(tool["parameters"])]
@@ -155,15 +153,15 @@ def _heading(env_id: str, summary: str, docstring: str) -> tuple[list[Renderable
     return shown, Table(box=None, pad_edge=False, show_header=False)
 
 
-def _arguments(parameters: list[dict[str, Any]], section: str) -> list[RenderableType]:
+def _arguments(parameters: list[dict[str, Any]], docstring: str) -> list[RenderableType]:
     """Return a line for each argument, followed by its description from the class docstring."""
-    meanings = arguments(section)
+    _, meanings = split_docstring(inspect.cleandoc(docstring), [row["name"] for row in parameters])
     shown: list[RenderableType] = ["\n[bold]arguments[/]"] if parameters else []
     for row in parameters:
         default = "" if row["required"] else f" = {row['default']}"
         shown.append(Padding(f"[green]{escape(row['name'])}[/]: {escape(row['type'] + default)}", (0, 0, 0, 2)))
         if row["name"] in meanings:
-            shown.append(Padding(escape(meanings[row["name"]]), (0, 0, 0, 6)))
+            shown.append(Padding(escape(unmarked(meanings[row["name"]])), (0, 0, 0, 6)))
     return shown
 
 
@@ -199,21 +197,6 @@ def sections(docstring: str) -> dict[str, str]:
 def paragraphs(text: str) -> list[str]:
     """Return the paragraphs of a text, each as one line without markup."""
     return [unmarked(" ".join(part.split())) for part in re.split(r"\n\s*\n", text) if part.strip()]
-
-
-def arguments(section: str) -> dict[str, str]:
-    """Return the description of each argument in an ``Args`` section, as one line without markup.
-
-    Example:
-        >>> arguments("by: size of\\n    a step.\\nto: ``last``.")
-        {'by': 'size of a step.', 'to': 'last.'}
-    """
-    found: dict[str, str] = {}
-    for entry in re.split(r"\n(?=\S)", section):
-        name, colon, meaning = entry.partition(":")
-        if colon:
-            found[name.strip()] = unmarked(" ".join(meaning.split()))
-    return found
 
 
 def schema_lines(schema: Mapping[str, Any]) -> list[str]:

@@ -150,7 +150,14 @@ def _shape_problems(schema: object, path: str) -> Iterator[str]:
         if not isinstance(name, str):
             yield f"{at}type or required holds {name!r}, expected text"
     for where, child in children(schema):
-        yield from _shape_problems(child, f"{at}{where}")
+        yield from _shape_problems(_present(child), f"{at}{where}")
+
+
+def _present(schema: object) -> object:
+    """Return a schema without keywords that are null, as some clients write those that an argument lacks."""
+    if not isinstance(schema, Mapping):
+        return schema
+    return {keyword: value for keyword, value in schema.items() if value is not None}
 
 
 @kept_by_schema
@@ -158,9 +165,8 @@ def _validator(root: JsonSchema) -> Any:
     from jsonschema_specifications import REGISTRY
 
     schema = portable(root)
-    return _dialect(schema)(
-        schema, registry=REGISTRY
-    )  # without a registry of its own, jsonschema would fetch remote references
+    # without a registry of its own, jsonschema would fetch remote references
+    return _dialect(schema)(schema, registry=REGISTRY)
 
 
 def _dialect(schema: JsonSchema) -> Any:

@@ -5,9 +5,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 from testkit.corridors import (
     AsyncCorridor,
     BlockingCorridor,
@@ -168,6 +169,28 @@ class EndsByChance(Endless):
 def test_some_episodes_without_an_end_are_noticed() -> None:
     details = {check.name: check.detail for check in check_env(EndsByChance, num_episodes=8).checks}
     assert re.match(r"warning: \d+ turns of 8 episodes, \d had no end after 100 turns", details["episodes"])
+
+
+def only_codes(text: str) -> str:
+    if not re.fullmatch("[0-9]{9}", text):
+        raise ValueError("no code")
+    return text
+
+
+class Locked(NativeCorridor):
+    """A corridor with a tool that no random call gets past the check of its arguments."""
+
+    @tool
+    def unlock(self, code: Annotated[str, AfterValidator(only_codes)]) -> str:
+        """Unlock the corridor."""
+        return "Unlocked."
+
+
+def test_a_tool_whose_every_random_call_is_refused_is_a_warning() -> None:
+    report = check_env(Locked, num_episodes=NUM_EPISODES)
+    details = {check.name: check.detail for check in report.checks}
+    assert details["episodes"].startswith("warning: ") and report.passed
+    assert "no call of unlock had arguments that the tool takes" in details["episodes"]
 
 
 def test_episodes_without_a_limit_have_that_of_the_rollouts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,20 @@ def test_an_oracle_off_its_path_is_told_by_name(run: Command, tmp_path: Path) ->
     assert said in run("play", "lost.py:Lost-v0", "--policy", "oracle").err
     done = run("eval", "lost.py:Lost-v0", "--policy", "oracle", "--episodes", "1", "--run-dir", "lost")
     assert said in done.err + done.out
+
+
+def test_a_file_of_a_package_is_named_as_its_module(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    package = tmp_path / "shops" / "gifts"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "words.py").write_text("WORD = 'A shop.'\n")
+    (package / "env.py").write_text("from .words import WORD\n" + SHOP.replace('"A shop."', "WORD"))
+    failed = run("check", "shops/gifts/env.py").assert_one_line_error()
+    assert "imports relatively, as only a part of a package can; name it as shops.gifts.env:NAME" in failed
+    assert "A shop." in run("play", "shops.gifts.env:Shop-v0", stdin="quit\n").out
+    missing = run("play", "shops.gifts.nothing:Shop-v0").assert_one_line_error()
+    assert "no module 'shops.gifts.nothing'; to use a file, write its path: shops/gifts/nothing.py:NAME" in missing

@@ -69,6 +69,10 @@ def test_a_run_learns_from_an_endpoint_and_another_from_its_record(run: Command,
     ("rows", "said"),
     [
         ([{"messages": [USER, DONE]}, "{"], "a.jsonl, line 2: not JSON"),
+        (
+            [{"messages": [USER, DONE], "tools": [{"name": "add", "parameters": {"properties": []}}]}],
+            "line 1: the parameters of the tool add are no JSON schema: properties is [], expected an object",
+        ),
         ([{"messages": [USER]}], "line 1: no message of the role assistant"),
         ([{"messages": [{"role": "robot", "content": "x"}]}], "unknown role 'robot', expected system, developer, user"),
         (

@@ -44,6 +44,19 @@ def nested(depth: int) -> str:
     return '{"at": ' * depth + "1" + "}" * depth
 
 
+def test_nulls_of_keywords_that_an_argument_lacks_are_no_fault() -> None:
+    lacking: dict[str, Any] = {
+        "type": "array",
+        "items": None,
+        "enum": None,
+        "anyOf": [],
+        "properties": None,
+        "default": None,
+    }
+    function = {"name": "look", "parameters": {"type": "object", "properties": {"at": lacking}}}
+    assert openai_chat.read_function(function).parameters["properties"] == {"at": lacking}
+
+
 @pytest.mark.parametrize(
     ("body", "line"),
     [

@@ -179,6 +179,42 @@ def test_a_bad_row_names_its_file_and_line_and_what_was_expected(tmp_path: Path,
         read_files([path])
 
 
+SCHEMA: dict[str, Any] = ADD["function"]["parameters"]
+
+
+def with_schema(**changes: Any) -> dict[str, Any]:
+    return {**ROW, "tools": [{"type": "function", "function": {"name": "add", "parameters": {**SCHEMA, **changes}}}]}
+
+
+def test_nulls_of_tables_in_schemas_are_left_out(tmp_path: Path) -> None:
+    number = {**SCHEMA["properties"]["number"], "enum": None, "const": None, "description": None}
+    row = with_schema(properties={"number": number, "city": None, "enum": None}, required=["number"], title=None)
+    row["messages"] = [USER, called(2), RESULT, DONE]
+    said = row["messages"][1]["tool_calls"][0]["function"]
+    said["arguments"] = json.dumps({"number": 2, "city": None})
+    (read,) = read_files([written(tmp_path / "a.jsonl", row)])
+    assert list(read.tools[0].parameters["properties"]) == ["number"] and "null" not in json.dumps(
+        read.tools[0].parameters
+    )
+    (call,) = read.exchanges[0].said.calls
+    assert isinstance(call, ToolCall) and call.arguments == {"number": 2}
+    assert misfits_note([read]) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"properties": []}, r"properties is \[\], expected an object"),
+        ({"properties": {"number": 3}}, "properties.number is 3, expected a schema"),
+        ({"required": "number"}, "required is 'number', expected a list"),
+        ({"properties": {"number": {"anyOf": {}}}}, r"properties\.number\.anyOf is \{\}, expected a list"),
+    ],
+)
+def test_a_schema_that_is_none_names_its_file_and_line(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=rf"a\.jsonl, line 2: the parameters of the tool add are no .*{said}"):
+        read_files([written(tmp_path / "a.jsonl", ROW, with_schema(**changes))])
+
+
 def test_arguments_that_are_no_object_are_refused(tmp_path: Path) -> None:
     said = called()
     for arguments, why in (("{", "not JSON"), ("[1]", "must be a JSON object")):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agentgym.canonical import read_arguments, read_json
-from agentgym.json_schema.reading import properties
+from agentgym.json_schema.reading import changed, properties, types_of
 from agentgym.json_schema.validation import accepts, shape_problem
 from agentgym.types import JsonSchema, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
@@ -20,8 +20,6 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
 }
 _THINKING: Final = ("reasoning_content", "thinking", "reasoning")
-_VALUES: Final = ("default", "const", "enum", "examples")
-"""Keywords of JSON Schema whose value may be null."""
 _NUM_NAMED: Final = 8
 """Number of columns that a message names."""
 
@@ -215,16 +213,16 @@ def _tool(row: object) -> ToolSpec:
 
 
 def _without_nulls(schema: object) -> object:
-    """Return a schema without keywords that are null, which tables write into rows that lack them."""
-    if isinstance(schema, list):
-        return [_without_nulls(part) for part in schema]
+    """Return a schema without keywords and properties that are null, which tables write into rows that lack them."""
     if not isinstance(schema, Mapping):
         return schema
-    return {
-        key: value if key in _VALUES else _without_nulls(value)
-        for key, value in schema.items()
-        if value is not None or key in _VALUES
-    }
+    made = {key: value for key, value in schema.items() if value is not None or key == "default"}
+    if "const" in schema and (len(made) == 0 or "null" in types_of({"type": made.get("type", "string")}, {})):
+        made["const"] = schema["const"]  # null is the value
+    for keyword in ("properties", "$defs", "definitions"):
+        if isinstance(made.get(keyword), Mapping):
+            made[keyword] = {name: part for name, part in made[keyword].items() if part is not None}
+    return changed(made, _without_nulls)
 
 
 def _chosen(arguments: Mapping[str, Any], schema: JsonSchema) -> dict[str, Any]:

@@ -168,6 +168,8 @@ def _plan_on_paper(
     table.add_row("[bold]a checkpoint, GiB[/]", f"{_gib(found.checkpoint)}{parts}")
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
+    if found.proposal:
+        out.console.print(f"settings for these GPUs: {found.proposal}", soft_wrap=True, markup=False)
     for command in found.servers:
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
     for note in filter(None, (found.servers_note, found.pace_note, found.context_note)):

@@ -15,6 +15,7 @@ from agentgym.cli.main import app
 from agentgym.errors import ConfigError
 from agentgym.report.table import table
 from agentgym.rollout.record import read_json_lines, read_json_object
+from agentgym.settings import checked
 from agentgym.trainers.config.stages import EvalConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.phases import evaluation
@@ -46,7 +47,7 @@ def test_the_best_model_is_kept_and_rl_ends_early(tmp_path: Path, monkeypatch: p
     # the run has finished for a table, although it made fewer steps
     assert table([run]).rows[0].cells["after"].value == 0.4
     # its best model is evaluated as the run evaluates
-    done = CliRunner().invoke(app, ["eval", str(run / "best"), "--episodes", "2", "--json"])
+    done = CliRunner().invoke(app, ["eval", str(run), "--policy", str(run / "best"), "--episodes", "2", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["num_episodes"] == 2
 
@@ -79,5 +80,5 @@ def test_of_equal_evaluations_the_first_is_the_best(
 
 @pytest.mark.parametrize("name", ["keep_best", "patience"])
 def test_without_evaluations_during_rl_it_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"eval\.{name} compares evaluations during RL: set eval\.every above 0"):
-        EvalConfig(**{name: 1})
+    with pytest.raises(ConfigError, match=rf"{name} compares evaluations during RL: set eval\.every above 0"):
+        checked(EvalConfig, {name: 1}, "eval")

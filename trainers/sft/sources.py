@@ -76,6 +76,11 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
             elif count:
                 demos += await source.of_oracle(count)
     rows = sft_rows(demos, config.sft, run.renderer)
+    if len(rows) > len(demos):
+        log.say(
+            f"note: {len(demos):,} demonstrations make {len(rows):,} rows, one for each context window "
+            f"(context.policy={config.context.policy}); sft.num_demos and sft.num_epochs lower the number of steps"
+        )
     if config.sft.files or config.sft.runs or config.sft.teacher:
         for loss in dict.fromkeys(loss for source in sources for loss in source.writer.losses()):
             log.say(f"note: demonstrations: {loss}")

@@ -444,7 +444,15 @@ def run_file(path: Path) -> bool:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     user_modules.open_folder(path.parent)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        raise UsageError(
+            f"{path} is run as a file of its own, which has no package to import from: write `import NAME` in place of "
+            "`from . import NAME` for modules beside it"
+        ) from error
     _loaded_files[path] = stamp
     return True
 

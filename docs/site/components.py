@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "component_list.md"
 HEAD = """# All components
 
-Losses, corrections, token masks, regularisers, strategies and the components of credit, each with its settings and their defaults, its file
-and its status. The page is made from the code (`python docs/site/components.py`). How they are used: [credit](credit.md),
-[the loss](training.md#the-loss), [strategies](strategies.md).
+Losses, corrections, token masks, regularisers, strategies and the components of credit. Each has its settings, their
+defaults, its file and its status. The page is made from the code (`python docs/site/components.py`). How they are used:
+[credit](credit.md), [the loss](training.md#the-loss), [strategies](strategies.md).
 """
 TITLES = {
     "loss": ("Losses", "`loss.kind`, with `loss.options`"),

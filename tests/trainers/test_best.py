@@ -13,25 +13,25 @@ from typer.testing import CliRunner
 
 from agentgym.cli.main import app
 from agentgym.errors import ConfigError
+from agentgym.evals.runner import evaluate
 from agentgym.report.table import table
 from agentgym.rollout.record import read_json_lines, read_json_object
 from agentgym.settings import checked
 from agentgym.trainers.config.stages import EvalConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.phases import evaluation
 from agentgym.trainers.phases.best import best_of
 
 
 def run_with(folder: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], **changes: Any) -> Path:
     """Train with evaluations whose success is given, one after the other, before RL first."""
     given = iter(successes)
-    summarise = evaluation.evaluate
+    summarise = evaluate
 
     async def scripted(*args: Any, **kwargs: Any) -> Any:
         return replace(await summarise(*args, **kwargs), success=next(given))
 
     plan = counting_runs.config(num_steps=6, eval=EvalConfig(num_episodes=2, every=1, **changes), checkpoint_every=4)
-    monkeypatch.setattr(evaluation, "evaluate", scripted)
+    monkeypatch.setattr("agentgym.trainers.phases.evaluation.evaluate", scripted)
     train(plan, folder)
     return folder
 

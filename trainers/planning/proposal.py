@@ -10,7 +10,7 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.models.sizes import Sizes, Weights
+from agentgym.trainers.planning.decoder import Sizes, Weights
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.planning.microbatch import auto_tokens
 
@@ -28,7 +28,7 @@ class Proposal:
     """Bytes on the first rank."""
 
     def command(self, recipe: str) -> str:
-        """Return the command that starts the run with these settings; the user's own values come in place of ``...``."""
+        """Return the command that starts the run with these settings; ``...`` stands for the user's own values."""
         words = " ".join((recipe, "...", *self.settings))
         if self.num_ranks == 1:
             return f"agentgym train {words}"
@@ -59,7 +59,7 @@ def propose(
 
 
 def _candidates(config: TrainConfig) -> Iterator[tuple[str, ...]]:
-    """Yield changes from the fastest to the smallest: none, layers computed again, and ever fewer episodes at a time."""
+    """Yield changes from the fastest on: none, layers computed again, and ever fewer episodes at a time."""
     yield ()
     recomputed = () if config.loss.recompute_activations else ("loss.recompute_activations=true",)
     if recomputed:

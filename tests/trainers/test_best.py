@@ -22,17 +22,21 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.phases.best import best_of
 
 
-def run_with(folder: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], **changes: Any) -> Path:
-    """Train with evaluations whose success is given, one after the other, before RL first."""
+def run_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], *, num_steps: int = 6, **changes: Any
+) -> Path:
+    """Train, or resume, with evaluations whose success is given, one after the other."""
     given = iter(successes)
-    summarise = evaluate
 
     async def scripted(*args: Any, **kwargs: Any) -> Any:
-        return replace(await summarise(*args, **kwargs), success=next(given))
+        return replace(await evaluate(*args, **kwargs), success=next(given))
 
-    plan = counting_runs.config(num_steps=6, eval=EvalConfig(num_episodes=2, every=1, **changes), checkpoint_every=4)
-    monkeypatch.setattr("agentgym.trainers.phases.evaluation.evaluate", scripted)
-    train(plan, folder)
+    plan = EvalConfig(num_episodes=2, every=1, **changes)
+    config = counting_runs.config(num_steps=num_steps, eval=plan, checkpoint_every=4)
+    with monkeypatch.context() as patch:
+        patch.setattr("agentgym.trainers.phases.evaluation.evaluate", scripted)
+        train(config, folder, resume=folder.exists())
+    assert next(given, None) is None, "as many evaluations as were given"
     return folder
 
 
@@ -55,15 +59,17 @@ def test_the_best_model_is_kept_and_rl_ends_early(tmp_path: Path, monkeypatch: p
 def test_resumed_it_stays_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with(tmp_path / "run", monkeypatch, [0.9, 0.1, 0.1, 0.1], patience=2)
     before = counting_runs.weights(run)
-    monkeypatch.undo()
-    resumed = counting_runs.config(
-        num_steps=6, eval=EvalConfig(num_episodes=2, every=1, patience=2), checkpoint_every=4
-    )
-    train(resumed, run, resume=True)
-    rows = [row for row in read_json_lines(run / "metrics.jsonl") if row["phase"] == "eval"]
-    if best_of(run)[2] >= 2:  # the evaluations that were made up are made again
-        assert counting_runs.weights(run) == before
-    assert rows[0]["step"] == 0
+    run_with(run, monkeypatch, [0.1, 0.1], patience=2)  # the last one again, and that after RL
+    assert counting_runs.weights(run) == before
+    assert read_json_object(run / "result.json")["steps_made"] == 2
+
+
+def test_a_resumed_run_keeps_its_best_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_with(tmp_path / "run", monkeypatch, [0.1, 0.95, 0.2, 0.3, 0.2, 0.1, 0.2], keep_best=True)
+    best = (run / "best" / "model.safetensors").read_bytes()
+    run_with(run, monkeypatch, [0.5, 0.6], num_steps=7, keep_best=True)
+    assert (run / "best" / "model.safetensors").read_bytes() == best
+    assert read_json_object(run / "best.json") == {"step": 1, "success": 0.95}
 
 
 @pytest.mark.parametrize(

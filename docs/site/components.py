@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "component_list.md"
 HEAD = """# All components
 
 Losses, corrections, token masks, regularisers, strategies and the components of credit. Each has its settings, their
-defaults, its file and its status. The page is made from the code (`python docs/site/components.py`). How they are used:
+defaults, its file and its status. The page is made from the code (`python docs/site/components.py`). Their use:
 [credit](credit.md), [the loss](training.md#the-loss), [strategies](strategies.md).
 """
 TITLES = {

@@ -478,8 +478,10 @@ def run_file(path: Path) -> bool:
 
 
 def _as_module(path: Path) -> str:
-    """Return the advice to name a file as a module of its package."""
-    root = path.parent.parent  # also without an __init__.py
+    """Return the advice to name a file as a module of its package, or to import otherwise where there is none."""
+    if not (path.parent / "__init__.py").is_file():
+        return "write `import NAME` in place of `from . import NAME` for modules beside it"
+    root = path.parent.parent
     while (root / "__init__.py").is_file():
         root = root.parent
     name = ".".join(path.relative_to(root).with_suffix("").parts)

@@ -96,7 +96,7 @@ class Tool:
             problems = "; ".join(
                 f"{'.'.join(str(at) for at in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
             )
-            raise ToolError(f"{problems}. Usage: {usage(self.spec)}", "invalid_arguments") from None
+            raise ToolError(f"{problems}. {usage_for(self.spec, call.arguments)}", "invalid_arguments") from None
         except ValueError as error:
             raise ToolError(f"arguments cannot be taken: {error}", "invalid_arguments") from None
 
@@ -212,6 +212,23 @@ def usage(spec: ToolSpec) -> str:
         for name, part in properties(spec.parameters, spec.parameters).items()
     ]
     return f"{spec.name}({', '.join(shown)})"
+
+
+def usage_for(spec: ToolSpec, arguments: Mapping[str, object]) -> str:
+    """Return the usage of a tool after a call with wrong arguments, with a typed line if commas separated its values.
+
+    Example:
+        >>> take = ToolSpec("take", "", {"properties": {"thing": {"type": "string"}, "place": {"type": "string"}}})
+        >>> usage_for(take, {"thing": "mug 1, shelf 1"})
+        'Usage: take(thing?: string, place?: string). In a typed line ; separates values: take: mug 1; shelf 1'
+    """
+    line = f"Usage: {usage(spec)}"
+    names = list(properties(spec.parameters, spec.parameters))
+    texts = [value for value in arguments.values() if isinstance(value, str) and "," in value]
+    if len(arguments) >= len(names) or len(texts) != 1:
+        return line
+    values = [part.strip() for value in arguments.values() for part in str(value).split(",")]
+    return f"{line}. In a typed line ; separates values: {spec.name}: {'; '.join(values)}"
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> ToolError:

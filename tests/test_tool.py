@@ -265,3 +265,17 @@ def test_random_calls_are_accepted() -> None:
         call = random_call(SEARCH.spec, rng, ("alpha", "beta"))
         assert call.arguments["query"] in ("alpha", "beta")
     assert random_call(ToolSpec("look", "", {}), rng).arguments == {}
+
+
+def test_values_with_commas_are_shown_with_semicolons() -> None:
+    """A person types a comma where the compact syntax separates values by semicolons."""
+
+    @tool
+    def take(thing: str, place: str) -> str:
+        """Take a thing."""
+        return thing + place
+
+    with pytest.raises(ToolError, match=r"In a typed line ; separates values: take: mug 1; cabinet 1$"):
+        tool_of(take).arguments(ToolCall("take", {"thing": "mug 1, cabinet 1"}))
+    with pytest.raises(ToolError, match=r"Usage: take\(thing: string, place: string\)$"):
+        tool_of(take).arguments(ToolCall("take", {"thing": "mug 1"}))

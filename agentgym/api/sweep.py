@@ -257,6 +257,20 @@ def split_values(key: str, text: str) -> list[object]:
     return [read_pair(f"{key}={part}")[1] for part in parts]
 
 
+def has_several_values(word: str) -> bool:
+    """Return True if a sweep would read several values from ``key=value``.
+
+    Example:
+        >>> has_several_values("seed=0..4"), has_several_values("seed=0"), has_several_values('x={"a": [1, 2]}')
+        (True, False, False)
+    """
+    key, _, text = word.partition("=")
+    try:
+        return len(split_values(key, text)) > 1
+    except ConfigError:
+        return False
+
+
 def begin(plan: SweepPlan, wanted: Path | None) -> Path:
     """Make the folder of a sweep, with its plan and copies of the files that it names."""
     saved = {"sweep": plan.as_dict()}  # checks every run before the folder is made

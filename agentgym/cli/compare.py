@@ -15,6 +15,7 @@ from agentgym.cli.exits import FAILED
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.errors import UsageError
+from agentgym.rollout.run_kind import kind_of_run
 
 if TYPE_CHECKING:
     from agentgym.evals.compare import Comparison
@@ -72,6 +73,9 @@ def compare(
         if incomparable:
             told = "settings that only a training run or only an evaluation has are not shown"
             out.console.print(f"{len(incomparable)} {told}", markup=False)
+        if kind_of_run(a) == kind_of_run(b) == "training":
+            told = "intervals over tasks, of one run each: other seeds may differ more; agentgym table compares seeds"
+            out.console.print(told, markup=False, soft_wrap=True)
         for line in made_with:
             out.console.print(f"made with other {line}", markup=False)
         for one in below:

@@ -111,7 +111,7 @@ def _list_credit(as_json: bool, *, files: bool) -> None:
     from agentgym.credit.component import credit_table
     from agentgym.trainers.losses.component import loss_table
 
-    titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
+    titles = ("name", "class", "status", "trains", "released_code", "paper", "test", "module")
     with output(as_json) as out:
         found = _listed((*credit_table(), *loss_table()), files=files)
         out.result([dict(zip(titles, _component_row(c), strict=True)) for c in found])
@@ -167,7 +167,7 @@ def _list_family(family: str, as_json: bool, *, files: bool) -> None:
 def _component_row(component: Component) -> tuple[str, ...]:
     trains = _TRAINS + (f", {component.limits}" if component.limits else "")
     c = component
-    return c.name, c.family, c.status, trains, c.parity, c.paper, c.test
+    return c.name, c.family, c.status, trains, c.parity, c.paper, c.test, c.module
 
 
 def _list_suites(as_json: bool) -> None:

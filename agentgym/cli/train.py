@@ -15,7 +15,7 @@ from agentgym.cli.exits import resumable_by
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
 from agentgym.cli.view import print_episodes
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import ConfigError, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -184,6 +184,8 @@ def _print_plan(found: DryRun, config: TrainConfig, out: Output, *, is_named: bo
     table.add_row("[bold]a checkpoint, GiB[/]", f"{_gib(found.checkpoint)}{parts}")
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
+    if found.proposal:
+        out.console.print(f"settings for these GPUs: {found.proposal}", soft_wrap=True, markup=False)
     for command in found.servers:
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
     for note in filter(None, (found.servers_note, found.pace_note, found.context_note)):
@@ -219,6 +221,7 @@ def _plan(
 def _config(
     recipe: str | None, overrides: list[str], resume: Path | None, out: Output, *, is_branch: bool = False
 ) -> TrainConfig:
+    from agentgym.api.sweep import has_several_values
     from agentgym.trainers.config.overrides import apply_overrides, load_config, without_arguments_of_its_env
     from agentgym.trainers.recipes import load_recipe
 
@@ -241,7 +244,15 @@ def _config(
     config, note = without_arguments_of_its_env(load_recipe(recipe), overrides)
     if note:
         out.note(note)
-    config = apply_overrides(config, overrides)
+    try:
+        config = apply_overrides(config, overrides)
+    except ConfigError as error:
+        if several := [text for text in overrides if has_several_values(text)]:
+            words = " ".join(map(shell_word, [recipe, *overrides]))
+            raise ConfigError(
+                f"{error}. Several values ({several[0]}) are for a sweep: agentgym sweep {words}"
+            ) from error
+        raise
     _note_repeats(overrides, out)
     return config
 

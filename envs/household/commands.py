@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from agentgym.envs.household.vocabulary import COMMANDS
 from agentgym.errors import ToolError
-from agentgym.tool import unknown_tool, usage
+from agentgym.tool import unknown_tool, usage_for
 from agentgym.types import ToolCall, ToolSpec
 
 
@@ -139,7 +139,7 @@ def command_of(call: ToolCall) -> Command:
         values = [arguments.get(name) for name in parameters]
         if all(isinstance(value, str) and value for value in values):
             return Command(call.name, *map(str, values))
-    raise ToolError(f"{_problem(call, parameters)}. Usage: {usage(_SPEC_OF[call.name])}", "invalid_arguments")
+    raise ToolError(f"{_problem(call, parameters)}. {usage_for(_SPEC_OF[call.name], arguments)}", "invalid_arguments")
 
 
 def call_of(command: Command, call_id: str = "") -> ToolCall:

@@ -17,7 +17,7 @@ from agentgym.canonical import read_json
 from agentgym.errors import ToolError
 from agentgym.json_schema.reading import choices, described, properties, required, type_names, types_of
 from agentgym.settings import Count, check_ranges
-from agentgym.tool import unknown_tool, usage
+from agentgym.tool import unknown_tool, usage_for
 from agentgym.types import Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
 SAVE, USE = "save_skill", "use_skill"
@@ -189,7 +189,7 @@ def _read_call(line: str, number: int, tools: Sequence[ToolSpec]) -> ToolCall:
     unknown = [key for key in call.arguments if key not in fields]
     if missing or unknown:
         problem = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        raise _refused(f"{where}: {problem}. Usage: {usage(spec)}")
+        raise _refused(f"{where}: {problem}. {usage_for(spec, call.arguments)}")
     values = {}
     for key, raw in call.arguments.items():
         values[key] = _read_value(f"{where}: {key}", str(raw), fields[key], root)

@@ -115,6 +115,13 @@ def test_bad_input_is_one_line_before_anything_runs(
     assert not list(tmp_path.rglob("config.json"))
 
 
+@pytest.mark.parametrize("word", ["seed=0,1", "seed=0..4", "credit.estimator=grpo,gigpo"])
+def test_several_values_for_one_run_name_the_sweep(word: str) -> None:
+    done = CliRunner().invoke(app, ["train", "tiny", "env.id=agentgym/Maze-v0", word])
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1
+    assert f"agentgym sweep tiny env.id=agentgym/Maze-v0 {word}" in done.stderr
+
+
 @pytest.mark.slow
 def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"

@@ -40,6 +40,7 @@ class FakeResult:
 
     run_dir: str
     steps: int = 3
+    steps_made: int = 3
     steps_trained: int = 3
     num_trajectories: int = 12
     success_base: float | None = None
@@ -77,7 +78,7 @@ def test_train(run: Command, trainer: Behave) -> None:
     calls = trainer(None)
     done = run("train", "household-demo", "num_steps=3", "group.group_size=4", "--json")
     assert done.json == {
-        "run_dir": "runs/household-demo-001", "steps": 3, "steps_trained": 3, "num_trajectories": 12,
+        "run_dir": "runs/household-demo-001", "steps": 3, "steps_made": 3, "steps_trained": 3, "num_trajectories": 12,
         "success_base": None, "success_before": 0.25, "success_after": 0.75, "wall_s": 1.5,
     }  # fmt: skip
     config, folder, resume = calls[0]
@@ -99,7 +100,7 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
     assert run("train", "--resume", "old").code == 0
     assert calls == [(config, Path("old"), True)]
     assert "keeps its recipe" in run("train", "household-demo", "--resume", "old").assert_one_line_error()
-    assert "keeps its recipe" in run("train", "--resume", "old", "seed=8").assert_one_line_error()
+    assert "keeps its values of seed" in run("train", "--resume", "old", "seed=8").assert_one_line_error()
     (tmp_path / "seen").mkdir()
     (tmp_path / "seen" / "config.json").write_text('{"eval": {}}')
     said = run("train", "--resume", "seen").assert_one_line_error()

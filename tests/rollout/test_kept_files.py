@@ -137,3 +137,10 @@ def test_two_folders_with_one_module_name_are_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_not_copied(tmp_path: Path) -> None:
     assert keep_files(tmp_path, {"env": {"id": "nowhere.py:X-v0"}}) == {"env": {"id": "nowhere.py:X-v0"}}
+
+
+def test_a_relative_import_names_the_way(tmp_path: Path) -> None:
+    (tmp_path / "beside_relative.py").write_text("X = 1\n")
+    (tmp_path / "relative.py").write_text("from . import beside_relative\n")
+    with pytest.raises(UsageError, match="write `import NAME` in place of `from \\. import NAME`"):
+        run_file(tmp_path / "relative.py")

@@ -13,25 +13,30 @@ from typer.testing import CliRunner
 
 from agentgym.cli.main import app
 from agentgym.errors import ConfigError
+from agentgym.evals.runner import evaluate
 from agentgym.report.table import table
 from agentgym.rollout.record import read_json_lines, read_json_object
+from agentgym.settings import checked
 from agentgym.trainers.config.stages import EvalConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.phases import evaluation
 from agentgym.trainers.phases.best import best_of
 
 
-def run_with(folder: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], **changes: Any) -> Path:
-    """Train with evaluations whose success is given, one after the other, before RL first."""
+def run_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], *, num_steps: int = 6, **changes: Any
+) -> Path:
+    """Train, or resume, with evaluations whose success is given, one after the other."""
     given = iter(successes)
-    summarise: Any = vars(evaluation)["evaluate"]
 
     async def scripted(*args: Any, **kwargs: Any) -> Any:
-        return replace(await summarise(*args, **kwargs), success=next(given))
+        return replace(await evaluate(*args, **kwargs), success=next(given))
 
-    plan = counting_runs.config(num_steps=6, eval=EvalConfig(num_episodes=2, every=1, **changes), checkpoint_every=4)
-    monkeypatch.setattr(evaluation, "evaluate", scripted)
-    train(plan, folder)
+    plan = EvalConfig(num_episodes=2, every=1, **changes)
+    config = counting_runs.config(num_steps=num_steps, eval=plan, checkpoint_every=4)
+    with monkeypatch.context() as patch:
+        patch.setattr("agentgym.trainers.phases.evaluation.evaluate", scripted)
+        train(config, folder, resume=folder.exists())
+    assert next(given, None) is None, "as many evaluations as were given"
     return folder
 
 
@@ -46,7 +51,7 @@ def test_the_best_model_is_kept_and_rl_ends_early(tmp_path: Path, monkeypatch: p
     # the run has finished for a table, although it made fewer steps
     assert table([run]).rows[0].cells["after"].value == 0.4
     # its best model is evaluated as the run evaluates
-    done = CliRunner().invoke(app, ["eval", str(run / "best"), "--episodes", "2", "--json"])
+    done = CliRunner().invoke(app, ["eval", str(run), "--policy", str(run / "best"), "--episodes", "2", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["num_episodes"] == 2
 
@@ -54,15 +59,17 @@ def test_the_best_model_is_kept_and_rl_ends_early(tmp_path: Path, monkeypatch: p
 def test_resumed_it_stays_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with(tmp_path / "run", monkeypatch, [0.9, 0.1, 0.1, 0.1], patience=2)
     before = counting_runs.weights(run)
-    monkeypatch.undo()
-    resumed = counting_runs.config(
-        num_steps=6, eval=EvalConfig(num_episodes=2, every=1, patience=2), checkpoint_every=4
-    )
-    train(resumed, run, resume=True)
-    rows = [row for row in read_json_lines(run / "metrics.jsonl") if row["phase"] == "eval"]
-    if best_of(run)[2] >= 2:  # the evaluations that were made up are made again
-        assert counting_runs.weights(run) == before
-    assert rows[0]["step"] == 0
+    run_with(run, monkeypatch, [0.1, 0.1], patience=2)  # the last one again, and that after RL
+    assert counting_runs.weights(run) == before
+    assert read_json_object(run / "result.json")["steps_made"] == 2
+
+
+def test_a_resumed_run_keeps_its_best_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_with(tmp_path / "run", monkeypatch, [0.1, 0.95, 0.2, 0.3, 0.2, 0.1, 0.2], keep_best=True)
+    best = (run / "best" / "model.safetensors").read_bytes()
+    run_with(run, monkeypatch, [0.5, 0.6], num_steps=7, keep_best=True)
+    assert (run / "best" / "model.safetensors").read_bytes() == best
+    assert read_json_object(run / "best.json") == {"step": 1, "success": 0.95}
 
 
 @pytest.mark.parametrize(
@@ -79,5 +86,5 @@ def test_of_equal_evaluations_the_first_is_the_best(
 
 @pytest.mark.parametrize("name", ["keep_best", "patience"])
 def test_without_evaluations_during_rl_it_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"eval\.{name} compares evaluations during RL: set eval\.every above 0"):
-        EvalConfig(**{name: 1})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=rf"{name} compares evaluations during RL: set eval\.every above 0"):
+        checked(EvalConfig, {name: 1}, "eval")

@@ -441,3 +441,19 @@ def test_a_plan_that_does_not_fit_is_printed() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "GiB on the first rank and the device has 8" in done.stderr
     assert "gradients, GiB" in done.stdout and "optimizer, GiB" in done.stdout
+
+
+def test_settings_are_proposed_for_given_gpus() -> None:
+    plan = apply_overrides(load_recipe("finetune"), ["env.id=agentgym/Maze-v0", "model.path=Qwen/Qwen2.5-7B-Instruct"])
+    found = dry_run(plan, num_ranks=4, device_gib=80).proposal
+    assert found.startswith("torchrun --nproc-per-node 4 -m agentgym train finetune ... ")
+    settings = [word for word in found.split() if word.startswith("loss.")]
+    assert dry_run(apply_overrides(plan, settings), num_ranks=4, device_gib=80).memory.total <= 80 * GIB
+    assert not dry_run(plan, num_ranks=4).proposal
+    # a GPU that is too small for the plan as it is, and not for other settings of it
+    smallest = apply_overrides(plan, ["loss.recompute_activations=true", "group.num_envs=1"])
+    room = dry_run(smallest, num_ranks=1).memory.total / GIB
+    with pytest.raises(
+        UsageError, match=r"It fits one such GPU with .* GiB each: agentgym train finetune \.\.\. loss\.rec"
+    ):
+        dry_run(plan, num_ranks=1, device_gib=round(room + 3))

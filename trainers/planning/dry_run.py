@@ -29,6 +29,7 @@ from agentgym.trainers.planning.footprint import (
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
 from agentgym.trainers.planning.model_shapes import check_positions, plan_model, read_values
+from agentgym.trainers.planning.proposal import Proposal, propose
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
 
@@ -73,6 +74,8 @@ class DryRun:
     """Bytes that each rank writes of it. A background write holds as many bytes in the machine's memory; otherwise only
     a few tensors at a time."""
     downloads: tuple[str, ...]
+    proposal: str = ""
+    """The command with settings that fit the given GPUs, the fastest ones found; empty where no GPU is given."""
     servers: tuple[str, ...] = ()
     """The command that starts each of the run's vLLM servers."""
     servers_note: str = ""
@@ -126,6 +129,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         config = with_tokens(config, auto_tokens(config, sizes, weights, num_ranks, gpu_bytes))
     memory = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
     on_gpu = gpu_bytes > 0
+    proposal = propose(config, sizes, weights, gpu_bytes, num_ranks) if device_gib else None
     num_tokens = max(config.loss.microbatch_tokens, longest_row(config))
     sizes_of_step = step_sizes(config)
     kept, recomputed = (
@@ -163,10 +167,12 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         **_servers(config, num_ranks, gpu_bytes),
         pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0, chat_template=template),
         context_note=long,
+        proposal="" if proposal is None else proposal.command(config.recipe),
     )
     if device_gib and memory.total > device_gib * GIB:
         least = footprint(config, sizes, weights, _MANY_RANKS, on_gpu=True)
-        raise TooSmallError(_too_small(memory, least, device_gib, config), plan)
+        fits = proposal or propose(config, sizes, weights, gpu_bytes)
+        raise TooSmallError(_too_small(memory, least, device_gib, config) + _that_fits(fits, config), plan)
     return plan
 
 
@@ -178,6 +184,14 @@ def _try_components(config: TrainConfig) -> None:
         from agentgym.trainers.losses.trial import try_out  # brings torch, which takes a second
 
         try_out(config.loss)
+
+
+def _that_fits(proposal: Proposal | None, config: TrainConfig) -> str:
+    """Return settings that fit as the end of an error; empty if none were found."""
+    if proposal is None:
+        return ""
+    gpus = "one such GPU" if proposal.num_ranks == 1 else f"{proposal.num_ranks} such GPUs"
+    return f". It fits {gpus} with {proposal.total / GIB:.1f} GiB each: {proposal.command(config.recipe)}"
 
 
 def _chat_template(config: ModelConfig) -> str:

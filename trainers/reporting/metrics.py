@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SHOWN = ("success", "return", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
 NUM_LINES, MOST_BETWEEN = 10, 10
 """Number of lines per phase if the output is not a terminal, and the largest number of steps between them."""
+QUIET_S = 30.0
+"""Seconds without a line after which a phase that plays episodes says how far it is, if the output is no terminal."""
 
 
 _PHASES = ("sft", "rl", "eval")
@@ -40,9 +43,16 @@ class MetricsLog:
     Args:
         run_dir: folder of ``metrics.jsonl`` and ``tensorboard/``; it must exist when the log is entered.
         wandb_project: Weights & Biases project to forward to; empty for none; see :func:`check_wandb`.
+        clock: seconds, for lines about phases that play episodes for long.
     """
 
-    def __init__(self, run_dir: Path, wandb_project: str = "", console: Console | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        wandb_project: str = "",
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = run_dir / "metrics.jsonl"
         self._run_dir, self._wandb_project = run_dir, wandb_project
         self._tensorboard: SummaryWriter | None = None
@@ -52,6 +62,7 @@ class MetricsLog:
         self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}
         self._episodes: dict[str, SuccessCount] = {}
+        self._clock, self._said_at, self._num_played = clock, clock(), 0
         self._facts: list[str] = []
         """Facts of the last row."""
         self._failed: set[str] = set()
@@ -73,6 +84,7 @@ class MetricsLog:
 
     def say(self, text: str) -> None:
         """Print a line above the progress bars."""
+        self._said_at = self._clock()
         # where lines go to a file, breaking them is up to the reader
         self._console.print(text, highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
 
@@ -83,6 +95,7 @@ class MetricsLog:
         self._episodes.clear()
         self._bars[phase] = self._progress.add_task(phase, total=num_steps, completed=done)
         self._num_steps[phase] = num_steps
+        self._num_played = 0
 
     def add_episode(self, phase: str, trajectory: Trajectory) -> None:
         """Count an episode of a phase that logs no rows, and print the reason of the first failure."""
@@ -92,6 +105,10 @@ class MetricsLog:
         self.watch((trajectory,))
         facts = self._episodes.setdefault(phase, SuccessCount()).add(trajectory)
         self._progress.update(self._bars[phase], advance=1, facts=facts)
+        self._num_played += 1
+        now = self._clock()
+        if not self._console.is_terminal and now - self._said_at >= QUIET_S:
+            self.say(f"{phase} {self._num_played}/{self._num_steps[phase]}  {'  '.join(facts)}")
 
     def watch(self, trajectories: Iterable[Trajectory]) -> None:
         """Say once in a run what episodes show about a setting under which the model cannot do well."""

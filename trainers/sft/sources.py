@@ -78,6 +78,11 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
             elif count:
                 demos += await source.of_oracle(count)
     every = sft_rows(demos, config.sft, run.renderer)
+    if len(every) > len(demos):
+        log.say(
+            f"note: {len(demos):,} demonstrations make {len(every):,} rows, one for each context window "
+            f"(context.policy={config.context.policy}); sft.num_demos and sft.num_epochs lower the number of steps"
+        )
     rows = [row for row in every if row.is_taught]
     if len(rows) < len(every):
         log.say(

@@ -1,0 +1,93 @@
+"""Write the page of all components, from their decorators and docstrings: ``python docs/site/components.py``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import MISSING, fields
+from itertools import groupby
+from pathlib import Path
+
+from agentgym.credit.component import credit_table
+from agentgym.plugins import Component
+from agentgym.rollout.strategies.component import strategy_table
+from agentgym.trainers.losses.component import LossComponent, loss_table
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "component_list.md"
+HEAD = """# All components
+
+Losses, corrections, token masks, regularisers, strategies and the components of credit. Each has its settings, their
+defaults, its file and its status. The page is made from the code (`python docs/site/components.py`). Their use:
+[credit](credit.md), [the loss](training.md#the-loss), [strategies](strategies.md).
+"""
+TITLES = {
+    "loss": ("Losses", "`loss.kind`, with `loss.options`"),
+    "correction": ("Corrections", "`loss.corrections`"),
+    "token mask": ("Token masks", "`loss.token_masks`"),
+    "regulariser": ("Regularisers", "`loss.regularisers`"),
+    "estimator": ("Estimators", "`credit.estimator`, with `credit.options`"),
+    "shaper": ("Shapers", "`credit.shapers`"),
+    "modulator": ("Modulators", "`credit.modulators`"),
+    "selection": ("Selections", "`credit.selections`"),
+}
+"""Heading of each family, and the settings that take it. Other families are strategies, under ``strategy.FAMILY``."""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    parts = [HEAD]
+    found = [*loss_table(), *strategy_table(), *credit_table()]
+    for family, members in groupby(found, key=lambda one: one.family):
+        title, setting = TITLES.get(family, (f"Strategies: {family}", f"`strategy.{family.replace(' ', '_')}`"))
+        parts.append(f"## {title}\n\nSet by {setting}.\n\n{_rows(members)}\n")
+    return "\n".join(parts)
+
+
+def _rows(members: Iterable[Component]) -> str:
+    lines = ["| name | what it does | settings | status | file |", "|---|---|---|---|---|"]
+    for one in members:
+        lines.append(f"| `{one.name}` | {_about(one)} | {_settings(one)} | {one.status} | [code]({_file(one)}) |")
+    return "\n".join(lines)
+
+
+def _about(one: Component) -> str:
+    """Return the first sentence of a component's docstring, without the markup of docstrings."""
+    text = " ".join((one.call.__doc__ or "").split("\n\n")[0].split())
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`").replace("|", r"\|")
+    return text
+
+
+def _settings(one: Component) -> str:
+    """Return the settings with their defaults; of a loss first those of ``loss.*`` that it changes."""
+    shown = []
+    if isinstance(one, LossComponent) and one.family == "loss":
+        clips = [(name, getattr(one, name)) for name in ("clip_low", "clip_high") if getattr(one, name) is not None]
+        shown = [f"`loss.{name}` ({value})" for name, value in clips]
+        shown += [f"`loss.ratio_level` ({one.ratio_level})", f"`loss.aggregation` ({one.aggregation})"]
+    for field in fields(one.options) if one.options else ():
+        if field.name == "kind":
+            continue
+        value = field.default_factory() if field.default_factory is not MISSING else field.default
+        shown.append(f"`{field.name}`" + ("" if value is MISSING else f" ({_default(value)})"))
+    return ", ".join(shown)
+
+
+def _default(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = " ".join(text.split())
+    return (text if len(text) <= 40 else "a text") or "empty"
+
+
+def _file(one: Component) -> str:
+    module = sys.modules.get(one.module)
+    path = Path(str(getattr(module, "__file__", ""))).resolve() if module else ROOT
+    if isinstance(one.function, str):
+        path = Path(str(sys.modules[one.call.__module__].__file__)).resolve()
+    return f"../{path.relative_to(ROOT).as_posix()}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -18,14 +18,14 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_type_hints
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym import entry_points
 from agentgym.canonical import digest
 from agentgym.errors import ConfigError, UnknownNameError, UsageError, blamed, check_type, unknown_name
 from agentgym.settings import Settings, check_ranges, checked
+from agentgym.siblings import SourceAlone, let_import_siblings
 
 Status = Literal["verified", "reproduced", "experimental", "user"]
 """``verified``: equal to the authors' released code on random inputs (``benchmarks/parity``). ``reproduced``: equal to
@@ -169,10 +169,14 @@ class Registry(Mapping[str, C], Generic[C]):
         self.offered = frozenset(offered)
         self._builtin = builtin
         self._components: dict[str, C] = {}
+        self._refused: dict[str, str] = {}  # by name, with the reason
         self._is_loaded = False
 
     def add(self, component: C) -> None:
         """Register a component.
+
+        A component of a user's file that cannot be called is refused when it is looked up, so that the others of its
+        file can be used.
 
         Raises:
             ConfigError: another module has registered the name, or nothing fills a parameter of the function.
@@ -188,10 +192,15 @@ class Registry(Mapping[str, C], Generic[C]):
         if not isinstance(component.function, str) and (unfilled := self.unfilled(component)):
             offered = ", ".join(sorted(self.offered))
             may = f"may take options, its options' keys and {offered}" if offered else "takes no parameters"
-            raise ConfigError(
+            refusal = (
                 f"{self.family} {component.name!r} takes {', '.join(unfilled)}, which nothing fills; such a function "
                 f"{may}"
             )
+            if not component.module.startswith(_OF_FILES):
+                raise ConfigError(refusal)
+            self._refused[component.name] = refusal
+            return
+        self._refused.pop(component.name, None)
         self._components[component.name] = component
 
     def unfilled(self, component: C) -> list[str]:
@@ -215,6 +224,8 @@ class Registry(Mapping[str, C], Generic[C]):
         if source:
             import_source(source)
         found = self._components.get(name) or self._builtins().get(name) or self._all().get(name)
+        if found is None and name in self._refused:
+            raise ConfigError(self._refused[name])
         if found is None and source:
             raise UnknownNameError(f"{source} registers no {self.family} {name!r}, {self._registered_by(source)}")
         if found is None:
@@ -361,6 +372,8 @@ def _imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
 
 # ------------------------------------------------------------------------------------------- modules and files of users
 
+_OF_FILES = "agentgym_user_"
+"""Beginning of the names of modules that users' files become."""
 _loaded_files: dict[Path, tuple[int, int]] = {}
 _copies: dict[Path, Path] = {}
 """Copies of users' files, which stand for those that are not found from the working directory."""
@@ -437,8 +450,9 @@ def run_file(path: Path) -> bool:
     stamp = (path.stat().st_mtime_ns, path.stat().st_size)
     if _loaded_files.get(path) == stamp:
         return False
+    let_import_siblings(path)
     module_name = _name_of_file(path)
-    spec = importlib.util.spec_from_file_location(module_name, path, loader=_SourceAlone(module_name, str(path)))
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=SourceAlone(module_name, str(path)))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
@@ -447,13 +461,5 @@ def run_file(path: Path) -> bool:
     return True
 
 
-class _SourceAlone(SourceFileLoader):
-    """Loader of a file without bytecode, which is stale after two changes in a second and fills users' folders."""
-
-    def path_stats(self, path: object) -> NoReturn:
-        """Raise OSError, by which Python neither reads nor writes bytecode."""
-        raise OSError(f"{path}: no bytecode")
-
-
 def _name_of_file(path: Path) -> str:
-    return f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
+    return f"{_OF_FILES}{path.stem}_{digest(str(path))[:8]}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout import journal
+from agentgym.rollout.kept_files import FOLDER
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.run_env import named
@@ -63,7 +64,7 @@ def forget_failed_start(run_dir: Path) -> None:
         return
     for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME, run_dir / journal.JOURNAL):
         path.unlink(missing_ok=True)
-    for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
+    for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial", FOLDER):
         shutil.rmtree(run_dir / name, ignore_errors=True)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from rich.console import Console
 
 from agentgym.api.effort import Effort
-from agentgym.api.kept_files import keep_files
 from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, open_agents, policy_facts
 from agentgym.api.run_dirs import as_path, new_run_dir, removed_if_nothing_was_played
 from agentgym.api.run_settings import as_the_run, run_settings
@@ -39,6 +38,7 @@ from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.context import FULL
 from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.kept_files import keep_files
 from agentgym.rollout.pool import EnvPool
 from agentgym.settings import checked
 from agentgym.trust import sign

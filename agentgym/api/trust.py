@@ -17,7 +17,7 @@ def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) 
     Raises:
         UsageError: the user does not agree or cannot be asked; the message lists what the folder names.
     """
-    from agentgym.api.kept_files import use_kept_files
+    from agentgym.rollout.kept_files import use_kept_files
     from agentgym.trust import foreign_parts, sign, why_no_key
 
     if not (parts := foreign_parts(folder)):

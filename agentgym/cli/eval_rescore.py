@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentgym.api.kept_files import keep_files
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.api.run_settings import run_settings
 from agentgym.canonical import read_json, shell_word
@@ -23,6 +22,7 @@ from agentgym.evals.rescore import rescore, rescore_suite
 from agentgym.evals.runner import EvalSummary, load_summary
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import SUITE_FILE, SuiteResult, load_saved
+from agentgym.rollout.kept_files import keep_files
 from agentgym.rollout.record import read_json_object
 from agentgym.trust import sign
 

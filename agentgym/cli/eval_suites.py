@@ -12,7 +12,6 @@ from typing import Any
 from rich.markup import escape
 
 from agentgym.api.effort import Effort
-from agentgym.api.kept_files import keep_files
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents, policy_facts
 from agentgym.api.run_dirs import new_run_dir
 from agentgym.cli.compare import print_comparisons
@@ -33,6 +32,7 @@ from agentgym.evals.suites import SUFFIXES, Suite, load_suite, suite_from_dict, 
 from agentgym.rollout import journal
 from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.folder_lock import locked
+from agentgym.rollout.kept_files import keep_files
 from agentgym.trust import sign
 
 ALL = "all"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import AgentGymError, CorruptDataError, error_text
+from agentgym.plugins import found_file
 from agentgym.rollout.record import append_json_line, read_json_lines
 
 JOURNAL = "journal.jsonl"
@@ -151,7 +152,7 @@ def own_files(config: object) -> dict[str, str]:
         {'guess.py': ''}
     """
     paths = sorted({found[1] for value in _leaves(config) if (found := _OWN_FILE.fullmatch(value))})
-    return {path: file_digest(Path(path)) for path in paths}
+    return {path: file_digest(found_file(Path(path)), Path(path).name) for path in paths}
 
 
 def _leaves(value: object) -> Iterable[str]:

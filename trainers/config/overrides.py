@@ -10,6 +10,8 @@ from typing import Any, get_type_hints
 
 from agentgym.canonical import read_json, shell_word
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
+from agentgym.rollout.kept_files import FOLDER, keep_files
+from agentgym.rollout.record import read_json_object
 from agentgym.rollout.run_kind import kind_of_run, runs_in
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
@@ -132,8 +134,13 @@ def from_dict(tree: Mapping[str, object], *, ignores_unknown: bool = False) -> T
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    """Write the resolved configuration into the run's folder, with a signature of this user."""
-    path.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
+    """Write the resolved configuration into the run's folder, with a signature of this user.
+
+    The user's files that it names are copied there, the first time.
+    """
+    kept = read_json_object(path).get(FOLDER) if path.is_file() else None
+    written = to_dict(config) | {FOLDER: kept} if kept else keep_files(path.parent, to_dict(config))
+    path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
     sign(path.parent)
 
 

@@ -125,9 +125,9 @@ def page(found: dict[str, Any], about: dict[str, Any]) -> str:
     )
     return (
         "# The guard of servers, in steps per second\n\n"
-        "`python benchmarks/server/guard.py`: the household in one session, from a client on the same machine. The\n"
-        "guard checks a WebSocket when it opens, and over HTTP each request. Both servers run at the same time and are\n"
-        f"asked in turns: {found['rounds']} rounds of {found['steps']} steps, of which the medians are below.\n\n"
+        "`python benchmarks/server/guard.py`: the household in one session, from a client on the same machine.\n"
+        "The guard checks a WebSocket when it opens, and over HTTP each request. Both servers run at the same time and\n"
+        f"are asked in turns: {found['rounds']} rounds of {found['steps']} steps, of which the medians are below.\n\n"
         f"| way | with the guard | without | ratio |\n|---|---|---|---|\n{rows}\n\n"
         f"{about['machine']}, load {about['load_average']}, {about['date']}, commit {about['commit']}.\n"
     )

@@ -14,7 +14,7 @@ from agentgym.envs.domains.database import Changes, Database
 from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.toolkit import Toolkit, bound
-from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
+from agentgym.envs.domains.users import OUT_OF_SCOPE, TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import EnvError, ToolError, UsageError
 from agentgym.settings import Range, check_number, checked
@@ -157,7 +157,8 @@ class DomainEnv(ToolEnv):
         self.conversation = replace(self.conversation, user=state, told=told, has_consent=is_yes(said))
         self._note_words(said)
         if is_end(said):
-            self.finish(float(self.grade().is_right))
+            # out of scope: the user cannot go on, so the conversation is no solution, whatever the database is
+            self.finish(float(OUT_OF_SCOPE not in said and self.grade().is_right))
         return said
 
     def _use(self, tool: Tool, arguments: Mapping[str, object]) -> str:

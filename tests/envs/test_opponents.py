@@ -13,7 +13,8 @@ from testkit.fake_openai import FakeOpenAI, completion
 from agentgym import Env, Message, make
 from agentgym.check.policies import random_action
 from agentgym.env.game_env import SELF, GameEnv
-from agentgym.envs.domains.users import END_MARKS, is_end
+from agentgym.envs.domains.env import Grade
+from agentgym.envs.domains.users import END_MARKS, OUT_OF_SCOPE, is_end
 from agentgym.envs.games.kuhn import KuhnPokerEnv
 from agentgym.envs.games.negotiation import NegotiationEnv
 from agentgym.envs.games.tictactoe import TicTacToeEnv
@@ -126,5 +127,33 @@ def test_a_users_model_that_leaves_at_once_is_an_infrastructure_failure(mark: st
     env = make("agentgym/Retail-v0", user={"url": server.url, "model": "customer"})
     with pytest.raises(EnvError, match="the user ended the conversation in its first message"):
         env.reset(seed=0)
+    env.close()
+    server.close()
+
+
+def test_a_user_who_leaves_its_scenario_is_no_success() -> None:
+    """The database is as it should be where nothing was wanted; the conversation is no solution all the same."""
+    said = iter(["Hello, I need help.", f"I do not know that. {OUT_OF_SCOPE}"])
+    server = FakeOpenAI(lambda body: completion(next(said)))
+    env: Any = make("agentgym/Retail-v0", user={"url": server.url, "model": "customer"})
+    env.reset(seed=0)
+    env.grade = lambda: Grade(is_database_right=True, untold=())
+    *_, terminated, _, info = env.step("What is the meaning of life?")
+    assert terminated and info["success"] is False
+    env.close()
+    server.close()
+
+
+def test_an_empty_message_of_a_user_is_sampled_again() -> None:
+    seeds: list[int] = []
+
+    def answer(body: dict[str, Any]) -> Any:
+        seeds.append(body["seed"])
+        return completion("" if len(seeds) == 1 else "Hello, where is my order?")
+
+    server = FakeOpenAI(answer)
+    env = make("agentgym/Retail-v0", user={"url": server.url, "model": "customer"})
+    observation, _ = env.reset(seed=0)
+    assert observation[0].text.endswith("Hello, where is my order?") and seeds[0] != seeds[1] and len(seeds) == 2
     env.close()
     server.close()

@@ -22,7 +22,7 @@ def test_the_load_is_measured(warm_run: Callable[..., str], tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_the_guard_is_measured(warm_run: Callable[..., str], tmp_path: Path) -> None:
-    warm_run("benchmarks/server/guard.py", "--output", tmp_path / "guard", "--rounds", "1", "--steps", "2")
+    warm_run("benchmarks/server/guard.py", "--output", tmp_path / "guard", "--steps", "2")
     found = json.loads((tmp_path / "guard.json").read_text(encoding="utf-8"))
     assert found["websocket"]["ratio"] > 0 and found["http"]["ratio"] > 0
     assert "| http |" in (tmp_path / "guard.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
-from agentgym.errors import AgentGymError, ToolError
+from agentgym.errors import AgentGymError, EnvError, ToolError
 from agentgym.registry import make, register
 from agentgym.tool import tool
 from agentgym.types import Message, RewardRole, Task, ToolCall
@@ -29,6 +29,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AgentGymError",
     "Env",
+    "EnvError",
     "GameEnv",
     "Message",
     "RewardRole",

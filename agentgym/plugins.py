@@ -174,10 +174,14 @@ class Registry(Mapping[str, C], Generic[C]):
         self.offered = frozenset(offered)
         self._builtin = builtin
         self._components: dict[str, C] = {}
+        self._refused: dict[str, str] = {}  # by name, with the reason
         self._is_loaded = False
 
     def add(self, component: C) -> None:
         """Register a component.
+
+        A component of a user's file that cannot be called is refused when it is looked up, so that the others of its
+        file can be used.
 
         Raises:
             ConfigError: another module has registered the name, or nothing fills a parameter of the function.
@@ -193,10 +197,15 @@ class Registry(Mapping[str, C], Generic[C]):
         if not isinstance(component.function, str) and (unfilled := self.unfilled(component)):
             offered = ", ".join(sorted(self.offered))
             may = f"may take options, its options' keys and {offered}" if offered else "takes no parameters"
-            raise ConfigError(
+            refusal = (
                 f"{self.family} {component.name!r} takes {', '.join(unfilled)}, which nothing fills; such a function "
                 f"{may}"
             )
+            if not component.module.startswith(_OF_FILES):
+                raise ConfigError(refusal)
+            self._refused[component.name] = refusal
+            return
+        self._refused.pop(component.name, None)
         self._components[component.name] = component
 
     def unfilled(self, component: C) -> list[str]:
@@ -220,6 +229,8 @@ class Registry(Mapping[str, C], Generic[C]):
         if source:
             import_source(source)
         found = self._components.get(name) or self._builtins().get(name) or self._all().get(name)
+        if found is None and name in self._refused:
+            raise ConfigError(self._refused[name])
         if found is None and source:
             raise UnknownNameError(
                 f"{source} registers no {self.family} {name!r}{self._elsewhere(name)}, {self._registered_by(source)}"
@@ -378,6 +389,8 @@ def _imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
 
 # ------------------------------------------------------------------------------------------- modules and files of users
 
+_OF_FILES = "agentgym_user_"
+"""Beginning of the names of modules that users' files become."""
 _loaded_files: dict[Path, tuple[int, int]] = {}
 _copies: dict[Path, Path] = {}
 """Copies of users' files, which stand for those that are not found from the working directory."""
@@ -489,4 +502,4 @@ def _as_module(path: Path) -> str:
 
 
 def _name_of_file(path: Path) -> str:
-    return f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
+    return f"{_OF_FILES}{path.stem}_{digest(str(path))[:8]}"

@@ -13,9 +13,12 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import FileFinder, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from agentgym.errors import UsageError
+
+_MOST_BYTES: Final = 16 << 20
+_LONGEST_NAME: Final = 200
 
 
 class SourceAlone(SourceFileLoader):
@@ -76,32 +79,48 @@ def _taken(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def files_beside(path: Path) -> list[Path]:
-    """Return the files in a file's folder that it imports, and those that these import, in order of name.
+    """Return the files in a file's folder that it uses, and those that these use, in order of name.
 
-    Imports are read from the source; nothing runs.
+    These are the modules and packages that it imports, and data of at most 16 MiB whose names are texts of a module
+    that uses ``__file__``. Both are read from the source; nothing runs.
     """
     folder, found, waiting = path.parent, set[Path](), [path]
     while waiting:
-        for name in _imported(waiting.pop()):
-            for file in _files_of(folder, name):
-                if file != path and file not in found:
-                    found.add(file)
-                    waiting.append(file)
+        source = waiting.pop()
+        modules = [file for name in _imported(source) for file in _files_of(folder, name)]
+        for file in (*modules, *_data_of(source)):
+            if file != path and file not in found:
+                found.add(file)
+                waiting += [file] if file.suffix == ".py" else []
     return sorted(found)
 
 
 def _imported(path: Path) -> Iterator[str]:
     """Yield the dotted names that a file imports."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):  # reported where the file is run
-        return
-    for node in ast.walk(tree):
+    for node in _nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _data_of(path: Path) -> list[Path]:
+    """Return the files in a module's folder that its texts name, if it uses ``__file__``."""
+    nodes = _nodes_of(path)
+    if not any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes):
+        return []
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = [text for text in sorted(texts) if 0 < len(text) < _LONGEST_NAME and text.isprintable()]
+    files = [path.parent / name for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()]
+    return [file for file in files if file.is_file() and file.stat().st_size <= _MOST_BYTES]
+
+
+def _nodes_of(path: Path) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(path.read_bytes())))
+    except (OSError, SyntaxError, ValueError):  # reported where the file is run
+        return []
 
 
 def _files_of(folder: Path, name: str) -> list[Path]:

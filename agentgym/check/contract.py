@@ -17,6 +17,7 @@ import numpy as np
 from agentgym.canonical import strict_json
 from agentgym.check.determinism import random_episodes
 from agentgym.check.episodes import MAX_TURNS, Episode, brief, play
+from agentgym.check.outages import retried
 from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject, tasks_of
@@ -42,7 +43,8 @@ def gymnasium_api(subject: Subject) -> str:
     with warnings.catch_warnings(record=True) as caught, shown:
         warnings.simplefilter("always")
         try:
-            gymnasium.utils.env_checker.check_env(env, skip_render_check=env.max_turns == 2)
+            checked = partial(gymnasium.utils.env_checker.check_env, env, skip_render_check=env.max_turns == 2)
+            retried(checked)  # it resets and steps often, so that one outage should not be its result
         finally:
             env.close()
     said = sorted({re.sub(r"\x1b\[\d+m", "", str(warning.message)) for warning in caught})

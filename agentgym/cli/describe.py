@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -15,6 +16,7 @@ from rich.table import Table
 from agentgym.cli.env_args import EnvArgument, KwargsArgument, parse_pairs
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.docstrings import split_docstring
+from agentgym.env.arguments import plain_arguments
 from agentgym.errors import UsageError
 from agentgym.json_schema.reading import described, properties, required, resolved
 from agentgym.registry import creator_of, find, make, parameters_of
@@ -90,7 +92,7 @@ def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
                 "name": name,
                 "type": _type_name(parameter.annotation) if is_typed else "any",
                 "required": is_required,
-                "default": None if is_required else repr(parameter.default),
+                "default": None if is_required else _default_text(parameter.default),
             }
         )
     return rows
@@ -98,7 +100,21 @@ def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
 
 def _type_name(annotation: object) -> str:
     # with postponed annotations, an annotation is text already
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    if inspect.isclass(annotation) and issubclass(annotation, Enum):
+        return " or ".join(repr(member.value) for member in annotation)
+    if isinstance(annotation, str) or not inspect.isclass(annotation) or annotation.__module__ == "builtins":
+        return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return annotation.__name__  # the module of a user's file has a name of agentgym's making
+
+
+def _default_text(default: object) -> str:
+    """Return a default as one writes it after the argument's name: a date, a duration or an enumeration as text."""
+    if default is None or isinstance(default, str | bytes | int | float | list | tuple | dict):
+        return repr(default)
+    try:
+        return repr(plain_arguments("", {"default": default})["default"])
+    except UsageError:
+        return repr(default)
 
 
 def _split_sizes(env: Env) -> dict[str, int]:

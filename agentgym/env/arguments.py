@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import cache
 from numbers import Integral, Real
 from typing import Any, cast, get_args, get_type_hints
@@ -77,6 +78,8 @@ def _typed(where: str, hint: Any, value: object) -> object:
         return cast("object", adapter.validate_python(value))
     except ValidationError as error:
         told = dict.fromkeys(_message(one) for one in error.errors())
+        if timedelta in members:
+            told = {"expected a duration, such as '00:02:30', 'PT2M30S' or a number of seconds": None}
         raise ArgumentTypeError(f"{where}={value!r}: {', or '.join(told)}") from None
 
 

@@ -11,7 +11,7 @@ played in three ways:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Protocol, Self
 
@@ -184,6 +184,10 @@ class GameEnv(MatchEnv):
         """Return True if a player has won, as :attr:`success_outcome` defines it."""
         return self.returns()[player] >= self.success_outcome - 1e-9
 
+    @property
+    def loser(self) -> int | None:
+        return self.__loser
+
     def forfeit(self, player: int) -> None:
         """End the game because a player cannot continue."""
         self.__loser = player
@@ -255,11 +259,20 @@ class GameEnv(MatchEnv):
                 )
             if not self.__opponent or state.player == self.__seat:
                 return state
-            state = state.after(self.__opponent(state, self.np_random))
+            state = state.after(self._checked(self.__opponent(state, self.np_random), actions))
         raise EnvError(
             f"{self.env_id}: the opponent has moved {_MOST_OPPONENT_MOVES:,} times in a row; after() has to pass the "
             "turn on or to end the game"
         )
+
+    def _checked(self, move: str, actions: Sequence[str]) -> str:
+        """Return the move of a built-in opponent, whose mistakes must not decide a game."""
+        if move not in actions:
+            raise EnvError(
+                f"{self.env_id}: the built-in opponent played {str(move)[:80]!r}, which is none of its moves "
+                f"({', '.join(actions[:10])})"
+            )
+        return move
 
     # ----------------------------------------------------------------------------------------- beyond Gymnasium's API
 

@@ -45,6 +45,11 @@ class MatchEnv(Env):
         """End the episode because a player cannot continue, for example because its context is full."""
         raise NotImplementedError(f"{type(self).__name__} must implement forfeit(player)")
 
+    @property
+    def loser(self) -> int | None:
+        """Player that forfeited the episode; None if nobody did, or if the environment goes on without players."""
+        return None
+
     async def aforfeit(self, player: int) -> None:
         """Go on without a player that cannot continue. By default that ends the episode, by :meth:`forfeit`."""
         self.forfeit(player)

@@ -16,7 +16,7 @@ from agentgym.errors import EnvError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.channel import Channel
 from agentgym.remote.servers import Servers
-from agentgym.remote.wire import EnvFacts, Step, TaskPage, View
+from agentgym.remote.wire import EnvFacts, Step, TaskPage, View, key_of
 from agentgym.types import Message, Observation, Task, ToolSpec
 
 PAGE: Final = 256
@@ -124,6 +124,8 @@ class RemoteEnv(Env):
 
     def state_key(self) -> str:
         """Return the state key, which the server sent with its last answer."""
+        if self._view is not None and self._view.is_key_observed:
+            return key_of(self._view.observation)
         if self._view is not None and self._view.state_key is not None:
             return self._view.state_key
         return str(self._wait(self._asked("state_key")))

@@ -15,10 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from agentgym import errors
+from agentgym.canonical import canonical
 from agentgym.errors import AgentGymError, EnvError, InfrastructureError, ToolError, UsageError
 from agentgym.types import Message, Observation, RewardPart, Task, ToolSpec
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of a frame, in both directions."""
 MAX_REPLY_BYTES: Final = MAX_FRAME_BYTES - 1024
@@ -48,13 +49,21 @@ class EnvFacts:
     tools: tuple[ToolSpec, ...]
 
 
+def key_of(observation: Observation) -> str:
+    """Return the default state key of an observation, as :meth:`agentgym.env.env.Env.state_key` makes it."""
+    return canonical([message.text for message in observation])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Facts about the state between two turns, which a client may need; sent with each answer."""
 
     observation: Observation
     state_key: str | None
-    """State key; None if computing it failed, in which case the client requests it and gets the error."""
+    """State key. None if it is :func:`key_of` the observation, which is not sent twice; also if computing it failed, in
+    which case the client requests it and gets the error."""
+    is_key_observed: bool = False
+    """True if the state key is :func:`key_of` the observation."""
     task_type: str = ""
     tools: tuple[ToolSpec, ...] | None = None
     """Tools of the episode; None if they have not changed since the last reply."""

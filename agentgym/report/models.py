@@ -24,6 +24,8 @@ from agentgym.types import Status
 
 CSV_NAME = "tasks.csv"
 _NUM_BARS = 12
+_UNSEEN = " \t\r\n\u00a0\u200b\u200c\u200d\u2060\ufeff"
+"""Characters that spreadsheets skip before a formula."""
 _MOST_TASKS = 500
 """Most tasks in the page's matrix; the CSV has all."""
 
@@ -102,7 +104,10 @@ def tasks_csv(run: RunFolder) -> str:
 
 def _safe(value: object) -> object:
     """Return a cell that no spreadsheet reads as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    if not isinstance(value, str):
+        return value
+    is_formula = value[:1] in ("\t", "\r") or value.lstrip(_UNSEEN)[:1] in tuple("=+-@")
+    return f"'{value}" if is_formula else value
 
 
 def _numbered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

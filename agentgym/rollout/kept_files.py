@@ -20,14 +20,15 @@ FOLDER = "own_files"
 def keep_files(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """Copy the files that a configuration names, and return the configuration with the digests of the copies.
 
-    Modules and packages beside them, which they import, are copied, too.
+    Modules, packages and data beside them are copied, too (:func:`~agentgym.user_modules.files_beside`).
     """
     named = named_files(config)
     found: dict[str, str] = {}
     for name, source in own_sources(config).items():
         copy = _copy(folder, name, named)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, copy)
+        if not (copy.exists() and copy.samefile(source)):
+            shutil.copyfile(source, copy)
         found[name] = file_digest(copy, Path(name).name)
     return config | ({FOLDER: found} if found else {})
 

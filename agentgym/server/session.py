@@ -18,11 +18,13 @@ from agentgym.env.observations import as_observation
 from agentgym.env.time_limit import Limited
 from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError, contained_exit
 from agentgym.remote import wire
-from agentgym.remote.wire import Step, View
+from agentgym.remote.wire import Step, View, key_of
 from agentgym.server.limits import Limits
 from agentgym.types import Message, Observation, RewardPart, Task, ToolCall, ToolSpec
 
 T = TypeVar("T")
+_SHORT_KEY = 200
+"""Characters up to which a state key is sent without a look at the observation."""
 _SENT_APART = frozenset({"reward_parts", "is_valid", "success", "played"})
 
 
@@ -262,9 +264,11 @@ class LocalSession(Session):
             state_key = self.env.state_key()
         except Exception:  # the client requests the key and gets the error, as a local caller would
             state_key = None
+        is_observed = isinstance(state_key, str) and len(state_key) > _SHORT_KEY and state_key == key_of(observation)
         return View(
             observation=observation,
-            state_key=state_key if isinstance(state_key, str) else None,
+            state_key=state_key if isinstance(state_key, str) and not is_observed else None,
+            is_key_observed=is_observed,
             task_type=str(self.env.task_type),
             tools=tools if is_new else None,
         )

@@ -14,9 +14,9 @@ from agentgym.envs.domains.database import Changes, Database
 from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.toolkit import Toolkit, bound
-from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
+from agentgym.envs.domains.users import OUT_OF_SCOPE, TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ToolError, UsageError
+from agentgym.errors import EnvError, ToolError, UsageError
 from agentgym.settings import Range, check_number, checked
 from agentgym.tool import Tool
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
@@ -123,6 +123,8 @@ class DomainEnv(ToolEnv):
         self._set_up(task, int(self.np_random.integers(2**31)))
         self.conversation = Conversation(user=None)  # a user with tools may act before its first message
         state, said = self._user.begin()
+        if is_end(said):
+            raise EnvError(f"{self.env_id}: the user ended the conversation in its first message: {said[:200]!r}")
         self.conversation = replace(self.conversation, user=state)
         self._note_words(said)
         return f"{self.case.policy.strip()}\n\nThe user writes:\n{said}"
@@ -155,7 +157,8 @@ class DomainEnv(ToolEnv):
         self.conversation = replace(self.conversation, user=state, told=told, has_consent=is_yes(said))
         self._note_words(said)
         if is_end(said):
-            self.finish(float(self.grade().is_right))
+            # out of scope: the user cannot go on, so the conversation is no solution, whatever the database is
+            self.finish(float(OUT_OF_SCOPE not in said and self.grade().is_right))
         return said
 
     def _use(self, tool: Tool, arguments: Mapping[str, object]) -> str:

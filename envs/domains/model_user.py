@@ -27,6 +27,8 @@ GUIDELINES: Final = {
 _SERVER_ERROR = 500
 _TOO_MANY = 429
 _NUM_TRIES = 2
+_OTHER_SEED: Final = 1_000_003
+"""Distance of the seed with which an empty message is sampled again."""
 
 Turns = tuple[tuple[str, str], ...]
 """Role and text of every message so far, from the model's point of view: the user is the ``assistant``."""
@@ -109,7 +111,12 @@ class ModelUser:
         return state
 
     def _ask(self, messages: Sequence[Mapping[str, Any]], seed: int, **more: object) -> Mapping[str, Any]:
-        """Return the model's message."""
+        """Return the model's message. One that says and calls nothing is sampled once more, with another seed."""
+        first = self._sampled(messages, seed, **more)
+        is_empty = not first.get("tool_calls") and not spoken(str(first.get("content") or ""))
+        return self._sampled(messages, seed + _OTHER_SEED, **more) if is_empty else first
+
+    def _sampled(self, messages: Sequence[Mapping[str, Any]], seed: int, **more: object) -> Mapping[str, Any]:
         options = self._options
         body = {
             "model": options.model,

@@ -195,3 +195,21 @@ def test_the_list_shows_what_must_be_given(run: Command) -> None:
     assert "agentgym/GAIA-v0" in shown and "with data_dir=..." in shown
     needs = {row["id"]: row["needs"] for row in run("list", "--json").json}
     assert needs["agentgym/WebArena-v0"] == ["tasks_file", "addresses"] and not needs["agentgym/Household-v0"]
+
+
+def test_describe_names_choices_and_durations_as_they_are_written(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "clock.py").write_text(
+        "from datetime import timedelta\nfrom enum import Enum\nfrom agentgym import EnvError, ToolEnv, register\n\n\n"
+        "class Side(Enum):\n    WHITE = 'white'\n    BLACK = 'black'\n\n\n"
+        "class Clock(ToolEnv):\n    max_turns = 2\n\n"
+        "    def __init__(self, *, start: timedelta = timedelta(minutes=3), first: Side = Side.WHITE) -> None:\n"
+        "        super().__init__()\n\n"
+        "    def start(self, task):\n        return 'Tick.'\n\n\n"
+        "register('Clock-v0', Clock)\n"
+    )
+    shown = run("describe", "clock.py").out
+    assert "start: timedelta = 'PT3M'" in shown and "first: 'white' or 'black' = 'white'" in shown
+    asked = ("eval", "clock.py:Clock-v0", "--policy", "random", "--episodes", "1")
+    assert run(*asked, "start=PT3M", "first=black").code == 0
+    told = run(*asked, "start=2:00").assert_one_line_error()
+    assert "expected a duration, such as '00:02:30', 'PT2M30S' or a number of seconds" in told

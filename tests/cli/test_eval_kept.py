@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,7 +88,7 @@ def test_a_run_with_a_file_goes_on_anywhere(run: Command, guess: str, elsewhere:
     (kept / "episodes.jsonl").write_text("".join(lines[1:]))
     assert run("eval", "--resume", "kept", "--json").json["num_episodes"] == 6
     assert run("export", "kept", "-o", "chats.jsonl", "--json").json["num_episodes"] == 6
-    (copy,) = (kept / "own_files").iterdir()
+    (copy,) = (kept / "own_files").rglob("*.py")
     copy.write_text(copy.read_text() + "\n# changed\n")
     assert "was changed" in run("eval", "--resume", "kept").assert_one_line_error()
 
@@ -128,3 +130,104 @@ def test_scorers_may_have_defaults_and_are_named_in_comparisons(run: Command, gu
     assert "success by the environment's own word against success by" in told and "near" in told
     wrong = run("eval", guess, "--policy", "oracle", "sclorer.kind=em").assert_one_line_error()
     assert "did you mean 'scorer'" in wrong.lower() or "scorer" in wrong
+
+
+WORLD = '''
+from pathlib import Path
+
+import words_of_it
+from agentgym import Task, ToolEnv, register, tool
+
+HINT = (Path(__file__).parent / "hint.txt").read_text()
+
+
+class Door(ToolEnv):
+    """A door with a word."""
+
+    max_turns = 3
+
+    def start(self, task: Task) -> str:
+        return HINT
+
+    @tool
+    def say(self, word: str) -> str:
+        """Say a word."""
+        self.finish(1.0 if word == words_of_it.WORD else 0.0)
+        return "Yes."
+
+    def oracle(self):
+        return self.parse_action(f"say: {words_of_it.WORD}")
+
+
+register("Door-v0", Door)
+'''
+
+
+def write_world(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "world.py").write_text(WORLD)
+    (folder / "words_of_it.py").write_text("from words_inside import deep\n\nWORD = deep.WORD\n")
+    (folder / "words_inside").mkdir()
+    (folder / "words_inside" / "__init__.py").write_text("")
+    (folder / "words_inside" / "deep.py").write_text("WORD = 'mellon'\n")
+    (folder / "hint.txt").write_text("Speak, friend.")
+
+
+def agentgym(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, since modules stay imported in this one."""
+    command = [str(Path(sys.executable).with_name("agentgym")), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_training_run_with_a_file_goes_on_anywhere(tmp_path: Path) -> None:
+    """Its copy has the modules that the file imports, and the data beside it; no bytecode is written there."""
+    write_world(tmp_path / "here")
+    quick = ["model.num_text_episodes=2", "sft.num_demos=2", "groups_per_step=1", "group.group_size=2"]
+    more = ["num_steps=1", "eval.num_episodes=1", "model.hidden_size=16", "model.num_layers=1"]
+    done = agentgym(
+        "train", "tiny", "env.id=world.py:Door-v0", "--run-dir", "kept", *quick, *more, folder=tmp_path / "here"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "here").rglob("__pycache__"))
+    there = tmp_path / "there"
+    there.mkdir()
+    shutil.move(tmp_path / "here" / "kept", there / "kept")
+    shutil.rmtree(tmp_path / "here")
+    names = sorted(path.name for path in (there / "kept" / "own_files").rglob("*") if path.is_file())
+    assert names == ["__init__.py", "deep.py", "hint.txt", "words_of_it.py", "world.py"]
+    resumed = agentgym("train", "--resume", "kept", "num_steps=2", folder=there)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "changed since this run" not in resumed.stdout + resumed.stderr
+    exported = agentgym("export", "kept", "-o", "chats.jsonl", folder=there)
+    assert exported.returncode == 0, exported.stderr
+    deep = next((there / "kept" / "own_files").rglob("deep.py"))
+    deep.write_text("WORD = 'friend'\n")
+    changed = agentgym("train", "--resume", "kept", "num_steps=3", folder=there)
+    assert (
+        changed.returncode == 2
+        and "deep.py, the copy of words_inside/deep.py, is missing or was changed" in changed.stderr
+    )
+
+
+def test_a_module_beside_a_file_is_that_of_its_folder(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_world(tmp_path / name)
+    both = '[[parts]]\nenv = "one/world.py:Door-v0"\nname = "a"\nnum_tasks = 1\n'
+    both += '[[parts]]\nenv = "two/world.py:Door-v0"\nname = "b"\nnum_tasks = 1\n'
+    (tmp_path / "both.toml").write_text(f'name = "both"\nversion = 1\n{both}')
+    done = agentgym("eval", "both.toml", "--policy", "oracle", folder=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "imports 'words_of_it', and" in done.stdout and "rename one of the two" in " ".join(done.stdout.split())
+
+
+def test_a_scorer_that_nothing_can_call_blocks_no_other(run: Command, guess: str) -> None:
+    Path("mine.py").write_text(
+        "from agentgym.scoring.component import scorer\n\n\n"
+        "@scorer('lost')\ndef lost(trajectory, weather) -> float:\n    return 0.0\n\n\n"
+        "@scorer('sound')\ndef sound(trajectory) -> float:\n    return 0.25\n"
+    )
+    asked = ("eval", guess, "--policy", "oracle", "--episodes", "2")
+    assert run(*asked, "scorer.kind=mine.py:sound", "--json").json["mean_score"] == 0.25
+    told = run(*asked, "scorer.kind=mine.py:lost").assert_one_line_error()
+    assert "scorer 'lost' takes weather, which nothing fills" in told
+    assert "registers no scorer 'none'" in run(*asked, "scorer.kind=mine.py:none").assert_one_line_error()

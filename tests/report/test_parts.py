@@ -115,3 +115,14 @@ def test_coarse_to_fine_is_even_at_every_length(num_values: int) -> None:
         taken = sorted(order[:num_taken])
         widest = max((after - before for before, after in pairwise(taken)), default=0)
         assert widest <= 3 * max(1, num_values / num_taken)
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\u200b=1", "\ufeff  =cmd|'/C calc'!A0", "\rx")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_of_the_csv_is_a_formula(text: str) -> None:
+    from agentgym.report.models import _safe
+
+    assert _safe(text) == f"'{text}"
+    assert [_safe(value) for value in ("a=1", "Łódź", 3.5, -1, None, "")] == ["a=1", "Łódź", 3.5, -1, None, ""]

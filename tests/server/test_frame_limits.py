@@ -13,6 +13,7 @@ from websockets.sync.client import connect
 
 import agentgym
 from agentgym import Message
+from agentgym.canonical import canonical
 from agentgym.remote import wire
 from agentgym.remote.channel import channel_to
 from agentgym.remote.wire import TooLargeError
@@ -55,6 +56,13 @@ class WideInProcess(Wide):
     is_blocking = True
 
 
+class Plain(Wide):
+    """Its state key is the last observation, as by default."""
+
+    state_key = Env.state_key
+
+
+register("Plain-v0", Plain, max_turns=3)
 register("Wide-v0", Wide, max_turns=3)
 register("WideInProcess-v0", WideInProcess, max_turns=3)
 '''
@@ -65,7 +73,7 @@ BOTH = pytest.mark.parametrize("name", ["Wide-v0", "WideInProcess-v0"])
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
     path = tmp_path_factory.mktemp("wide") / "wide.py"
     path.write_text(WIDE, encoding="utf-8")
-    with env_server(f"{path}:Wide-v0", f"{path}:WideInProcess-v0") as started:
+    with env_server(f"{path}:Wide-v0", f"{path}:WideInProcess-v0", f"{path}:Plain-v0") as started:
         yield started
 
 
@@ -133,6 +141,21 @@ def test_over_http_a_reply_has_the_same_limit(server: EnvServer) -> None:
     session = httpx.post(f"{server.http}/sessions", json=opening, headers=server.headers).json()["session"]
     refused = httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0}, headers=server.headers)
     assert refused.status_code == 502 and refused.json()["error"]["type"] == "TooLargeError"
+
+
+def test_an_observation_is_sent_once(server: EnvServer) -> None:
+    """By default it is the state key, too, which the client then makes itself."""
+    opening = {"env": "Plain-v0", "kwargs": {"size": 900_000}}
+    session = httpx.post(f"{server.http}/sessions", json=opening, headers=server.headers).json()["session"]
+    reply = httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0}, headers=server.headers)
+    assert 900_000 < len(reply.content) < 910_000
+    for size in (900_000, 3):
+        env = agentgym.make("Plain-v0", url=server.url, size=size)
+        observation, _ = env.reset(seed=0)
+        assert env.state_key() == canonical([message.text for message in observation])
+        observation = env.step(Message("assistant", str(size)))[0]
+        assert env.state_key() == canonical([message.text for message in observation])
+        env.close()
 
 
 def test_a_client_that_does_not_read_stops_only_itself(server: EnvServer) -> None:

@@ -17,6 +17,7 @@ from agentgym.progress import StatusConsole, SuccessCount, progress_bars
 from agentgym.rollout.episode_notes import EpisodeNotes
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
+from agentgym.trainers.reporting.tensorboard_files import forget_events, tensorboard_writer
 from agentgym.trainers.types import Metrics
 from agentgym.types import Trajectory
 
@@ -52,6 +53,8 @@ class MetricsLog:
         self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}
         self._episodes: dict[str, SuccessCount] = {}
+        self._in_wandb: set[tuple[str, int]] = set()
+        """Phase and step of rows that a resumed run writes again, and that wandb, which never forgets one, has."""
         self._facts: list[str] = []
         """Facts of the last row."""
         self._failed: set[str] = set()
@@ -59,7 +62,7 @@ class MetricsLog:
         self._notes = EpisodeNotes(self.say)
 
     def __enter__(self) -> Self:
-        self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
+        self._tensorboard = tensorboard_writer(self._run_dir / "tensorboard")
         self._wandb = _wandb_run(self._run_dir, self._wandb_project)
         self._progress.start()
         return self
@@ -104,7 +107,7 @@ class MetricsLog:
         for name, value in values.items():
             if self._tensorboard is not None and math.isfinite(value):
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
-        if self._wandb is not None:
+        if self._wandb is not None and (phase, step) not in self._in_wandb:
             self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
         facts = self._facts = _facts(values)
         if phase in self._bars:
@@ -121,7 +124,10 @@ class MetricsLog:
             )
 
     def forget_after(self, phase: str, step: int) -> None:
-        """Delete the rows that a run resumed after ``step`` of ``phase`` will write again."""
+        """Delete the rows that a run resumed after ``step`` of ``phase`` will write again.
+
+        TensorBoard's files lose them too. Weights & Biases has no way to take a row back, and is not given it again.
+        """
 
         def stays(row: dict[str, Any]) -> bool:
             if phase == "sft":
@@ -130,7 +136,17 @@ class MetricsLog:
                 return bool(row["step"] < max(step, 1))
             return bool(row["phase"] == "sft" or row["step"] <= step)
 
-        rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
+        rows = read_json_lines(self.path)
+        kept = [row for row in rows if stays(row)]
+        rewrite_json_lines(self.path, kept)
+        if len(kept) == len(rows):
+            return
+        self._in_wandb = {(row["phase"], row["step"]) for row in rows if not stays(row)}
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            folder = self._run_dir / "tensorboard"
+            forget_events(folder, lambda phase, step: stays({"phase": phase, "step": step}))
+            self._tensorboard = tensorboard_writer(folder)
 
 
 def _facts(values: Metrics) -> list[str]:
@@ -177,14 +193,6 @@ class SilentLog:
 
 
 Log = MetricsLog | SilentLog
-
-
-def _tensorboard_writer(folder: Path) -> SummaryWriter | None:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:  # the JSON lines hold the same numbers
-        return None
-    return SummaryWriter(str(folder))
 
 
 def check_wandb(project: str) -> None:

@@ -79,8 +79,8 @@ class RunEnv:
         tasks = probe.tasks("train")
         if (wanted := config.env.num_train_tasks) > len(tasks):
             raise ConfigError(
-                f"env.num_train_tasks={wanted}: {config.env.id} has {len(tasks):,} training tasks; lower it, or set 0 for "
-                "all"
+                f"env.num_train_tasks={wanted}: {config.env.id} has {len(tasks):,} training tasks; lower it, or set 0 "
+                "for all"
             )
         self.train_tasks: Sequence[Task] = tasks[:wanted] if wanted else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
@@ -98,8 +98,8 @@ class RunEnv:
         """What the user should know of it when a run begins."""
         if config.num_steps and len(self.eval_tasks) < config.eval.num_episodes:
             self.notes = (
-                f"eval.num_episodes={config.eval.num_episodes}: {config.env.id} has {len(self.eval_tasks)} tasks of the "
-                f"split {config.eval.split}, and an evaluation plays each once; eval.repeats plays them more often",
+                f"eval.num_episodes={config.eval.num_episodes}: {config.env.id} has {len(self.eval_tasks)} tasks "
+                f"of the split {config.eval.split}, and an evaluation plays each once; eval.repeats plays them again",
             )
         self.config = dataclasses.replace(config, context=self._context(config, probe))
         _check_sub_agents(config, probe)

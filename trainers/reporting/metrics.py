@@ -15,6 +15,7 @@ from rich.progress import TaskID
 from agentgym.errors import UsageError, gist, require_extra
 from agentgym.progress import StatusConsole, SuccessCount, progress_bars
 from agentgym.rollout.episode_notes import EpisodeNotes
+from agentgym.rollout.journal import note_remark
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.trainers.reporting.tensorboard_files import forget_events, tensorboard_writer
@@ -30,6 +31,7 @@ NUM_LINES, MOST_BETWEEN = 10, 10
 """Number of lines per phase if the output is not a terminal, and the largest number of steps between them."""
 
 
+_NOTE = "note: "
 _PHASES = ("sft", "rl", "eval")
 _WANDB_FOLDER = re.compile(r"(?:offline-)?run-\d+_\d+-(.+)")
 """Name of the folder that wandb makes for each start of a run, with the run's id."""
@@ -75,7 +77,9 @@ class MetricsLog:
             self._wandb.finish(exit_code=int(kind is not None))
 
     def say(self, text: str) -> None:
-        """Print a line above the progress bars."""
+        """Print a line above the progress bars; a note also goes into the run's journal, for its report."""
+        if text.startswith(_NOTE) and self._run_dir.is_dir():
+            note_remark(self._run_dir, text.removeprefix(_NOTE))
         # where lines go to a file, breaking them is up to the reader
         self._console.print(text, highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -28,13 +27,10 @@ from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note
 from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
-from agentgym.trainers.sft.schema import misfits_note
+from agentgym.trainers.sft.schema import fillers_note, misfits_note, strangers_note
 from agentgym.trainers.sft.write import Writer
 from agentgym.trainers.trl.versions import check_trl
 from agentgym.types import Task, ToolSpec, Trajectory
-
-
-_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,29 +159,13 @@ class Sources:
         demos = [demo for demo in written if demo is not None]
         counts = f"{len(conversations)} conversations, {len(demos)} used"
         self._say("sft.files", counts, len(written) - len(demos), demos, "conversation")
-        if fillers := sum(conversation.num_fillers for conversation in conversations):
-            self._log.say(
-                f"note: sft.files: {fillers} nulls are left out of arguments and tools whose schema does not have or "
-                "allow them; tables write them into rows that lack a value"
-            )
-        for note in (misfits_note(conversations), await self._strange_tools(conversations)):
-            if note:
-                self._log.say(note)
+        if note := fillers_note(conversations):
+            self._log.say(note)
+        env, tasks = self._probe(), self.env.train_tasks
+        tools = await _tools_in(env, tasks[0]) if tasks else ()
+        for note in filter(None, (misfits_note(conversations), strangers_note(conversations, tools, env.env_id))):
+            self._log.say(note)
         return demos
-
-    async def _strange_tools(self, conversations: Sequence[Conversation]) -> str:
-        """Return a note on tools of the conversations that the environment does not have; empty if it has all."""
-        env = self._probe()
-        known = {tool.name for tool in await _tools_in(env, self.env.train_tasks[0])} if self.env.train_tasks else set()
-        told = Counter(tool.name for one in conversations for tool in one.tools)
-        strange = [name for name in told if name not in known]
-        if not known or not strange:
-            return ""
-        return (
-            f"note: sft.files: {', '.join(strange[:_MOST_NAMED])}{', ...' if len(strange) > _MOST_NAMED else ''} are no "
-            f"tools of {env.env_id}, whose tools are {', '.join(sorted(known))}; the policy learns to call what is not "
-            "there"
-        )
 
     async def of_episodes(self, recorded: Recorded) -> list[Trajectory]:
         """Choose episodes by ``sft.keep``; use their recorded token ids if they fit the model, else render them again.

@@ -150,6 +150,10 @@ class RunEnv:
         window = self.config.context.window(self.config.model.max_context_tokens)
         check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
         self._tools = tuple(self._probe.tools)
+        self.close_probe()
+
+    def close_probe(self) -> None:
+        """Close the environment that the checks used. A second call does nothing."""
         self._probe.close()
 
     def prompt_style(self, renderer: ChatRenderer) -> PromptStyle:

@@ -138,7 +138,12 @@ def _plan_on_paper(
 
         config = _config(recipe, overrides, resume, out)
         is_auto = config.loss.tokens_per_microbatch == "auto"
-        found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
+        num_ranks = ranks or max(1, config.cluster.num_trainer_ranks)
+        found = dry_run(config, num_ranks, device_gib)
+    with out.status.status("rehearsing the start"):
+        from agentgym.trainers.planning.rehearsal import rehearse
+
+        notes = rehearse(config, num_ranks)
     out.result(found.as_dict())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row(
@@ -173,7 +178,7 @@ def _plan_on_paper(
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
     for note in filter(None, (found.servers_note, found.pace_note, found.context_note)):
         out.console.print(note, soft_wrap=True, markup=False)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *notes):
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)
 
 

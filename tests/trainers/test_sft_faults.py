@@ -47,7 +47,7 @@ def test_every_optimizer_step_is_refused_for_a_gradient_that_is_not_finite(poiso
         next(steps)
     for step in (lambda: clip_and_step(poisoned, sgd, 1.0, 1.0), lambda: optimizer_step(poisoned, sgd, 1.0)):
         sgd.zero_grad()
-        poisoned(torch.tensor([[1, 2, 3]])).logits.sum().backward()  # type: ignore[no-untyped-call]
+        poisoned(torch.tensor([[1, 2, 3]])).logits.sum().backward()
         with pytest.raises(RunStoppedError, match="is nan; lower"):
             step()
     assert all(torch.equal(value, before[name]) for name, value in poisoned.state_dict().items())

@@ -57,6 +57,6 @@ def _check_blocks(config: ModelConfig) -> None:
     trunk = trunk_of(meta_model(read_values(config), LoraSettings()))
     if getattr(trunk, "layers", None) is None:
         raise UsageError(
-            f"{config.path}: ranks share a model by its blocks, and {type(trunk).__name__} has none under layers: train "
-            "on one rank"
+            f"{config.path}: ranks share a model by its blocks, and {type(trunk).__name__} has none under layers: "
+            "train on one rank"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,11 @@ def test_every_optimizer_step_is_refused_for_a_gradient_that_is_not_finite(poiso
     steps = sft_steps(poisoned, sgd, [row(), row()], SftConfig(num_demos=2, batch_size=2), 0, 0)
     with pytest.raises(RunStoppedError, match=r"sft step 0: the gradient's norm is nan; lower sft\.optimizer\.lr"):
         next(steps)
-    for step in (lambda: clip_and_step(poisoned, sgd, 1.0, 1.0), lambda: optimizer_step(poisoned, sgd, 1.0)):
+    makers: list[Callable[[], float]] = [
+        lambda: clip_and_step(poisoned, sgd, 1.0, 1.0),
+        lambda: optimizer_step(poisoned, sgd, 1.0),
+    ]
+    for step in makers:
         sgd.zero_grad()
         poisoned(torch.tensor([[1, 2, 3]])).logits.sum().backward()
         with pytest.raises(RunStoppedError, match="is nan; lower"):

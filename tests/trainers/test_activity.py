@@ -273,5 +273,5 @@ def test_a_collapse_under_phantom_rewards_names_the_gate() -> None:
 )
 def test_a_limit_that_ends_all_episodes_is_named(step: dict[str, float], limit: str) -> None:
     assert limit in course(*[{"success": 0.0, **step}] * 4).closing(0.0, 0.0)
-    trained = [{"success": 0.0, "trained_tokens": 8.0, **step}] * 4
-    assert limit.partition(";")[0] in course(*trained).closing(0.0, 0.0) or "give demonstrations" in limit
+    if not step.get("invalid_share"):
+        assert limit in course(*[{"success": 0.0, "trained_tokens": 8.0, **step}] * 4).closing(0.0, 0.0)

@@ -222,7 +222,7 @@ class TrainedSteps:
     def why_no_success(self, when: str) -> str:
         """Return a line about a run without any success, with advice."""
         mean = {name: total / max(1, self.num_steps) for name, total in self._all_sums.items()}
-        if limit := _limit(mean):
+        if (limit := _limit(mean)) and mean["invalid_share"] < MOST:
             return f"no episode has succeeded in {self.num_steps} steps {when}: {limit}"
         return (
             f"no episode has succeeded in {self.num_steps} steps {when}, so there is no success to reinforce: the warm "
@@ -254,13 +254,14 @@ class TrainedSteps:
 
     def _reason(self, num_idle: int) -> str:
         mean = {name: total / num_idle for name, total in self._sums.items()}
-        if limit := _limit(mean):
-            return limit
-        if mean["invalid_share"] >= MOST:
+        limit = _limit(mean)
+        if mean["invalid_share"] >= MOST:  # a model that writes no calls meets limits, too
             return (
                 f"{mean['invalid_share']:.0%} of turns are invalid; {self._teach()} or a model that knows tool calls "
-                "(model.path)"
+                f"(model.path){f'; {limit}' if limit else ''}"
             )
+        if limit:
+            return limit
         if mean["dropped/too_few_valid"] > mean["dropped/zero_variance"]:
             return "groups have fewer than group.min_valid valid episodes; see the errors of the failed episodes"
         if mean["success"] >= 1 - FEWEST:

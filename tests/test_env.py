@@ -366,6 +366,17 @@ def test_awards_must_be_finite(value: float) -> None:
         env.award(value, "bonus")
 
 
+def test_an_outcome_that_a_grader_did_not_return_is_no_reward() -> None:
+    env = started(Echo())
+    for outcome in (None, "all of it", [1.0]):
+        with pytest.raises(EnvError, match=r"the reward part 'outcome' is .*, expected a number; a grader that"):
+            env.finish(outcome)  # type: ignore[arg-type]
+    assert not env.episode.is_over
+    env.finish()
+    over: bool = env.episode.is_over
+    assert over and not env.episode.parts
+
+
 def test_half_surrogates_from_an_environment_can_be_encoded() -> None:
     class Broken(ToolEnv):
         max_turns = 2

@@ -25,6 +25,7 @@ _._root  # typer's callback: options before the command
 _.on_step_begin  # transformers.TrainerCallback
 _.on_step_end
 _.on_log
+_.on_pre_optimizer_step
 _.support_avx512bf16_for_cpu  # bitsandbytes.nn.Linear4bit reads it
 _.read_metadata  # torch.distributed.checkpoint.FileSystemReader
 _.skip_forward_signature_validation  # smolagents.Tool

@@ -20,6 +20,7 @@ from agentgym.canonical import shell_word
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import ConfigError, RunStoppedError, first_cause, require_extra
+from agentgym.evals.compare import compare_moments
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
@@ -49,7 +50,7 @@ from agentgym.trainers.phases.train_step import begin_period, train_step
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
-from agentgym.trainers.reporting.outcome import outcome
+from agentgym.trainers.reporting.outcome import keep_verdict, outcome
 from agentgym.trainers.run import Run
 from agentgym.trainers.run_folder import (
     TrainResult,
@@ -260,12 +261,15 @@ class TrainingLoop:
 
     def conclude(self, after: float | None) -> None:
         """Say what RL has changed, or why it could not."""
-        trained = self.state.activity.trained
-        if why := trained.closing(self.state.success_before, after):
-            self.log.say(why)
-        if self.run.ranks.is_main and trained.num_trained:
-            for line in outcome(self.run.run_dir):
-                self.log.say(line)
+        trained, run = self.state.activity.trained, self.run
+        why = trained.closing(self.state.success_before, after)
+        found = compare_moments(run.run_dir) if run.ranks.is_main and trained.num_trained else []
+        num_tasks = {env.config.env.id: len(env.eval_tasks) for env in run.envs}
+        lines = [*([why] if why else []), *outcome(found, run.run_dir, num_tasks)]
+        for line in lines:
+            self.log.say(line)
+        if run.ranks.is_main:
+            keep_verdict(run.run_dir, lines, found)
 
     async def restore(self) -> None:
         """Restore the state from the latest checkpoint, if there is one."""

@@ -79,7 +79,12 @@ class RunEnv:
             require_tasks(probe.tasks, "train", config.env.id)
             require_tasks(probe.tasks, config.eval.split, f"eval.split: {config.env.id}")
         tasks = probe.tasks("train")
-        self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
+        if (wanted := config.env.num_train_tasks) > len(tasks):
+            raise ConfigError(
+                f"env.num_train_tasks={wanted}: {config.env.id} has {len(tasks):,} training tasks; lower it, or set 0 "
+                "for all"
+            )
+        self.train_tasks: Sequence[Task] = tasks[:wanted] if wanted else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         self.probed: Sequence[Visit] = ()
         """Results of each training task before RL, if ``strategy.probe`` is set."""
@@ -95,6 +100,11 @@ class RunEnv:
         """What the user should know of it when a run begins."""
         self.service = service_of(probe, {})
         """The service that its episodes ask, if that is known; empty otherwise."""
+        if config.num_steps and len(self.eval_tasks) < config.eval.num_episodes:
+            self.notes = (
+                f"eval.num_episodes={config.eval.num_episodes}: {config.env.id} has {len(self.eval_tasks)} tasks "
+                f"of the split {config.eval.split}, and an evaluation plays each once; eval.repeats plays them again",
+            )
         self.config = dataclasses.replace(config, context=self._context(config, probe))
         _check_sub_agents(config, probe)
         _check_branching(config, probe)
@@ -110,7 +120,7 @@ class RunEnv:
         if has_oracle(probe):
             return config.context.with_example(probe)
         rng = np.random.default_rng(derive_seed(config.seed, "worked example"))
-        self.notes = (
+        self.notes += (
             f"{config.env.id} has no oracle; the worked example in prompts has random actions, which show form alone",
         )
         return config.context.with_example(probe, lambda env, seen: random_action(env, seen, rng))
@@ -144,6 +154,10 @@ class RunEnv:
         window = self.config.context.window(self.config.model.max_context_tokens)
         check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
         self._tools = tuple(self._probe.tools)
+        self.close_probe()
+
+    def close_probe(self) -> None:
+        """Close the environment that the checks used. A second call does nothing."""
         self._probe.close()
 
     def first_observation(self) -> Observation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,12 +138,20 @@ def _plan_on_paper(
 
         config = _config(recipe, overrides, resume, out)
         is_auto = config.loss.tokens_per_microbatch == "auto"
+        num_ranks = ranks or max(1, config.cluster.num_trainer_ranks)
         too_small: UsageError | None = None
         try:
-            found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
+            found = dry_run(config, num_ranks, device_gib)
         except TooSmallError as error:
             found, too_small = error.plan, error
-    _print_plan(found, config, out, is_named=resume is not None or _names_env(overrides), is_auto=is_auto)
+    notes: Sequence[str] = ()
+    if too_small is None:
+        with out.status.status("rehearsing the start"):
+            from agentgym.trainers.planning.rehearsal import rehearse
+
+            notes = rehearse(config, num_ranks)
+    notes = (*config.warnings, *notes)
+    _print_plan(found, notes, out, is_named=resume is not None or _names_env(overrides), is_auto=is_auto)
     if too_small is not None:
         raise too_small
 
@@ -151,7 +160,7 @@ def _names_env(overrides: list[str]) -> bool:
     return any(text.startswith(("env.id=", "envs=")) for text in overrides)
 
 
-def _print_plan(found: DryRun, config: TrainConfig, out: Output, *, is_named: bool, is_auto: bool) -> None:
+def _print_plan(found: DryRun, notes: Sequence[str], out: Output, *, is_named: bool, is_auto: bool) -> None:
     """Print the plan of a run as a table, with its notes."""
     from agentgym.trainers.planning.footprint import PART_NAMES
 
@@ -190,7 +199,7 @@ def _print_plan(found: DryRun, config: TrainConfig, out: Output, *, is_named: bo
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
     for note in filter(None, (found.servers_note, found.pace_note, found.context_note)):
         out.console.print(note, soft_wrap=True, markup=False)
-    for warning in config.warnings:
+    for warning in notes:
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)
 
 

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Required, TypedDict, TypeVar, cast
+from typing import Any, ClassVar, Final, Required, TypedDict, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -33,6 +33,7 @@ from agentgym.env.worker_thread import WorkerThread
 from agentgym.env.working_directory import KeptDirectory
 from agentgym.errors import (
     ClosedError,
+    EnvError,
     ReplayMismatchError,
     ResetNeededError,
     UsageError,
@@ -50,6 +51,9 @@ from agentgym.types import (
 from agentgym.visible_text import visible
 
 Result = TypeVar("Result")
+
+NO_OUTCOME: Final = float("nan")
+"""Default of :meth:`Env.finish`, compared by identity, so that None of a grader is an error."""
 
 
 class StepInfo(TypedDict, total=False):
@@ -175,17 +179,31 @@ class Env(gymnasium.Env[Observation, Action]):
             role: a :class:`RewardRole`, or its name as in ``"process"``.
 
         Raises:
-            EnvError: the value is NaN or infinite, or there is no such role.
+            EnvError: the value is no number, NaN or infinite, or there is no such role.
         """
-        part = RewardPart(name, float(value), role_of(role))
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise EnvError(
+                f"{self.env_id} {self.__episode.place}: the reward part {name!r} is {value!r}, expected a number; a "
+                "grader that returned nothing is a fault of the environment, and no reward of 0"
+            ) from None
+        part = RewardPart(name, number, role_of(role))
         require_finite((part,), f"{self.env_id} {self.__episode.place}")
         self.__episode.parts.append(part)
         if part.role is RewardRole.OUTCOME:
             self.__episode.outcome += part.value
 
-    def finish(self, outcome: float | None = None) -> None:
-        """End the episode after this turn, with an outcome if one is given."""
-        if outcome is not None:
+    def finish(self, outcome: float = NO_OUTCOME) -> None:
+        """End the episode after this turn, with an outcome if one is given.
+
+        Args:
+            outcome: a finite number; left out, the episode ends without one.
+
+        Raises:
+            EnvError: the outcome is None, as of a grader that returned nothing, or is no finite number.
+        """
+        if outcome is not NO_OUTCOME:
             self.award(outcome)
         self.__episode.is_over = True
 

@@ -26,7 +26,8 @@ _MAX_KEPT: Final = 256
 _MOST_NESTED: Final = 3
 _MOST_SHOWN: Final = 200
 """Most levels and characters of the fields of an object that a description shows."""
-_MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+"""Keywords whose values are schemas by name."""
 _LISTS: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SINGLES: Final = (
     "items",
@@ -167,7 +168,7 @@ def described(schema: object, root: JsonSchema, *, joint: str = " or ", has_valu
 
 def children(schema: JsonSchema) -> Iterator[tuple[str, object]]:
     """Yield the schemas inside a schema, each with its path, such as ``properties.name``."""
-    for keyword in _MAPS:
+    for keyword in MAPS:
         for name, child in mapping(schema.get(keyword)).items():
             yield f"{keyword}.{name}", child
     for keyword in _LISTS:
@@ -183,7 +184,7 @@ def children(schema: JsonSchema) -> Iterator[tuple[str, object]]:
 def changed(schema: Mapping[str, Any], change: Callable[[object], object]) -> dict[str, Any]:
     """Return a copy of a schema in which ``change`` has replaced each schema directly inside it."""
     made = dict(schema)
-    for keyword in _MAPS:
+    for keyword in MAPS:
         if isinstance(made.get(keyword), Mapping):
             made[keyword] = {name: change(child) for name, child in made[keyword].items()}
     for keyword in (*_LISTS, *_SINGLES):

@@ -35,6 +35,7 @@ from agentgym.report.models import models_of
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
+from agentgym.report.verdict import verdict_of
 from agentgym.rollout.record import replace_text
 from agentgym.trainers.models.sources import named_models
 
@@ -105,9 +106,12 @@ def render_report(
         name = name_beside(run, other)
         rows = Rows(name=name, **{phase: other.metrics.get(of, []) for phase, of in _PHASES.items()})
         traces = join_traces(traces, sample_traces(other, load_token_text(_tokenizer_path(other)), megabytes / 2), name)
+    verdict, notes = verdict_of(run.path)
     return render(
         "report.html.jinja",
         run=run,
+        verdict=verdict,
+        notes=notes,
         facts=_facts(run) + ([] if is_live else _steps_so_far(run)),  # a live page has them among its numbers
         config=json.dumps(run.config, indent=2, ensure_ascii=False) if run.config else "",
         shown=_shown(run, traces),

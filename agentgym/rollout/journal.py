@@ -27,6 +27,8 @@ from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.user_modules import files_beside
 
 JOURNAL = "journal.jsonl"
+VERDICT = "verdict.json"
+"""Name of the file in a run's folder with the lines of its end and the comparison of its evaluations."""
 PACKAGES = (
     "gymnasium", "numpy", "torch", "transformers", "tokenizers", "peft", "trl", "ray", "playwright", "miniwob",
     "minigrid", "reasoning-gym", "textworld", "alfworld", "bfcl-eval", "textarena", "scienceworld",
@@ -114,6 +116,15 @@ def read(folder: Path) -> list[dict[str, Any]]:
         CorruptDataError: a line is not a JSON object.
     """
     return [line for line in _lines(folder) if not {"stopped", "remark"} & set(line)]
+
+
+def remarks(folder: Path) -> list[str]:
+    """Return the remarks in a run's journal, in order.
+
+    Raises:
+        CorruptDataError: a line is not a JSON object.
+    """
+    return [str(line["remark"]) for line in _lines(folder) if "remark" in line]
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:

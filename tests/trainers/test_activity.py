@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -219,3 +220,58 @@ def test_a_run_says_that_its_gradient_is_zero(tmp_path: Path, capsys: pytest.Cap
     assert [row["zero_gradient"] for row in rows] == [1.0, 1.0]
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("the gradient of step 1 is 0 although") == 1 and "the gradient of step 2" not in said
+
+
+# -------------------------------------------------------------------------------------- the beginning beside the end
+
+
+def course(*steps: dict[str, float]) -> TrainedSteps:
+    trained = TrainedSteps()
+    for step in steps:
+        trained.add({"trained_tokens": 0.0, "grad_norm": 0.0, "invalid_share": 0.0, "lr": 0.05, **step})
+    return trained
+
+
+def test_a_collapse_is_told_from_a_policy_that_never_worked() -> None:
+    """A rate that is too high: valid turns are gone after one update, and no demonstration would help."""
+    broken = {"success": 0.0, "invalid_share": 1.0}
+    fallen = course({"success": 0.5, "invalid_share": 0.24}, *[broken] * 4)
+    line = fallen.closing(0.5, 0.0)
+    assert "collapsed during RL: success fell from 50% to 0% and valid turns fell from 76% to 0%" in line
+    assert "Lower optimizer.lr, which was 0.05" in line and "demonstrations" not in line
+    never = course(*[broken] * 5).closing(0.0, 0.0)
+    assert "collapsed" not in never and "100% of turns are invalid; give demonstrations" in never
+    assert not course({"success": 0.5}, *[{"success": 0.45}] * 4).collapse(0.5, 0.45)
+    restored = TrainedSteps()
+    restored.load_state_dict(json.loads(json.dumps(fallen.state_dict())))
+    assert restored.closing(0.5, 0.0) == line
+
+
+def test_a_collapse_under_phantom_rewards_names_the_gate() -> None:
+    paid = [{"success": 0.0, "trained_tokens": 9.0, "credit/phantom_share": 0.7}] * 4
+    first = {"success": 0.53, "trained_tokens": 9.0, "credit/phantom_share": 0.28}
+    line = course(first, *paid).closing(None, 0.0)
+    assert "success fell from 53% to 0%" in line and "credit/phantom_share went from 0.28 to 0.70" in line
+    assert 'credit.shapers=[{"kind": "g_ra"}]' in line
+    activity, said = Activity(LossConfig(corrections=())), []
+    for number, step in enumerate([first, *paid], 1):
+        said += activity.watch(number, {"grad_norm": 1.0, "clip_fraction": 0.0, "lr": 0.01, **step})
+    assert sum("collapsed during RL" in one for one in said) == 1, "said once, when it happens"
+
+
+@pytest.mark.parametrize(
+    ("step", "limit"),
+    [
+        (
+            {"status/truncated_tokens": 64.0},
+            "100% of episodes end at the limit of the context: raise model.max_context_",
+        ),
+        ({"status/truncated_turns": 64.0}, "100% of episodes end at the limit of turns: raise env.kwargs.max_turns"),
+        ({"cut_share": 1.0, "invalid_share": 1.0, "status/completed": 64.0}, "raise sampling.max_new_tokens"),
+        ({"status/truncated_turns": 64.0, "invalid_share": 1.0}, "100% of turns are invalid; give demonstrations"),
+    ],
+)
+def test_a_limit_that_ends_all_episodes_is_named(step: dict[str, float], limit: str) -> None:
+    assert limit in course(*[{"success": 0.0, **step}] * 4).closing(0.0, 0.0)
+    if not step.get("invalid_share"):
+        assert limit in course(*[{"success": 0.0, "trained_tokens": 8.0, **step}] * 4).closing(0.0, 0.0)

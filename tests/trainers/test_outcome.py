@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agentgym.trainers.reporting.outcome import outcome
+from agentgym.evals.compare import compare_moments
+from agentgym.report.verdict import verdict_of
+from agentgym.trainers.reporting import outcome as told
+
+
+def outcome(run_dir: Path, **known: int) -> list[str]:
+    return told.outcome(compare_moments(run_dir), run_dir, known)
 
 
 def run_folder(path: Path, before: Sequence[tuple[bool, float]], after: Sequence[tuple[bool, float]]) -> Path:
@@ -45,6 +51,25 @@ def test_an_insignificant_difference_says_how_many_tasks_would_detect_it(tmp_pat
     assert "+12.5 pp" in line and "not distinguishable from no change; eval.num_episodes=" in line
     needed = int(line.rpartition("num_episodes=")[2].partition(" ")[0])
     assert 16 < needed < 1000
+
+
+def test_more_tasks_than_exist_are_not_advised(tmp_path: Path) -> None:
+    before = [(at < 3, float(at < 3)) for at in range(16)]
+    after = [(2 <= at < 7, float(2 <= at < 7)) for at in range(16)]
+    folder = run_folder(tmp_path / "run", before, after)
+    (line,) = outcome(folder, **{"Guess-v0": 24})
+    assert "and the split has 24: evaluate each more often (eval.repeats)" in line and "eval.num_episodes" not in line
+    assert outcome(folder, **{"Guess-v0": 1000}) == outcome(folder)
+
+
+def test_what_is_said_at_the_end_is_kept(tmp_path: Path) -> None:
+    same = [(at % 2 == 0, 0.0) for at in range(16)]
+    folder = run_folder(tmp_path / "run", same, same)
+    lines, found = outcome(folder), compare_moments(folder)
+    told.keep_verdict(folder, lines, found)
+    assert verdict_of(folder) == (lines, [])
+    (kept,) = json.loads((folder / "verdict.json").read_text())["comparisons"]
+    assert (kept["p_value"], kept["num_pairs"]) == (1.0, 16)
 
 
 def test_equal_success_is_not_distinguishable_from_no_change(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ def test_every_optimizer_step_is_refused_for_a_gradient_that_is_not_finite(poiso
     steps = sft_steps(poisoned, sgd, [row(), row()], SftConfig(num_demos=2, batch_size=2), 0, 0)
     with pytest.raises(RunStoppedError, match=r"sft step 0: the gradient's norm is nan; lower sft\.optimizer\.lr"):
         next(steps)
-    by_hand: list[Callable[[], object]] = [
+    makers: list[Callable[[], float]] = [
         lambda: clip_and_step(poisoned, sgd, 1.0, 1.0),
         lambda: optimizer_step(poisoned, sgd, 1.0),
     ]
-    for step in by_hand:
+    for step in makers:
         sgd.zero_grad()
         poisoned(torch.tensor([[1, 2, 3]])).logits.sum().backward()
         with pytest.raises(RunStoppedError, match="is nan; lower"):
@@ -114,3 +114,14 @@ def test_an_oracle_that_fails_its_own_tasks_stops_the_run(tmp_path: Path, name: 
 def test_an_oracle_that_rarely_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(replace(demonstrated("OffRarely-v0", 0.0), num_steps=0), tmp_path / "run")
     assert "note: OffRarely-v0: the oracle alone, without random actions, succeeds in" in capsys.readouterr().err
+
+
+def test_trl_stops_before_a_step_that_is_not_finite(poisoned: Any) -> None:
+    pytest.importorskip("trl")
+    from agentgym.trainers.trl.sft import _AfterStep
+
+    watching = _AfterStep(lambda metrics: None)
+    watching.on_pre_optimizer_step(model=poisoned)  # no gradient yet
+    poisoned(torch.tensor([[1, 2, 3]])).logits.sum().backward()
+    with pytest.raises(RunStoppedError, match=r"the gradient is not finite; lower sft\.optimizer\.lr"):
+        watching.on_pre_optimizer_step(model=poisoned)

@@ -121,6 +121,74 @@ def test_parquet_holds_the_same_conversations(tmp_path: Path) -> None:
     assert from_parquet[1].where == f"{path}, row 2"
 
 
+WEATHER = {
+    "name": "weather",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "unit": {"type": ["string", "null"]},
+            "at": {"type": "object", "properties": {"hour": {"type": "integer"}}},
+        },
+    },
+}
+
+
+def of_two_tools(*, has_text_tools: bool) -> list[dict[str, Any]]:
+    """Rows of two tools; the first one's argument may honestly be null."""
+    rows = []
+    for name, arguments, tool in (
+        ("add", {"number": 0}, ADD["function"]),
+        ("weather", {"city": "Rome", "unit": None, "at": {"hour": 3}}, WEATHER),
+    ):
+        said = called()
+        said["tool_calls"][0]["function"] = {"name": name, "arguments": arguments}
+        tools: Any = [{"type": "function", "function": tool}]
+        rows.append({"messages": [USER, said, RESULT, DONE], "tools": json.dumps(tools) if has_text_tools else tools})
+    return rows
+
+
+@pytest.mark.parametrize("has_text_tools", [True, False])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_fillers_of_a_table_are_no_data(tmp_path: Path, suffix: str, has_text_tools: bool) -> None:
+    """Whatever file a table was written to, its nulls are those of other rows, but for one that the schema allows."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows, path = of_two_tools(has_text_tools=has_text_tools), tmp_path / f"table.{suffix}"
+    table = pyarrow.Table.from_pylist(rows)
+    if suffix == "parquet":
+        parquet.write_table(table, path)
+    else:
+        written(path, *table.to_pylist())
+        assert '"city": null' in path.read_text()
+    first, second = read_files([str(path)])
+    assert [call.arguments for call in first.exchanges[0].said.calls if isinstance(call, ToolCall)] == [{"number": 0}]
+    assert [call.arguments for call in second.exchanges[0].said.calls if isinstance(call, ToolCall)] == [
+        {"city": "Rome", "unit": None, "at": {"hour": 3}}
+    ]
+    plain = read_files([written(tmp_path / "plain.jsonl", *of_two_tools(has_text_tools=True))])
+    assert [one.tools for one in (first, second)] == [one.tools for one in plain]
+    assert first.num_fillers and second.num_fillers and not any(one.num_fillers for one in plain)
+
+
+def test_nulls_that_a_schema_allows_stay(tmp_path: Path) -> None:
+    """Arguments of JSON text, into which no table writes, keep nulls of objects with any keys, too."""
+    schema = {
+        "type": "object",
+        "properties": {"where": {"type": "object"}, "default": {"type": "integer", "default": None}},
+    }
+    said = called()
+    said["tool_calls"][0]["function"] = {"name": "find", "arguments": '{"where": {"deleted": null}, "default": null}'}
+    row = {"messages": [USER, said, RESULT, DONE], "tools": [{"name": "find", "parameters": schema}]}
+    (read,) = read_files([written(tmp_path / "a.jsonl", row)])
+    assert [call.arguments for call in read.exchanges[0].said.calls if isinstance(call, ToolCall)] == [
+        {"where": {"deleted": None}}
+    ]
+    assert read.tools[0].parameters["properties"] == {"where": {"type": "object"}, "default": {"type": "integer"}}
+    assert read.num_fillers == 2
+
+
 def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")

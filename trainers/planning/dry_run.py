@@ -197,7 +197,8 @@ def _that_fits(proposal: Proposal | None, config: TrainConfig) -> str:
 def _chat_template(config: ModelConfig) -> str:
     """Return the chat template of a model whose tokenizer is on this machine, and an empty text for others.
 
-    It is not rendered here, since transformers imports torch, which takes seconds.
+    It is not rendered here, since transformers imports torch, which takes seconds
+    (:func:`~agentgym.trainers.planning.rehearsal.rehearse` does).
 
     Raises:
         UsageError: the tokenizer has no chat template, or the format of its calls is not known.

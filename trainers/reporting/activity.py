@@ -14,6 +14,7 @@ from agentgym.trainers.losses import correction
 from agentgym.trainers.losses.component import REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.reporting.course import Course
 from agentgym.trainers.types import StateDict
 
 PATIENCE = 20
@@ -77,12 +78,13 @@ class Activity:
         self.trained.add(metrics)
         num_tokens = metrics.get("trained_tokens", 0.0)
         self._has_zero_gradient = num_tokens > 0 and metrics["grad_norm"] == 0
+        why = self.trained.collapse()
+        lines = [f"note: {why}"] if why and self._is_new("collapse") else []
         if not num_tokens:
             why = self.trained.conclusion() if self.trained.num_steps >= self._patience else ""
-            return [f"note: {why}"] if why and self._is_new("steps that train nothing") else []
+            return lines + ([f"note: {why}"] if why and self._is_new("steps that train nothing") else [])
         for part, effect in self._effects(metrics).items():
             self._idle[part] = 0 if effect else self._idle.get(part, 0) + 1
-        lines = []
         if metrics.get("num_reflections") and not metrics.get("num_hints") and self._is_new("reflections"):
             lines.append(
                 f"note: step {step}: none of {metrics['num_reflections']:.0f} reflections named a turn and advised, "
@@ -167,7 +169,8 @@ def _reason(part: str, config: LossConfig) -> str:
 
 # ------------------------------------------ the number of RL steps that trained, and the likeliest reason if few did
 
-AVERAGED = ("invalid_share", "success", "dropped/zero_variance", "dropped/too_few_valid")
+_TRUNCATED = ("truncated_tokens", "truncated_turns")
+AVERAGED = ("invalid_share", "success", "dropped/zero_variance", "dropped/too_few_valid", "cut_share", *_TRUNCATED)
 MOST, FEWEST = 0.95, 0.02
 """Shares of turns, or of episodes, that count as nearly all and nearly none."""
 
@@ -191,21 +194,25 @@ class TrainedSteps:
         self._has_demos, self._has_example, self._is_compact = has_demos, has_example, is_compact
         self.num_steps = self.num_trained = 0
         self._most_success = math.nan
-        self._sums = dict.fromkeys(AVERAGED, 0.0)
+        self._sums, self._all_sums = dict.fromkeys(AVERAGED, 0.0), dict.fromkeys(AVERAGED, 0.0)
+        self._course = Course()
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Add a step's metrics."""
         self.num_steps += 1
+        self._course.add(metrics)
         # the oracle's episodes are no success of the policy, but they are reinforced
         success = 1.0 if metrics.get("num_demonstrations") else metrics.get("success", math.nan)
         if not success <= self._most_success and math.isfinite(success):
             self._most_success = success
-        if metrics.get("trained_tokens", 0.0) > 0:
-            self.num_trained += 1
-            return
+        num_episodes = sum(value for name, value in metrics.items() if name.startswith("status/"))
+        shares = {name: metrics.get(f"status/{name}", 0.0) / max(1.0, num_episodes) for name in _TRUNCATED}
+        is_trained = metrics.get("trained_tokens", 0.0) > 0
+        self.num_trained += is_trained
         for name in AVERAGED:
-            value = metrics.get(name, 0.0)
-            self._sums[name] += value if math.isfinite(value) else 0.0
+            value = shares.get(name, metrics.get(name, 0.0))
+            for sums in (self._all_sums, *([] if is_trained else [self._sums])):
+                sums[name] += value if math.isfinite(value) else 0.0
 
     @property
     def has_no_success(self) -> bool:
@@ -214,6 +221,9 @@ class TrainedSteps:
 
     def why_no_success(self, when: str) -> str:
         """Return a line about a run without any success, with advice."""
+        mean = {name: total / max(1, self.num_steps) for name, total in self._all_sums.items()}
+        if (limit := _limit(mean)) and mean["invalid_share"] < MOST:
+            return f"no episode has succeeded in {self.num_steps} steps {when}: {limit}"
         return (
             f"no episode has succeeded in {self.num_steps} steps {when}, so there is no success to reinforce: the warm "
             f"start has to learn the task first; {self._teach()}, an oracle (oracle() of the environment) or easier "
@@ -227,9 +237,13 @@ class TrainedSteps:
             before: success in the evaluation before RL.
             after: success in the evaluation after RL.
         """
-        if why := self.conclusion():
+        if why := self.collapse(before, after) or self.conclusion():
             return why
         return self.why_no_success("nor in an evaluation") if self.has_no_success and not before and not after else ""
+
+    def collapse(self, before: float | None = None, after: float | None = None) -> str:
+        """Return a line about a policy that fell during RL (:meth:`Course.collapse`); empty if it did not."""
+        return self._course.collapse(before, after)
 
     def conclusion(self) -> str:
         """Return a line with the reason why fewer than half of the steps trained; empty if more did."""
@@ -240,11 +254,14 @@ class TrainedSteps:
 
     def _reason(self, num_idle: int) -> str:
         mean = {name: total / num_idle for name, total in self._sums.items()}
-        if mean["invalid_share"] >= MOST:
+        limit = _limit(mean)
+        if mean["invalid_share"] >= MOST:  # a model that writes no calls meets limits, too
             return (
                 f"{mean['invalid_share']:.0%} of turns are invalid; {self._teach()} or a model that knows tool calls "
-                "(model.path)"
+                f"(model.path){f'; {limit}' if limit else ''}"
             )
+        if limit:
+            return limit
         if mean["dropped/too_few_valid"] > mean["dropped/zero_variance"]:
             return "groups have fewer than group.min_valid valid episodes; see the errors of the failed episodes"
         if mean["success"] >= 1 - FEWEST:
@@ -270,6 +287,8 @@ class TrainedSteps:
             "num_trained": self.num_trained,
             "sums": dict(self._sums),
             "most_success": self._most_success,
+            "all_sums": dict(self._all_sums),
+            "course": self._course.state_dict(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -277,3 +296,27 @@ class TrainedSteps:
         self.num_steps, self.num_trained = state.get("num_steps", 0), state.get("num_trained", 0)
         self._most_success = state.get("most_success", math.nan)
         self._sums = dict.fromkeys(AVERAGED, 0.0) | state.get("sums", {})
+        self._all_sums = dict.fromkeys(AVERAGED, 0.0) | state.get("all_sums", {})
+        self._course.load_state_dict(state.get("course", {}))
+
+
+def _limit(mean: Mapping[str, float]) -> str:
+    """Return the limit that ends nearly all episodes or completions without success; empty if none does.
+
+    An invalid turn may use up a turn, so the limit of turns is the reason only where turns are valid.
+    """
+    if mean["success"] > FEWEST:
+        return ""
+    if mean["truncated_tokens"] >= MOST:
+        return (
+            f"{mean['truncated_tokens']:.0%} of episodes end at the limit of the context: raise "
+            "model.max_context_tokens, or keep less in the prompt (context.policy=window)"
+        )
+    if mean["cut_share"] >= MOST:
+        return f"{mean['cut_share']:.0%} of turns end at the limit of a completion: raise sampling.max_new_tokens"
+    if mean["truncated_turns"] >= MOST and mean["invalid_share"] < MOST:
+        return (
+            f"{mean['truncated_turns']:.0%} of episodes end at the limit of turns: raise env.kwargs.max_turns, or take "
+            "tasks that need fewer"
+        )
+    return ""

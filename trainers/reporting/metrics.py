@@ -16,8 +16,10 @@ from rich.progress import TaskID
 from agentgym.errors import UsageError, gist, require_extra
 from agentgym.progress import StatusConsole, SuccessCount, progress_bars
 from agentgym.rollout.episode_notes import EpisodeNotes
+from agentgym.rollout.journal import note_remark
 from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
+from agentgym.trainers.reporting.tensorboard_files import forget_events, tensorboard_writer
 from agentgym.trainers.types import Metrics
 from agentgym.types import Trajectory
 
@@ -30,8 +32,7 @@ NUM_LINES, MOST_BETWEEN = 10, 10
 """Number of lines per phase if the output is not a terminal, and the largest number of steps between them."""
 QUIET_S = 30.0
 """Seconds without a line after which a phase that plays episodes says how far it is, if the output is no terminal."""
-
-
+_NOTE = "note: "
 _PHASES = ("sft", "rl", "eval")
 _WANDB_FOLDER = re.compile(r"(?:offline-)?run-\d+_\d+-(.+)")
 """Name of the folder that wandb makes for each start of a run, with the run's id."""
@@ -63,6 +64,8 @@ class MetricsLog:
         self._num_steps: dict[str, int] = {}
         self._episodes: dict[str, SuccessCount] = {}
         self._clock, self._said_at, self._num_played = clock, clock(), 0
+        self._in_wandb: set[tuple[str, int]] = set()
+        """Phase and step of rows that a resumed run writes again, and that wandb, which never forgets one, has."""
         self._facts: list[str] = []
         """Facts of the last row."""
         self._failed: set[str] = set()
@@ -70,7 +73,7 @@ class MetricsLog:
         self._notes = EpisodeNotes(self.say)
 
     def __enter__(self) -> Self:
-        self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
+        self._tensorboard = tensorboard_writer(self._run_dir / "tensorboard")
         self._wandb = _wandb_run(self._run_dir, self._wandb_project)
         self._progress.start()
         return self
@@ -83,8 +86,10 @@ class MetricsLog:
             self._wandb.finish(exit_code=int(kind is not None))
 
     def say(self, text: str) -> None:
-        """Print a line above the progress bars."""
+        """Print a line above the progress bars; a note also goes into the run's journal, for its report."""
         self._said_at = self._clock()
+        if text.startswith(_NOTE) and self._run_dir.is_dir():
+            note_remark(self._run_dir, text.removeprefix(_NOTE))
         # where lines go to a file, breaking them is up to the reader
         self._console.print(text, highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
 
@@ -121,7 +126,7 @@ class MetricsLog:
         for name, value in values.items():
             if self._tensorboard is not None and math.isfinite(value):
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
-        if self._wandb is not None:
+        if self._wandb is not None and (phase, step) not in self._in_wandb:
             self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
         facts = self._facts = _facts(values)
         if phase in self._bars:
@@ -138,7 +143,10 @@ class MetricsLog:
             )
 
     def forget_after(self, phase: str, step: int) -> None:
-        """Delete the rows that a run resumed after ``step`` of ``phase`` will write again."""
+        """Delete the rows that a run resumed after ``step`` of ``phase`` will write again.
+
+        TensorBoard's files lose them too. Weights & Biases has no way to take a row back, and is not given it again.
+        """
 
         def stays(row: dict[str, Any]) -> bool:
             if phase == "sft":
@@ -149,7 +157,17 @@ class MetricsLog:
                 return bool(row["step"] < max(step, 1))
             return bool(row["phase"] == "sft" or row["step"] <= step)
 
-        rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
+        rows = read_json_lines(self.path)
+        kept = [row for row in rows if stays(row)]
+        rewrite_json_lines(self.path, kept)
+        if len(kept) == len(rows):
+            return
+        self._in_wandb = {(row["phase"], row["step"]) for row in rows if not stays(row)}
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            folder = self._run_dir / "tensorboard"
+            forget_events(folder, lambda phase, step: stays({"phase": phase, "step": step}))
+            self._tensorboard = tensorboard_writer(folder)
 
 
 def _facts(values: Metrics) -> list[str]:
@@ -196,14 +214,6 @@ class SilentLog:
 
 
 Log = MetricsLog | SilentLog
-
-
-def _tensorboard_writer(folder: Path) -> SummaryWriter | None:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:  # the JSON lines hold the same numbers
-        return None
-    return SummaryWriter(str(folder))
 
 
 def check_wandb(project: str) -> None:

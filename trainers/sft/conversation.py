@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 from agentgym.canonical import read_arguments, read_json
-from agentgym.json_schema.reading import changed, properties, types_of
-from agentgym.json_schema.validation import accepts, shape_problem
-from agentgym.types import JsonSchema, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
+from agentgym.json_schema.validation import shape_problem
+from agentgym.trainers.sft.fillers import Fillers
+from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -54,6 +54,8 @@ class Conversation:
     first: Observation
     """Messages before the assistant's first."""
     exchanges: tuple[Exchange, ...]
+    num_fillers: int = 0
+    """Nulls that were left out of arguments and schemas (:mod:`agentgym.trainers.sft.fillers`)."""
 
 
 def read_conversation(row: object, where: str) -> Conversation:
@@ -74,12 +76,13 @@ def read_conversation(row: object, where: str) -> Conversation:
     messages = row["messages"]
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RowError(f"messages is {_shown(messages)}, expected a list of messages")
-    tools = _tools(row.get("tools"))
+    fillers = Fillers()
+    tools = _tools(row.get("tools"), fillers)
     read: list[Message] = []
     open_calls: list[ToolCall] = []
     for number, message in enumerate(messages, 1):
         try:
-            said = _message(message, tools, open_calls)
+            said = _message(message, tools, open_calls, fillers)
             if open_calls and said.role != "tool":
                 raise RowError(f"role {said.role}, expected the result of the call of {open_calls[0].name!r} first")
         except RowError as error:
@@ -87,7 +90,7 @@ def read_conversation(row: object, where: str) -> Conversation:
         read.append(said)
         if said.role != "tool":
             open_calls = [call for call in said.calls if isinstance(call, ToolCall)]
-    return _conversation(read, tools, where)
+    return replace(_conversation(read, tools, where), num_fillers=fillers.count)
 
 
 def _conversation(messages: Sequence[Message], tools: tuple[ToolSpec, ...], where: str) -> Conversation:
@@ -101,7 +104,7 @@ def _conversation(messages: Sequence[Message], tools: tuple[ToolSpec, ...], wher
     return Conversation(where, tools, tuple(messages[: starts[0]]), tuple(exchanges))
 
 
-def _message(row: object, tools: Sequence[ToolSpec], open_calls: list[ToolCall]) -> Message:
+def _message(row: object, tools: Sequence[ToolSpec], open_calls: list[ToolCall], fillers: Fillers) -> Message:
     if not isinstance(row, Mapping):
         raise RowError(f"{_kind(row)}, expected an object with role and content")
     role = _ROLES.get(str(row.get("role")))
@@ -109,7 +112,7 @@ def _message(row: object, tools: Sequence[ToolSpec], open_calls: list[ToolCall])
         raise RowError(f"unknown role {row.get('role')!r}, expected {', '.join(_ROLES)}")
     text = _text(row.get("content"))
     if role == "assistant":
-        return _assistant(row, text, tools)
+        return _assistant(row, text, tools, fillers)
     if row.get("tool_calls"):
         raise RowError(f"tool_calls of the role {role}, expected them of the assistant alone")
     if role == "tool":
@@ -118,7 +121,7 @@ def _message(row: object, tools: Sequence[ToolSpec], open_calls: list[ToolCall])
     return Message(role, text)
 
 
-def _assistant(row: Mapping[str, object], text: str, tools: Sequence[ToolSpec]) -> Message:
+def _assistant(row: Mapping[str, object], text: str, tools: Sequence[ToolSpec], fillers: Fillers) -> Message:
     if row.get("function_call") is not None:
         raise RowError("function_call, expected tool_calls")
     if row.get("weight", 1) not in (1, None):
@@ -126,7 +129,7 @@ def _assistant(row: Mapping[str, object], text: str, tools: Sequence[ToolSpec]) 
     listed = row.get("tool_calls") or ()
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise RowError(f"tool_calls is {_shown(listed)}, expected a list of calls")
-    calls = tuple(_call(call, tools) for call in listed)
+    calls = tuple(_call(call, tools, fillers) for call in listed)
     thinking = next((row[key] for key in _THINKING if row.get(key)), "")
     if not isinstance(thinking, str):
         raise RowError(f"thinking is {_shown(thinking)}, expected text")
@@ -135,11 +138,12 @@ def _assistant(row: Mapping[str, object], text: str, tools: Sequence[ToolSpec]) 
     return Message("assistant", text, calls, thinking=thinking.strip(), answer=text)
 
 
-def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
-    function = row.get("function", row) if isinstance(row, Mapping) else None
+def _call(row: object, tools: Sequence[ToolSpec], fillers: Fillers) -> ToolCall:
+    function = (row.get("function") or row) if isinstance(row, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise RowError(f"the call {_shown(row)}, expected a function with a name and arguments")
+    is_text = isinstance(function.get("arguments"), str)
     try:
         arguments = read_arguments(function, ignores_more=True)
     except ValueError as error:
@@ -149,7 +153,9 @@ def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
         listed = ", ".join(known) or "none, add the column tools"
         raise RowError(f"a call of the unknown tool {name!r}, expected one of the row's tools ({listed})")
     own = row.get("id") if isinstance(row, Mapping) else None
-    return ToolCall(name, _chosen(arguments, known[name].parameters), own if isinstance(own, str) else "")
+    schema = known[name].parameters
+    chosen = fillers.left_out(arguments, schema, schema, is_text=is_text)
+    return ToolCall(name, chosen, own if isinstance(own, str) else "")
 
 
 def _answered(row: Mapping[str, object], open_calls: list[ToolCall]) -> ToolCall:
@@ -174,14 +180,14 @@ def _text(content: object) -> str:
         raise RowError(f"content is {_shown(content)}, expected text or a list of text parts")
     texts = []
     for part in content:
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") == "text" else None
+        text = part.get("text") if isinstance(part, Mapping) and (part.get("type") or "text") == "text" else None
         if not isinstance(text, str):
             raise RowError(f"the part {_shown(part)}, expected parts of the type text")
         texts.append(text)
     return "".join(texts)
 
 
-def _tools(given: object) -> tuple[ToolSpec, ...]:
+def _tools(given: object, fillers: Fillers) -> tuple[ToolSpec, ...]:
     if isinstance(given, str):
         try:
             given = read_json(given) if given.strip() else ()
@@ -191,48 +197,27 @@ def _tools(given: object) -> tuple[ToolSpec, ...]:
         return ()
     if not isinstance(given, Sequence):
         raise RowError(f"tools is {_shown(given)}, expected a list of function schemas")
-    return tuple(_tool(tool) for tool in given)
+    return tuple(_tool(tool, fillers) for tool in given)
 
 
-def _tool(row: object) -> ToolSpec:
+def _tool(row: object, fillers: Fillers) -> ToolSpec:
     if isinstance(row, str):
         try:
             row = read_json(row)
         except ValueError as error:
             raise RowError(f"a tool is not JSON ({error})") from None
-    function = row.get("function", row) if isinstance(row, Mapping) else None
+    function = (row.get("function") or row) if isinstance(row, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise RowError(f"the tool {_shown(row)}, expected a function schema with a name")
-    parameters = _without_nulls(function.get("parameters")) or {"type": "object", "properties": {}}
+    given = function.get("parameters")
+    root = given if isinstance(given, Mapping) else {}
+    parameters = fillers.left_out_of_schema(given, root) or {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping):
         raise RowError(f"the parameters of the tool {name} are {_shown(parameters)}, expected a JSON schema")
     if problem := shape_problem(parameters):
         raise RowError(f"the parameters of the tool {name} are no JSON schema: {problem}")
     return ToolSpec(name, str(function.get("description") or ""), dict(parameters))
-
-
-def _without_nulls(schema: object) -> object:
-    """Return a schema without keywords and properties that are null, which tables write into rows that lack them."""
-    if not isinstance(schema, Mapping):
-        return schema
-    made = {key: value for key, value in schema.items() if value is not None or key == "default"}
-    if "const" in schema and (len(made) == 0 or "null" in types_of({"type": made.get("type", "string")}, {})):
-        made["const"] = schema["const"]  # null is the value
-    for keyword in ("properties", "$defs", "definitions"):
-        if isinstance(made.get(keyword), Mapping):
-            made[keyword] = {name: part for name, part in made[keyword].items() if part is not None}
-    return changed(made, _without_nulls)
-
-
-def _chosen(arguments: Mapping[str, Any], schema: JsonSchema) -> dict[str, Any]:
-    """Return the arguments without nulls that the tool does not take, which tables write for arguments left out."""
-    known = properties(schema, schema)
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None or (name in known and accepts(None, schema, known[name]))
-    }
 
 
 def _kind(value: object) -> str:

@@ -70,23 +70,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
         for batch in ParquetFile(path).iter_batches(batch_size=1024):
             for row in batch.to_pylist():
                 number += 1
-                yield f"{path}, row {number}", without_nulls(row)
+                yield f"{path}, row {number}", row
     except (ArrowException, OSError) as error:
         raise CorruptDataError(f"sft.files: {path} cannot be read as Parquet ({error})") from error
-
-
-def without_nulls(value: object) -> object:
-    """Return a value of a Parquet table without the keys whose value is null.
-
-    A struct column gives every row the keys of all rows, for example the arguments of one tool to calls of another.
-
-    Example:
-        >>> without_nulls({"name": "look", "arguments": {"at": None, "far": False}})
-        {'name': 'look', 'arguments': {'far': False}}
-    """
-    if isinstance(value, dict):
-        return {key: without_nulls(held) for key, held in value.items() if held is not None}
-    return [without_nulls(held) for held in value] if isinstance(value, list) else value
 
 
 def _counted(number: int, noun: str) -> str:

@@ -9,6 +9,33 @@ from agentgym.json_schema.validation import violations
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.types import ToolCall, ToolSpec
 
+_MOST_NAMED = 8
+
+
+def fillers_note(conversations: Iterable[Conversation]) -> str:
+    """Return a note with the number of nulls that were left out; empty if there were none."""
+    count = sum(conversation.num_fillers for conversation in conversations)
+    if not count:
+        return ""
+    return (
+        f"note: sft.files: {count} nulls are left out of arguments and tools whose schema does not have or allow them; "
+        "tables write them into rows that lack a value"
+    )
+
+
+def strangers_note(conversations: Iterable[Conversation], tools: Iterable[ToolSpec], env_id: str) -> str:
+    """Return a note on tools of conversations that the environment does not have; empty if it has all, or none."""
+    known = sorted(tool.name for tool in tools)
+    told = dict.fromkeys(tool.name for one in conversations for tool in one.tools)
+    strange = [name for name in told if name not in known]
+    if not known or not strange:
+        return ""
+    more = ", ..." if len(strange) > _MOST_NAMED else ""
+    return (
+        f"note: sft.files: {', '.join(strange[:_MOST_NAMED])}{more}: no tools of {env_id}, whose tools are "
+        f"{', '.join(known)}; the policy learns to call what is not there"
+    )
+
 
 def misfits_note(conversations: Iterable[Conversation]) -> str:
     """Return a note with the number of calls that break their tool's schema and the first of them; empty if none do."""

@@ -28,7 +28,7 @@ from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note
 from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
-from agentgym.trainers.sft.schema import misfits_note
+from agentgym.trainers.sft.schema import fillers_note, misfits_note, strangers_note
 from agentgym.trainers.sft.write import Writer
 from agentgym.trainers.trl.versions import check_trl
 from agentgym.types import Task, ToolSpec, Trajectory
@@ -165,7 +165,11 @@ class Sources:
         demos = [demo for demo in written if demo is not None]
         counts = f"{len(conversations)} conversations, {len(demos)} used"
         self._say("sft.files", counts, len(written) - len(demos), demos, "conversation")
-        if note := misfits_note(conversations):
+        if note := fillers_note(conversations):
+            self._log.say(note)
+        env, tasks = self._probe(), self.env.train_tasks
+        tools = await _tools_in(env, tasks[0]) if tasks else ()
+        for note in filter(None, (misfits_note(conversations), strangers_note(conversations, tools, env.env_id))):
             self._log.say(note)
         return demos
 

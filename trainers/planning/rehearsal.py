@@ -1,0 +1,62 @@
+"""Checks that a start makes before the weights are read, for a dry run: all that the files on this machine allow."""
+
+from __future__ import annotations
+
+from agentgym.errors import UsageError
+from agentgym.registry import find, is_remote
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.pool import EnvPool
+from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.losses.trial import try_out
+from agentgym.trainers.models.model import end_ids, load_tokenizer
+from agentgym.trainers.models.sources import cached_model
+from agentgym.trainers.planning.meta import meta_model
+from agentgym.trainers.planning.model_shapes import read_values
+from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.scoring.hidden import trunk_of
+
+
+def rehearse(config: TrainConfig, num_ranks: int) -> list[str]:
+    """Run the start's checks of components, environments, prompts and the model's blocks; return their notes.
+
+    Environments whose packages are missing, or which a server plays, are left out. So are prompts and blocks of a model
+    that is not on this machine.
+
+    Raises:
+        UsageError: an environment, the chat template or the model cannot be used.
+        ConfigError: a component fails its trial, or the configuration does not fit an environment.
+    """
+    try_out(config.loss)
+    notes: list[str] = []
+    path = config.model.path
+    has_model = bool(path) and cached_model(path) is not None
+    renderer = ChatRenderer(load_tokenizer(path), config.model.chat, end_ids(path)) if has_model else None
+    if renderer is not None:
+        notes += renderer.notes
+    for name, own in config.by_env.items():
+        if is_remote(own.env.kwargs) or not find(own.env.id).is_available:
+            continue
+        env = RunEnv(name, own, lambda make_env: EnvPool(make_env, 1))
+        try:
+            notes += env.notes
+            if renderer is not None:
+                env.check_prompts(renderer)
+        finally:
+            env.close_probe()
+    if has_model and num_ranks > 1:
+        _check_blocks(config.model)
+    return notes
+
+
+def _check_blocks(config: ModelConfig) -> None:
+    """Check that ranks can cut the model up at its blocks.
+
+    Raises:
+        UsageError: its trunk has no list of blocks.
+    """
+    trunk = trunk_of(meta_model(read_values(config), LoraSettings()))
+    if getattr(trunk, "layers", None) is None:
+        raise UsageError(
+            f"{config.path}: ranks share a model by its blocks, and {type(trunk).__name__} has none under layers: "
+            "train on one rank"
+        )

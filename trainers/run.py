@@ -28,7 +28,7 @@ from agentgym.trainers.distributed.sharding import sharded_copy
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.losses.trial import try_out
-from agentgym.trainers.models.card import model_card
+from agentgym.trainers.models.card import Card, model_card
 from agentgym.trainers.models.model import copy_of_trained, end_ids, never_trained
 from agentgym.trainers.models.precision import allow_tf32
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
@@ -184,7 +184,7 @@ class Run:
             for name, value in dataclasses.asdict(counted).items()
         }
 
-    def card(self) -> str:
+    def card(self) -> Card:
         """Return the card of the trained model, with the first prompt of a training task."""
         env = self.envs[0]
         observation = env.first_observation()

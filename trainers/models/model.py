@@ -24,6 +24,7 @@ from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
@@ -319,14 +320,14 @@ def save_model(
     folder: Path,
     context: ContextConfig = FULL,
     chat: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
-    card: str = "",
+    card: Card | None = None,
 ) -> None:
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
 
     Args:
         context, chat: context policy and chat settings of the model's prompts, stored in the folder so that an
             evaluation builds the same prompts.
-        card: text of the folder's card, which tells people the same.
+        card: the folder's card, which tells people and endpoints the same.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -337,8 +338,8 @@ def save_model(
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
     if chat != ChatConfig():
         (partial / CHAT_FILE).write_text(json.dumps(asdict(chat), indent=2) + "\n", encoding="utf-8")
-    if card:
-        (partial / "README.md").write_text(card, encoding="utf-8")
+    if card is not None:
+        card.write(partial)
     earlier = folder.with_name(folder.name + ".earlier")
     shutil.rmtree(earlier, ignore_errors=True)
     if folder.exists():

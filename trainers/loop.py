@@ -30,6 +30,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
+from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
@@ -204,9 +205,7 @@ class TrainingLoop:
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             self.conclude(after)
             self.checkpoints.finish()
-            model = run.policy.whole_model()
-            if model is not None:
-                save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
+            self.save_result()
         await run.close()
         return TrainResult(
             run_dir=str(run.run_dir),
@@ -218,6 +217,17 @@ class TrainingLoop:
             success_after=after,
             wall_s=state.wall_s,
         )
+
+    def save_result(self) -> None:
+        """Write the trained model on the first rank, and its adapters if it has any. All ranks must call this."""
+        config, run = self.config, self.run
+        model = run.policy.whole_model()
+        if model is None:
+            return
+        save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
+        if config.model.trains_adapters_of_files:
+            save_adapters(model, run.run_dir / ADAPTERS, config.model.path)
+            run.tokenizer.save_pretrained(run.run_dir / ADAPTERS)
 
     def conclude(self, after: float | None) -> None:
         """Say what RL has changed, or why it could not."""

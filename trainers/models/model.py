@@ -24,6 +24,7 @@ from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.adapters import continue_adapters
 from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
@@ -178,7 +179,8 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     """Add low-rank adapters, and train only those; with rank 0 return the model itself.
 
     Raises:
-        ConfigError: the model has no layers with the names in ``target_modules``.
+        ConfigError: the model has no layers with the names in ``target_modules``, or adapters of a folder differ.
+        CorruptDataError: adapters of a folder do not fit the model.
     """
     if settings.rank == 0:
         return model
@@ -199,6 +201,8 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
         with warnings.catch_warnings():  # peft reads an attribute that transformers is about to rename
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
             adapted: CausalLM = get_peft_model(model, config)
+    if settings.path:
+        continue_adapters(adapted, settings)
     return adapted
 
 

@@ -126,6 +126,12 @@ def test_adapters_that_name_no_model_are_refused(trained: Path, tmp_path: Path) 
         load_model(folder)
 
 
+def test_adapters_of_adapters_are_refused(trained: Path, tmp_path: Path) -> None:
+    folder = copied(trained / "adapters", tmp_path / "adapters", base_model_name_or_path=str(tmp_path / "adapters"))
+    with pytest.raises(CorruptDataError, match="which has adapters alone"):
+        load_model(folder)
+
+
 def test_a_folder_without_a_rank_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.lora\.path: set model\.lora\.rank"):
         LoraSettings(path="adapters")
@@ -148,7 +154,7 @@ def test_the_model_of_a_checkpoint(trained: Path, tmp_path: Path) -> None:
 
 
 def exported(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agentgym", "model", "export", *arguments]
+    command = [sys.executable, "-m", "agentgym", "model", "export", "--trust", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

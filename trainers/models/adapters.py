@@ -58,7 +58,14 @@ def base_of(folder: Path) -> str:
             f"{folder / ADAPTER_CONFIG} does not name the model that the adapters are for: set base_model_name_or_path "
             "to its folder or hub name"
         )
+    if Path(base).is_dir() and has_adapters_alone(Path(base)):
+        raise CorruptDataError(f"{folder / ADAPTER_CONFIG} names {base} as the model, which has adapters alone")
     return base
+
+
+def has_adapters_alone(folder: Path) -> bool:
+    """Return True if a folder has adapters, and no whole model beside them."""
+    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def merge_adapters(folder: Path, out: Path, say: Callable[[str], None] = lambda line: None) -> None:
@@ -88,9 +95,9 @@ def merge_adapters(folder: Path, out: Path, say: Callable[[str], None] = lambda 
 
 def _own_tokenizer(folder: Path, tokenizer: Any) -> Any:
     """Return the tokenizer that was saved with adapters, else that of their model."""
-    from agentgym.trainers.models.model import load_tokenizer
+    from agentgym.trainers.models.model import tokenizer_in
 
-    return load_tokenizer(folder) if (folder / "tokenizer.json").is_file() else tokenizer
+    return tokenizer_in(str(folder)) if (folder / "tokenizer.json").is_file() else tokenizer
 
 
 def continue_adapters(adapted: Any, settings: LoraSettings) -> None:
@@ -154,6 +161,6 @@ def save_adapters(model: Any, folder: Path, base: str) -> None:
     """
     if not hasattr(model, "merge_and_unload"):
         raise UsageError("the model has no adapters: it was trained without model.lora.rank")
-    settings: Any = model.peft_config["default"]
-    settings.base_model_name_or_path = base
+    named = str(Path(base).resolve()) if Path(base).is_dir() else base  # they may be read from another folder
+    vars(model.peft_config["default"])["base_model_name_or_path"] = named
     model.save_pretrained(folder)

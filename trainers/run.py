@@ -12,7 +12,7 @@ import torch
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import UsageError
+from agentgym.errors import UsageError, first_cause
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
 from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
@@ -187,8 +187,11 @@ class Run:
     def card(self) -> Card:
         """Return the card of the trained model, with the first prompt of a training task."""
         env = self.envs[0]
-        observation = env.first_observation()
-        prompt = self.renderer.text_of(env.prompt_style(self.renderer).first_prompt(observation))
+        try:
+            observation = env.first_observation()
+            prompt = self.renderer.text_of(env.prompt_style(self.renderer).first_prompt(observation))
+        except Exception as error:  # of an environment, at the end of a run, whose model is to be saved all the same
+            prompt = f"(the environment failed when the model was saved: {first_cause(error)})"
         names = ", ".join(one.config.env.id for one in self.envs)
         return model_card(self.renderer, self.config.context, names, self.config.model.path, prompt)
 

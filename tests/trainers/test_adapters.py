@@ -16,10 +16,12 @@ from safetensors.torch import load_file, save_file
 from testkit.counting_runs import config
 from transformers import AutoModelForCausalLM
 
-from agentgym.errors import ConfigError, CorruptDataError
+from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.distributed.checkpoint import checkpoints_of
 from agentgym.trainers.loop import train
+from agentgym.trainers.models.export import export_checkpoint
 from agentgym.trainers.models.model import add_lora, load_model, save_model
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 
@@ -138,24 +140,17 @@ def test_a_folder_without_a_rank_is_refused() -> None:
 
 
 def test_the_model_of_a_checkpoint(trained: Path, tmp_path: Path) -> None:
-    done = exported(str(trained), str(tmp_path / "out"))
+    out, written = tmp_path / "out", [path.name for path in checkpoints_of(trained)]
+    command = [sys.executable, "-m", "agentgym", "model", "export", "--trust", "--json", str(trained), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    torch.testing.assert_close(logits(load_model(tmp_path / "out")[0]), logits(load_model(trained)[0]))
-    written = [path.name for path in (trained / "checkpoints").iterdir()]
-    done = exported(str(trained), str(tmp_path / "adapters"), "--checkpoint", written[0], "--adapters", "--json")
-    assert json.loads(done.stdout)["checkpoint"].endswith(written[0])
-    load_model(tmp_path / "adapters")
-    for more, told in (
-        (["--checkpoint", "rl-000099"], "has no checkpoint 'rl-000099'; it has "),
-        ([], "exists; choose another folder"),
-    ):
-        done = exported(str(trained), str(tmp_path / ("out" if not more else "new")), *more)
-        assert done.returncode == 2 and told in done.stderr.replace("\n", " ")
-
-
-def exported(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agentgym", "model", "export", "--trust", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["checkpoint"].endswith(written[-1])
+    torch.testing.assert_close(logits(load_model(out)[0]), logits(load_model(trained)[0]))
+    export_checkpoint(trained, tmp_path / "adapters", written[0], only_adapters=True)
+    assert (tmp_path / "adapters" / "adapter_model.safetensors").is_file()
+    for folder, name, told in ((tmp_path / "new", "rl-99", "has no checkpoint 'rl-99'; it has "), (out, "", "exists")):
+        with pytest.raises(UsageError, match=told):
+            export_checkpoint(trained, folder, name)
 
 
 def copied(source: Path, folder: Path, **changes: Any) -> Path:

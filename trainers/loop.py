@@ -38,6 +38,7 @@ from agentgym.trainers.distributed.checkpoint import (
 )
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
+from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.best import note_evaluation
@@ -229,9 +230,7 @@ class TrainingLoop:
             after = await self.evaluate_end() if config.num_steps else None
             self.conclude(after)
             self.checkpoints.finish()
-            model = run.policy.whole_model()
-            if model is not None:
-                save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
+            self.save_result()
         await run.close()
         return self.result(after)
 
@@ -258,6 +257,17 @@ class TrainingLoop:
         if run.ranks.is_main:
             write_result(run.run_dir, made)
         return made
+
+    def save_result(self) -> None:
+        """Write the trained model on the first rank, and its adapters if it has any. All ranks must call this."""
+        config, run = self.config, self.run
+        model = run.policy.whole_model()
+        if model is None:
+            return
+        save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat, run.card())
+        if config.model.trains_adapters_of_files:
+            save_adapters(model, run.run_dir / ADAPTERS, config.model.path)
+            run.tokenizer.save_pretrained(run.run_dir / ADAPTERS)
 
     def conclude(self, after: float | None) -> None:
         """Say what RL has changed, or why it could not."""

@@ -13,7 +13,7 @@ import torch
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.actions import gold_action
 from agentgym.env.env import Env
-from agentgym.errors import UsageError
+from agentgym.errors import UsageError, first_cause
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
 from agentgym.rollout.agent import DemonstrationAgent, MakeAgent, ModelAgent
@@ -30,7 +30,7 @@ from agentgym.trainers.distributed.sharding import sharded_copy
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.losses.trial import try_out
-from agentgym.trainers.models.card import model_card
+from agentgym.trainers.models.card import Card, model_card
 from agentgym.trainers.models.model import copy_of_trained, end_ids, never_trained
 from agentgym.trainers.models.precision import allow_tf32
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
@@ -188,11 +188,14 @@ class Run:
             for name, value in dataclasses.asdict(counted).items()
         }
 
-    def card(self) -> str:
+    def card(self) -> Card:
         """Return the card of the trained model, with the first prompt of a training task."""
         env = self.envs[0]
-        observation = env.first_observation()
-        prompt = self.renderer.text_of(env.prompt_style(self.renderer).first_prompt(observation))
+        try:
+            observation = env.first_observation()
+            prompt = self.renderer.text_of(env.prompt_style(self.renderer).first_prompt(observation))
+        except Exception as error:  # of an environment, at the end of a run, whose model is to be saved all the same
+            prompt = f"(the environment failed when the model was saved: {first_cause(error)})"
         names = ", ".join(one.config.env.id for one in self.envs)
         return model_card(self.renderer, self.config.context, names, self.config.model.path, prompt)
 

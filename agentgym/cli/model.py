@@ -1,4 +1,4 @@
-"""``agentgym model``: import a model for training and evaluation."""
+"""``agentgym model``: import a model, or export that of a run's checkpoint."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, output
+from agentgym.cli.trust import TrustFlag, require_trust
 
-model = typer.Typer(no_args_is_help=True, help="Import a model for training and evaluation.")
-
-
-@model.callback()
-def _group() -> None:
-    """Make ``import`` a subcommand although it is the only one."""
+model = typer.Typer(no_args_is_help=True, help="Import and export models.")
 
 
 @model.command("import")
@@ -40,3 +36,30 @@ def import_(
                 folder = str(out_dir)
         out.result({"source": source, "model_dir": folder})
         out.console.print(folder, markup=False, highlight=False)
+
+
+@model.command()
+def export(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a training run.")],
+    out_dir: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")],
+    checkpoint: Annotated[
+        str, typer.Option(help="A folder of RUN_DIR/checkpoints, such as rl-000040. [default: the latest]")
+    ] = "",
+    adapters: Annotated[
+        bool, typer.Option("--adapters", help="Write the adapters as peft does, instead of the merged model.")
+    ] = False,
+    trust: TrustFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the model of a run's checkpoint to a folder, as the run writes its last one."""
+    from agentgym.api.run_dirs import need_train_extra
+
+    with output(as_json) as out:
+        need_train_extra("exporting a model")
+        require_trust(run_dir, trust)
+        from agentgym.trainers.models.export import export_checkpoint
+
+        with out.status.status(f"exporting a model of {run_dir}"):
+            found = export_checkpoint(run_dir, out_dir, checkpoint, only_adapters=adapters)
+        out.result({"checkpoint": str(found), "model_dir": str(out_dir)})
+        out.console.print(f"{out_dir}, of {found}", markup=False, highlight=False)

@@ -60,6 +60,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     out = Output(as_json)
     with out.status.status(f"opening {model}"):
         folder = local_model(model)
+    how = "&".join(f"{name}={value}" for name, value in _options_of(folder).items())
     install = find_vllm(python)
     _check_gpu_options(weight_transfer, sleep, install)
     options = ServeOptions(
@@ -86,7 +87,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
                 start_timeout_s, lambda elapsed_s: status.update(f"vLLM loads {model}, {elapsed_s:.0f} s")
             )
         with keeping_token(port, access.token):
-            _announce(out, process, install.version, model, token_text(access, token_file))
+            _announce(out, process, install.version, model, token_text(access, token_file), how)
             code = process.wait()
     except KeyboardInterrupt:
         out.status.print("stopping the server")
@@ -112,7 +113,22 @@ def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) 
         raise UsageError("--sleep frees memory of a GPU; this vLLM is for CPUs")
 
 
-def _announce(out: Output, process: VllmProcess, version: str, source: str, about_token: str) -> None:
+def _options_of(folder: str) -> dict[str, str]:
+    """Return the options of an ``openai:`` address that asks a model as it was trained.
+
+    Raises:
+        CorruptDataError: the model's files answer one question twice, or cannot be read.
+    """
+    from agentgym.trainers.engines.openai.trained import saved_options
+    from agentgym.trainers.models.files import check_answered_once
+
+    if not Path(folder).is_dir():
+        return {"tools": "text"}
+    check_answered_once(Path(folder))
+    return saved_options(Path(folder)) or {"tools": "text"}
+
+
+def _announce(out: Output, process: VllmProcess, version: str, source: str, about_token: str, how: str) -> None:
     value: dict[str, object] = {
         "url": process.url,
         "model": process.options.model,
@@ -127,7 +143,7 @@ def _announce(out: Output, process: VllmProcess, version: str, source: str, abou
         f"serving {process.options.model} at [bold]{process.url}[/] (vLLM {version}, log {process.log_path})\n"
         f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'\n"
         f"evaluate with: agentgym eval ENV --policy 'vllm:{process.url}?model={source}'\n"
-        f"or by OpenAI's API: agentgym eval ENV --policy 'openai:{process.url}/v1?tools=text'\n"
+        f"or by OpenAI's API: agentgym eval ENV --policy 'openai:{process.url}/v1?{how}'\n"
         f"{about_token}\n"
         "Ctrl-C or SIGTERM stops it",
     )

@@ -385,7 +385,7 @@ def test_a_plan_takes_what_a_run_takes_as_its_model(tmp_path: Path) -> None:
     assert not dry_run(apply_overrides(config, ["model.max_context_tokens=32768"])).context_note
     (adapters := tmp_path / "adapters").mkdir()
     (adapters / "adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match="has adapters alone"):
+    with pytest.raises(UsageError, match="does not name the model that the adapters are for"):
         dry_run(replace(config, model=replace(config.model, path=str(adapters))))
 
 

@@ -291,7 +291,7 @@ def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is not a model folder: it has no config\.json"):
         load_model(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"has adapters alone: merge them .*merge_and_unload"):
+    with pytest.raises(CorruptDataError, match=r"does not name the model that the adapters are for"):
         load_model(tmp_path)
 
 

@@ -528,7 +528,7 @@ def test_what_was_played_stands_in_place_of_what_was_said() -> None:
         ("http://host/v1?modell=a", "did you mean 'model'?"),
         ("http://host/v1?timeout_s=soon", "are numbers"),
         ("http://host/v1?num_tries=0", "at least 1"),
-        ("http://host/v1?tools=none", "server or text"),
+        ("http://host/v1?tools=none", "server, text or template"),
         ("http://host/v1?tools=text&format=hermse", "did you mean 'hermes'?"),
         ("http://host/v1?format=json", "set tools=text"),
     ],

@@ -236,7 +236,7 @@ def add_template(folder: Path) -> None:
     ("add", "told"),
     [
         (add_shards, r"holds two models: model\.safetensors, and 1 files that model\.safetensors\.index\.json names"),
-        (add_other_pickle, r"holds two models: model\.safetensors and pytorch_model\.bin differ \("),
+        (add_other_pickle, r"holds two models: its \.safetensors files and pytorch_model\.bin differ \("),
         (add_template, r"has two chat templates that differ, chat_template\.jinja and chat_template in"),
     ],
 )

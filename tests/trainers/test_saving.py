@@ -15,7 +15,7 @@ from testkit.architectures import model_of
 from testkit.counting_runs import config
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from agentgym.errors import ConfigError, CorruptDataError
+from agentgym.errors import ConfigError, CorruptDataError, EnvError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
@@ -102,6 +102,18 @@ def test_a_card_shows_a_prompt_as_it_was_trained(tmp_path: Path) -> None:
     ids = tokenizer.encode(shown, add_special_tokens=False)
     assert renderer.text_of(ids) == shown and "Count to" in shown
     assert "the style `compact`" in card and "the format `compact`" in card
+
+
+def test_an_environment_that_fails_at_the_end_loses_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object) -> object:
+        raise EnvError("the server is gone")
+
+    monkeypatch.setattr("agentgym.trainers.run_env.RunEnv.first_observation", fail)
+    train(short_run(folder_with(tmp_path / "base", eos_token_id=2)), tmp_path / "run")
+    assert (
+        "(the environment failed when the model was saved: the server is gone)"
+        in (tmp_path / "run" / "model" / "README.md").read_text()
+    )
 
 
 def with_token(path: Path, text: str, *, is_special: bool, is_in_template: bool) -> Path:

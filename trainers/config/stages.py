@@ -36,9 +36,13 @@ class LoraSettings(Settings):
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     quantize: Quantization = "none"
     """``nf4`` stores the frozen weights in 4 bits (QLoRA; extra ``qlora``)."""
+    path: str = ""
+    """Folder of adapters, as peft writes them, to train further; empty: new ones."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.path and self.rank == 0:
+            raise ConfigError("model.lora.path: set model.lora.rank to that of the adapters in the folder")
         if self.quantize != "none" and self.rank == 0:
             raise ConfigError(
                 f"model.lora.quantize={self.quantize}: weights of 4 bits are not trained, adapters over them are; set "

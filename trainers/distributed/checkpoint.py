@@ -204,7 +204,7 @@ def _write(path: Path, tree: StateDict, plain: StateDict, ranks: Ranks) -> None:
         shutil.rmtree(path, ignore_errors=True)  # of a step that is made again; one of before stays
         os.replace(partial, path)
         _sync_folder(path.parent)
-        for old in _checkpoints(path.parents[1])[:-NUM_KEPT]:
+        for old in checkpoints_of(path.parents[1])[:-NUM_KEPT]:
             gone = old.with_name(old.name + ".partial")
             os.replace(old, gone)  # no checkpoint from here on, however far its removal comes
             shutil.rmtree(gone)
@@ -332,7 +332,7 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
     Raises:
         CorruptDataError: it cannot be read, or was written by an older version; the message says what to do.
     """
-    found = _checkpoints(run_dir)
+    found = checkpoints_of(run_dir)
     if not found:
         if old := sorted((run_dir / "checkpoints").glob("*.pt")):
             raise _older(old[-1])
@@ -365,7 +365,7 @@ def _older(path: Path) -> CorruptDataError:
 
 def _unreadable(path: Path, reason: str) -> CorruptDataError:
     """Return the error of a checkpoint that was not read. Only its hashes say whether it is damaged."""
-    found = _checkpoints(path.parents[1])
+    found = checkpoints_of(path.parents[1])
     earlier = [other.name for other in found[: found.index(path)]]
     reason = reason.strip().partition("\n")[0]
     aside = f"move it out of {path.parent} to resume from {earlier[-1] if earlier else 'the beginning'}"
@@ -384,7 +384,8 @@ def _unreadable(path: Path, reason: str) -> CorruptDataError:
     )
 
 
-def _checkpoints(run_dir: Path) -> list[Path]:
+def checkpoints_of(run_dir: Path) -> list[Path]:
+    """Return the folders of a run's checkpoints, the latest last."""
     paths = (path for path in (run_dir / "checkpoints").glob("*-*") if path.is_dir() and not path.suffix)
     return sorted(paths, key=lambda path: (_PHASES.index(path.name.partition("-")[0]), path.name))
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import ContextConfig
+from agentgym.trainers.engines.openai.trained import ENDPOINT_FILE, endpoint_options
 
 
-def model_card(renderer: ChatRenderer, context: ContextConfig, env: str, base: str, prompt: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The card of a trained model, and the options by which an endpoint asks it as it was trained."""
+
+    text: str
+    options: Mapping[str, str]
+
+    def write(self, folder: Path) -> None:
+        """Write both into the model's folder."""
+        (folder / "README.md").write_text(self.text, encoding="utf-8")
+        (folder / ENDPOINT_FILE).write_text(json.dumps(dict(self.options), indent=2) + "\n", encoding="utf-8")
+
+
+def model_card(renderer: ChatRenderer, context: ContextConfig, env: str, base: str, prompt: str) -> Card:
     """Return the card of a model that a run has trained.
 
     Args:
@@ -19,7 +38,9 @@ def model_card(renderer: ChatRenderer, context: ContextConfig, env: str, base: s
     told = "not at all" if not renderer.family.tells_tools else "as text of the first message"
     tools = "by the chat template" if renderer.template.passes_tools else told
     fence = "~" * max(4, 1 + max((len(run) for run in prompt.split("\n") if set(run) == {"~"}), default=0))
-    return f"""# A model trained with agentgym
+    options = endpoint_options(renderer)
+    address = "openai:URL?" + "&".join(f"{name}={value}" for name, value in options.items())
+    text = f"""# A model trained with agentgym
 
 Trained on {env}, from {base or "random weights"}.
 
@@ -29,10 +50,12 @@ Trained on {env}, from {base or "random weights"}.
 * Calls are read in the format `{renderer.format.name}`.
 * Prompts hold the history by the policy `{context.policy}`.
 
-`agentgym eval ENV --policy FOLDER` and `agentgym serve-model FOLDER` read these settings from the folder. Other
-programs build prompts like this one, the first of a training task, special tokens included:
+`agentgym eval ENV --policy FOLDER` and `agentgym serve-model FOLDER` read these settings from the folder. An endpoint
+that serves the model is asked so by `{address}`. Other programs
+build prompts like this one, the first of a training task, special tokens included:
 
 {fence}text
 {prompt}
 {fence}
 """
+    return Card(text, options)

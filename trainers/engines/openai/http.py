@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, PromptTooLongError, UsageError
 from agentgym.http_limits import limited_async_client
+from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
@@ -41,12 +43,13 @@ from agentgym.trainers.engines.openai.refusals import (
     kept_reason,
 )
 from agentgym.trainers.engines.openai.text_tools import TextTools
+from agentgym.trainers.engines.openai.trained import as_trained
 from agentgym.trainers.engines.openai.wire import (
     Conversation,
     Said,
     WireMessage,
+    cards_in,
     forms_of,
-    names_in,
     read_answer,
     shown,
     with_short_texts,
@@ -126,7 +129,8 @@ class OpenAIClient:
         if schema is not None:
             form = {"name": "answer", "strict": True, "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
-        with_tools = body | {"tools": tools} if tools else body
+        choice = {"tool_choice": "none"} if self.endpoint.tools == "template" else {}  # calls are read here
+        with_tools = body | {"tools": tools, **choice} if tools else body
         answer = await self._completed(with_tools, sampling.max_new_tokens)
         try:
             said = read_answer(answer, len(messages))
@@ -248,10 +252,20 @@ class OpenAIClient:
     async def _listed(self) -> list[str]:
         """Return the models that the endpoint lists; without a model's name, that of the only one becomes known."""
         try:
-            names = names_in(await self._ask_once("GET", "/models", None))
+            names = self._read_cards(await self._ask_once("GET", "/models", None))
         except (EngineError, NotFoundError, NoJsonError):
             names = []
         return names if self._model else [await self._model_name()]
+
+    def _read_cards(self, answer: Json) -> list[str]:
+        """Return the names of listed models; ask the served one as it was trained, if its folder is on this machine."""
+        cards = cards_in(answer)
+        served = self._model or (next(iter(cards)) if len(cards) == 1 else "")
+        self.endpoint, note = as_trained(self.endpoint, cards.get(served))
+        if note:
+            self.endpoint = replace(self.endpoint, follows_model=False)
+            self._say(note)
+        return list(cards)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -264,7 +278,7 @@ class OpenAIClient:
                     answer = await self._ask("GET", "/models", None)
                 except NotFoundError as error:
                     raise UsageError(f"{error}; if the address is right, name the model by ?model=NAME") from None
-                names = names_in(answer)
+                names = self._read_cards(answer)
                 if len(names) != 1:
                     number, which = (len(names), f" ({shown(', '.join(names))})") if names else ("no", "")
                     raise UsageError(f"{self.endpoint.url} lists {number} models; name one by ?model=NAME{which}")
@@ -330,14 +344,19 @@ class OpenAIAgent:
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         endpoint, specs = self._client.endpoint, [escaped_tool(tool) for tool in tools]
-        self._in_text = TextTools(FORMATS[endpoint.format], specs) if endpoint.tools == "text" else None
+        is_read_here, is_told = endpoint.tools != "server", endpoint.tools == "text"
+        keeps_results = is_read_here and endpoint.results == "tool"
+        style: ToolsStyle = "compact" if endpoint.tools_style == "compact" else "schema"
+        self._in_text: TextTools | None = None
+        if is_read_here:
+            self._in_text = TextTools(FORMATS[endpoint.format], specs, style, is_told, keeps_results)
         opening = escaped_messages(observation)
         if self._in_text is not None:
             opening = self._in_text.told(opening)
-            if self._example and tools:  # after the system message, which tells of the tools
+            if self._example and tools and is_told:  # after the system message, which tells of the tools
                 opening = (opening[0], *self._in_text.shown(escaped_messages(self._example)), *opening[1:])
-        self._conversation = Conversation(opening)
-        self._tools = [] if self._in_text else [tool.as_function() for tool in specs]
+        self._conversation = Conversation(opening, keeps_results=keeps_results)
+        self._tools = [] if is_told else [tool.as_function() for tool in specs]
 
     async def decide(self) -> Decision | None:
         sampling = SamplingParams(

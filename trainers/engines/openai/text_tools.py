@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from agentgym.render.formats.reading import ToolFormat
 from agentgym.render.thinking import split_thinking
@@ -27,12 +28,17 @@ class TextTools:
 
     format: ToolFormat
     tools: Sequence[ToolSpec]
+    style: Literal["schema", "compact"] = "schema"
+    is_told: bool = True
+    """False if the server's chat template describes the tools."""
+    keeps_results: bool = False
+    """True if the server's chat template renders messages of the role ``tool``."""
 
     def told(self, observation: Observation) -> Observation:
         """Return the first observation with the tools in its system message, which is added if there is none."""
-        if not self.tools:
+        if not self.tools or not self.is_told:
             return observation
-        text = tools_text(self.format, self.tools, "schema")
+        text = tools_text(self.format, self.tools, self.style)
         first, rest = observation[0], observation[1:]
         if first.role != "system":
             return (Message("system", text), *observation)
@@ -44,7 +50,9 @@ class TextTools:
         return self.replied(tuple(told))
 
     def replied(self, replies: Observation) -> Observation:
-        """Return replies with tool results as user messages."""
+        """Return replies with tool results as user messages, unless the template takes them."""
+        if self.keeps_results:
+            return replies
         return tuple(_as_user(one) if one.role == "tool" else one for one in replies)
 
     def read(self, action: Message) -> Message:

@@ -31,6 +31,8 @@ from agentgym.types import (
 )
 
 _NO_ANSWER: Final = "(no answer)"
+_RESULT_ID: Final = "result"
+"""Beginning of the ids of results of calls that the server has not seen."""
 _SHORT: Final = "Hello"
 _MAX_SHOWN: Final = 300
 _FEEDBACK: Final = ("promptFeedback", "prompt_feedback", "prompt_filter_results")
@@ -83,6 +85,9 @@ class Conversation:
 
     Every call of an assistant message is followed by exactly one tool message, which servers require.
 
+    Args:
+        keeps_results: tool results stay tool messages where the server has seen no call, since calls are read here.
+
     Example:
         >>> talk = Conversation((Message("user", "Guess."),))
         >>> talk.add_replies((Message("user", "Well?"),))
@@ -90,8 +95,9 @@ class Conversation:
         ['Guess.', 'Well?']
     """
 
-    def __init__(self, observation: Observation) -> None:
+    def __init__(self, observation: Observation, *, keeps_results: bool = False) -> None:
         self.messages: list[WireMessage] = []
+        self._keeps_results = keeps_results
         self._open_ids: list[str] = []
         self.add_replies(observation)
 
@@ -115,6 +121,14 @@ class Conversation:
                 )
                 images = _images(message)
                 rest += [{"role": "user", "content": images}] if images else []
+            elif message.role == "tool" and self._keeps_results:
+                rest.append(
+                    {
+                        "role": "tool",
+                        "tool_call_id": f"{_RESULT_ID}{len(self.messages) + len(rest)}",
+                        "content": message.text,
+                    }
+                )
             else:
                 rest.append(_as_wire(message))
         for call_id in self._open_ids:
@@ -128,11 +142,11 @@ class Conversation:
         return self._open_ids.pop(self._open_ids.index(named) if named in self._open_ids else 0)
 
 
-def names_in(answer: Json) -> list[str]:
-    """Return the models in an answer to ``/models``."""
+def cards_in(answer: Json) -> dict[str, Json]:
+    """Return the models in an answer to ``/models`` by name, with what the server says of each."""
     cards = answer.get("data") if isinstance(answer, Mapping) else None
     listed = cards if isinstance(cards, list) else []
-    return [str(card["id"]) for card in listed if isinstance(card, Mapping) and "id" in card]
+    return {str(card["id"]): card for card in listed if isinstance(card, Mapping) and "id" in card}
 
 
 def read_answer(answer: Any, num_before: int) -> Said:

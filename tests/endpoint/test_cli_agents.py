@@ -1,11 +1,13 @@
-"""Command-line agents from npm, unmodified, on an issue of SWE-v0 with a scripted policy."""
+"""Command-line agents, unmodified, on an issue of SWE-v0 with a scripted policy, and one step of training by each."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,25 +20,47 @@ from agentgym.endpoint.play import HarnessAgents
 from agentgym.engine import SamplingParams
 from agentgym.envs.code.swe import SWEEnv
 from agentgym.errors import ConfigError
+from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Status, Trajectory
 
-FOLDER = os.environ.get("AGENTGYM_NPM_AGENTS", "")
-"""A ``node_modules`` with the agents; ``make .agents/npm/.installed`` creates one."""
 TOOLS: dict[str, tuple[str, Callable[[str], dict[str, str]]]] = {
     "claude_code": ("Bash", lambda line: {"command": line, "description": "Work."}),
     "codex": ("exec_command", lambda line: {"cmd": line}),
     "opencode": ("bash", lambda line: {"command": line, "description": "Work."}),
     "gemini_cli": ("run_shell_command", lambda line: {"command": line}),
+    "qwen_code": ("run_shell_command", lambda line: {"command": line, "is_background": False}),
 }
+VARIABLES = {"qwen_code": "AGENTGYM_QWEN_CODE", "terminus_2": "AGENTGYM_TERMINUS"}
+"""Variables with the folders of agents; ``make test-agents`` creates and sets them."""
 LONG = ("opencode", "gemini_cli")
-PLAYED = [
-    pytest.param(name, marks=pytest.mark.skipif(not os.environ.get("CI_ALL"), reason="set CI_ALL=1"))
-    if name in LONG
-    else name
-    for name in sorted(TOOLS)
-]
-needs_agents = pytest.mark.skipif(not FOLDER, reason="set AGENTGYM_NPM_AGENTS, or make test-agents")
+
+
+def folder_of(name: str) -> str:
+    """Return the folder with an agent; empty if it is not installed here."""
+    folder = os.environ.get(VARIABLES.get(name, "AGENTGYM_NPM_AGENTS"), "")
+    return str(Path(folder).resolve()) if folder else ""
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    if name in LONG and not os.environ.get("CI_ALL"):
+        return pytest.mark.skip(reason="set CI_ALL=1")
+    variable = VARIABLES.get(name, "AGENTGYM_NPM_AGENTS")
+    return pytest.mark.skipif(not os.environ.get(variable), reason=f"set {variable}, or make test-agents")
+
+
+PLAYED = [pytest.param(name, marks=needs(name)) for name in sorted(COMMANDS)]
+
+
+def written(name: str, commands: Sequence[str]) -> list[str]:
+    """Return what a policy writes so that an agent runs commands, one in each completion."""
+    if name == "terminus_2":
+        done = [{"analysis": "a", "plan": "p", "commands": [], "task_complete": True}] * 2  # it is asked twice
+        keys = [{"keystrokes": f"{line}\n", "duration": 3.0} for line in commands]
+        return [json.dumps(one) for one in ([{"analysis": "a", "plan": "p", "commands": [key]} for key in keys] + done)]
+    tool, arguments = TOOLS[name]
+    calls = [{"name": tool, "arguments": arguments(line)} for line in commands]
+    return [*(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls), "It is repaired."]
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -46,19 +70,16 @@ def test_the_folder_with_the_agent_must_be_named(name: str) -> None:
     HarnessConfig.of({"name": name, "folder": "node_modules"}).check()
 
 
-@needs_agents
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYED)
 def test_it_solves_an_issue(name: str) -> None:
     env = SWEEnv(sandbox="process")
     task = env.tasks("train")[0]
     commands = solving_commands(task)
-    tool, arguments = TOOLS[name]
-    calls = [{"name": tool, "arguments": arguments(line)} for line in commands]
-    engine = ScriptedEngine([*(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls), "It is repaired."])
+    engine = ScriptedEngine(written(name, commands))
     engine.max_context_tokens = 400_000
     said: list[str] = []
-    config = HarnessConfig.of({"name": name, "folder": str(Path(FOLDER).resolve()), "memory_mb": 200_000_000})
+    config = HarnessConfig.of({"name": name, "folder": folder_of(name), "memory_mb": 200_000_000})
 
     async def play() -> Trajectory:
         agents = HarnessAgents(engine, engine.renderer, SamplingParams(max_new_tokens=4096), config, say=said.append)
@@ -72,3 +93,49 @@ def test_it_solves_an_issue(name: str) -> None:
     assert trajectory.status is Status.COMPLETED, trajectory.error
     assert trajectory.success and (trajectory.reward or 0.0) >= 1.0, said
     assert sum(len(segment.turns) for segment in trajectory.segments) >= len(commands) + 1
+
+
+INTACT = '''"""Leave a file as it is."""
+
+from agentgym import register
+from agentgym.envs.code.grading import Grade
+from agentgym.envs.code.sandbox_env import SandboxEnv
+from agentgym.envs.code.workspace import Assignment
+
+
+class Intact(SandboxEnv):
+    """The reward is 1 if the only file of the workspace is as it was."""
+
+    def assign(self, task):
+        return Assignment(text="Answer with one word.", files={"note.txt": "amber"}, editable=("*",))
+
+    def grade(self, work):
+        return Grade(num_tests=1, num_passed=int(work.get("note.txt") == "amber"))
+
+
+register("Intact-v0", Intact, max_turns=4)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLAYED)
+def test_its_rollouts_train_a_model_from_scratch(name: str, tmp_path: Path) -> None:
+    (tmp_path / "intact_env.py").write_text(INTACT, encoding="utf-8")
+    task = [f"env.id={tmp_path / 'intact_env.py'}:Intact-v0", 'env.kwargs={"sandbox": "process"}', "num_steps=1"]
+    small = [
+        "groups_per_step=1",
+        "group.group_size=2",
+        "group.num_envs=2",
+        "eval.num_episodes=1",
+        "eval.base=false",
+        "sft.num_demos=0",
+    ]
+    small += ["model.max_context_tokens=200000", "credit.estimator=returns", "sampling.max_new_tokens=8"]
+    agent = [f"harness.name={name}", f"harness.options.folder={folder_of(name)}", "harness.max_calls=2"]
+    agent += ["harness.options.memory_mb=200000000"]
+    command = [sys.executable, "-m", "agentgym", "train", "tiny", *task, *small, *agent]
+    command += ["--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
+    assert row["trained_tokens"] > 0 and row["reward"] == 1.0

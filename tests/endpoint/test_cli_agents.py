@@ -29,7 +29,7 @@ TOOLS: dict[str, tuple[str, Callable[[str], dict[str, str]]]] = {
     "codex": ("exec_command", lambda line: {"cmd": line}),
     "opencode": ("bash", lambda line: {"command": line, "description": "Work."}),
     "gemini_cli": ("run_shell_command", lambda line: {"command": line}),
-    "qwen_code": ("run_shell_command", lambda line: {"command": line, "is_background": False}),
+    "qwen_code": ("run_shell_command", lambda line: {"command": line}),
 }
 VARIABLES = {"qwen_code": "AGENTGYM_QWEN_CODE", "terminus_2": "AGENTGYM_TERMINUS"}
 """Variables with the folders of agents; ``make test-agents`` creates and sets them."""
@@ -130,7 +130,12 @@ def test_its_rollouts_train_a_model_from_scratch(name: str, tmp_path: Path) -> N
         "eval.base=false",
         "sft.num_demos=0",
     ]
-    small += ["model.max_context_tokens=200000", "credit.estimator=returns", "sampling.max_new_tokens=8"]
+    small += [
+        "model.max_context_tokens=200000",
+        "model.num_text_episodes=2",
+        "credit.estimator=returns",
+        "sampling.max_new_tokens=8",
+    ]
     agent = [f"harness.name={name}", f"harness.options.folder={folder_of(name)}", "harness.max_calls=2"]
     agent += ["harness.options.memory_mb=200000000"]
     command = [sys.executable, "-m", "agentgym", "train", "tiny", *task, *small, *agent]

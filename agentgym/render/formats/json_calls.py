@@ -209,19 +209,14 @@ class Json:
 
 
 def _is_data(text: str, at: int, tools: Sequence[ToolSpec]) -> bool:
-    """Return True for a JSON object whose ``name`` is no tool's, and which has no arguments: data that an answer shows."""
+    """Return True for a JSON object without arguments whose ``name`` is no tool's: data that an answer shows."""
     try:
         value, _ = json_at(text, at)
     except NotReadableError:
         return False
-    is_call = isinstance(value, dict) and (
-        {"arguments", "parameters"} & value.keys() or value.get("name") in _names(tools)
-    )
-    return bool(tools) and not is_call
-
-
-def _names(tools: Sequence[ToolSpec]) -> set[object]:
-    return {tool.name for tool in tools}
+    names = [tool.name for tool in tools]
+    is_named = isinstance(value, dict) and not value.keys() & {"arguments", "parameters"}
+    return bool(names) and is_named and isinstance(value, dict) and value.get("name") not in names
 
 
 class React:

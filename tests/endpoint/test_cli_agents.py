@@ -1,12 +1,10 @@
-"""Command-line agents, unmodified, on an issue of SWE-v0 with a scripted policy, and one step of training by each."""
+"""Command-line agents, unmodified, on an issue of SWE-v0 with a scripted policy."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from agentgym.endpoint.play import HarnessAgents
 from agentgym.engine import SamplingParams
 from agentgym.envs.code.swe import SWEEnv
 from agentgym.errors import ConfigError
-from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Status, Trajectory
 
@@ -93,54 +90,3 @@ def test_it_solves_an_issue(name: str) -> None:
     assert trajectory.status is Status.COMPLETED, trajectory.error
     assert trajectory.success and (trajectory.reward or 0.0) >= 1.0, said
     assert sum(len(segment.turns) for segment in trajectory.segments) >= len(commands) + 1
-
-
-INTACT = '''"""Leave a file as it is."""
-
-from agentgym import register
-from agentgym.envs.code.grading import Grade
-from agentgym.envs.code.sandbox_env import SandboxEnv
-from agentgym.envs.code.workspace import Assignment
-
-
-class Intact(SandboxEnv):
-    """The reward is 1 if the only file of the workspace is as it was."""
-
-    def assign(self, task):
-        return Assignment(text="Answer with one word.", files={"note.txt": "amber"}, editable=("*",))
-
-    def grade(self, work):
-        return Grade(num_tests=1, num_passed=int(work.get("note.txt") == "amber"))
-
-
-register("Intact-v0", Intact, max_turns=4)
-'''
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PLAYED)
-def test_its_rollouts_train_a_model_from_scratch(name: str, tmp_path: Path) -> None:
-    (tmp_path / "intact_env.py").write_text(INTACT, encoding="utf-8")
-    task = [f"env.id={tmp_path / 'intact_env.py'}:Intact-v0", 'env.kwargs={"sandbox": "process"}', "num_steps=1"]
-    small = [
-        "groups_per_step=1",
-        "group.group_size=2",
-        "group.num_envs=2",
-        "eval.num_episodes=1",
-        "eval.base=false",
-        "sft.num_demos=0",
-    ]
-    small += [
-        "model.max_context_tokens=200000",
-        "model.num_text_episodes=2",
-        "credit.estimator=returns",
-        "sampling.max_new_tokens=8",
-    ]
-    agent = [f"harness.name={name}", f"harness.options.folder={folder_of(name)}", "harness.max_calls=2"]
-    agent += ["harness.options.memory_mb=200000000"]
-    command = [sys.executable, "-m", "agentgym", "train", "tiny", *task, *small, *agent]
-    command += ["--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
-    assert row["trained_tokens"] > 0 and row["reward"] == 1.0

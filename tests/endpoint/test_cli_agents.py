@@ -6,19 +6,23 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from testkit.issue_commands import solving_commands
 from testkit.scripted_engine import ScriptedEngine
 
 from agentgym.endpoint.harness import HarnessConfig
+from agentgym.endpoint.harnesses import sandbox_command
 from agentgym.endpoint.harnesses.cli_agents import COMMANDS
 from agentgym.endpoint.play import HarnessAgents
 from agentgym.engine import SamplingParams
 from agentgym.envs.code.swe import SWEEnv
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, EnvError
 from agentgym.rollout.request import RolloutRequest
+from agentgym.sandbox import ExecResult
 from agentgym.types import Status, Trajectory
 
 TOOLS: dict[str, tuple[str, Callable[[str], dict[str, str]]]] = {
@@ -90,3 +94,12 @@ def test_it_solves_an_issue(name: str) -> None:
     assert trajectory.status is Status.COMPLETED, trajectory.error
     assert trajectory.success and (trajectory.reward or 0.0) >= 1.0, said
     assert sum(len(segment.turns) for segment in trajectory.segments) >= len(commands) + 1
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_an_agent_that_a_cut_completion_ended_is_no_failure(is_cut: bool) -> None:
+    result = ExecResult(exit_code=1, stdout="Incomplete response", stderr="", wall_s=1.0, cpu_s=1.0)
+    episode = SimpleNamespace(is_cut=is_cut, sampling_s=1.0)
+    options = sandbox_command.SandboxCommandOptions(command="agent")
+    with nullcontext() if is_cut else pytest.raises(EnvError, match="code 1: Incomplete response"):
+        sandbox_command._judge(result, episode, options)  # type: ignore[arg-type]

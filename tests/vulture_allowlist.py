@@ -268,6 +268,7 @@ _.force_exit
 _.capture_signals  # uvicorn calls it
 _.call_tool  # for harnesses of users
 _.get_template_vars  # mini-swe-agent calls it
+_.default_user  # harbor reads it
 _.SUPPORTS_CONCURRENT_SESSIONS  # OpenEnv's server reads it
 _.reset_async  # and calls these
 _.step_async

@@ -80,6 +80,11 @@ class AgentEpisode(Protocol):
         """Seconds that the episode's completions have taken so far."""
         ...
 
+    @property
+    def is_cut(self) -> bool:
+        """True if the token limit ended the last completion. Some agents then end with an error."""
+        ...
+
     async def act(self, message: JsonObject) -> list[dict[str, Any]]:
         """Step the environment with an assistant message as the chat API returned it.
 

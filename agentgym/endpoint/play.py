@@ -181,6 +181,11 @@ class LiveEpisode:
         return self._session.sampling_s
 
     @property
+    def is_cut(self) -> bool:
+        """True if the token limit ended the last completion."""
+        return self._session.is_cut
+
+    @property
     def instruction(self) -> str:
         """Text of the environment's first messages."""
         return "\n\n".join(message.text for message in self.observation)

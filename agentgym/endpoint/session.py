@@ -124,6 +124,8 @@ class EpisodeSession:
         self._num_same: dict[str, int] = {}
         self._num_begun = self._num_started = 0
         self._num_sampling, self._sampled_s, self._sampling_since_s = 0, 0.0, 0.0
+        self.is_cut = False
+        """True if the token limit ended the last completion."""
         self._engine_sessions: set[str] = set()
         self._names: dict[int, str] = {}
         """Engine session of each segment."""
@@ -283,10 +285,10 @@ class EpisodeSession:
         is_open = renderer.opens_after(prompt.token_ids)
         end = stopped(completion, call.stops, renderer, is_open=is_open)
         if end is not None:
-            completion = end.completion
+            completion, self.is_cut = end.completion, False
             action = renderer.read_text(end.text, call.tools, is_open=is_open)
         else:
-            is_cut = completion.finish_reason is FinishReason.LENGTH
+            self.is_cut = is_cut = completion.finish_reason is FinishReason.LENGTH
             action = renderer.read(completion.token_ids, call.tools, is_open=is_open, is_cut=is_cut)
         number = len(self.graph.sampled)
         well_formed = [one for one in action.calls if isinstance(one, ToolCall)]

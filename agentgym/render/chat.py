@@ -366,7 +366,7 @@ class ChatRenderer:
             return self._guard.hidden_said(written)
         if not self.template.renders_calls(said) or (text and not self.template.abilities.text_beside_calls):
             said = Message("assistant", written)
-        return self._written(said, tools) or self._guard.hidden_said(self.format.format(calls, tools))
+        return self._written(said, tools) or self._guard.hidden_said(written)
 
     def _quotes_marks(self, calls: tuple[ToolCall, ...]) -> bool:
         written = as_json([dict(call.arguments) for call in calls]) if self.format.marks else ""

@@ -249,6 +249,9 @@ class ChatTemplate:
 
     def _said(self, message: Message, is_apart: bool) -> str:
         """Return the sampled text of an assistant message, without thinking that is passed separately."""
+        if not self._family.takes_raw and message.calls and not message.text:
+            calls = [call for call in message.calls if isinstance(call, ToolCall)]
+            return FORMATS[self._family.format].format(calls, ())
         if not self._family.takes_raw or not isinstance(message.content, str) or not message.content:
             return message.text
         closing = self._family.think[1].strip() if self._family.think else ""
@@ -357,6 +360,7 @@ class ChatTemplate:
         )
         asked = calling(1, as_text=as_text) if calls != "none" else {"role": "assistant", "content": "probe-said"}
         spoken = calling(1, "probe-said", as_text)
+        second = [{**spoken["tool_calls"][0], "id": call_id(1)}]
         alone = [user, {"role": "assistant", "content": "probe-said"}, result(0)]
         thinking: dict[str, Any] = {self._family.thinking_key: "probe-thought"}
         again = {"role": "user", "content": "probe-again"}
@@ -378,7 +382,10 @@ class ChatTemplate:
             and (not results or shows([user, asked, result(0), late], "probe-late", tools=[_PROBE_TOOL])),
             turns=shows([user, answer, more, again], "probe-said", "probe-more", "probe-again"),
             calls=calls,
-            text_beside_calls=calls != "none" and shows([user, spoken, result(0)], "probe-said", "probe-value-0"),
+            text_beside_calls=calls != "none"
+            and shows([user, spoken, result(0)], "probe-said", "probe-value-0")
+            and shows([user, spoken, result(0), more, again], "probe-said", "probe-value-0", "probe-more")
+            and shows([user, asked, result(0), {**spoken, "tool_calls": second}, result(1)], "probe-said"),
             arguments="text" if as_text else "object",
             results=results,
             results_alone=shows(alone, "probe-result-0", tools=[_PROBE_TOOL]),

@@ -49,15 +49,8 @@ CONVERSATIONS = {
     "long": [user(1), said(0, 1), result(1), said(1), system(1), user(2), said(0, 2), result(2)],
     "a system message alone": [system(1)],
     "text beside a call": [user(1), said(1, 1), result(1), said(2), user(2)],
+    "text beside each call": [user(1), said(1, 1), result(1), said(2, 2), result(2), said(3, 3), result(3)],
 }
-FORGETS = {
-    "text beside a call": {
-        "deepseek_r1_distill", "deepseekv3", "gptoss", "nemotron_3_5_lightning", "nemotron_3_nano", "nemotron_3_super",
-        "nemotron_3_ultra",
-    },
-    "two calls": {"gptoss"},
-}  # fmt: skip
-"""Templates that leave out the text beside an earlier call, and calls of a request without tools."""
 
 
 def texts_of(messages: list[Message]) -> list[str]:
@@ -80,7 +73,7 @@ def test_each_text_is_in_the_prompt_once_or_the_messages_are_refused(name: str) 
                 assert what == "a system message alone", what
                 continue
             lost = [text for text in texts_of(messages) if prompt.count(text) != 1]
-            assert not lost or name in FORGETS.get(what, ()), (what, lost)
+            assert not lost, (what, lost)
     assert num_refused <= 1
 
 

@@ -160,6 +160,12 @@ def test_empty_arguments_are_none_in_every_format(empty: str) -> None:
         ("hermes", '<tool_call>{"name": "write", "arguments": {"text": "a"}}\nI wrote it.', "I wrote it."),
         ("llama_json", 'I write. <|python_tag|>{"name": "write", "parameters": {"text": "a"}}', "I write."),
         ("pythonic", "I write. <|python_start|>[write(text='a')]<|python_end|> Done.", "I write.\nDone."),
+        ("pythonic", 'Hm. <|python_start|>{"name": "write", "parameters": {"text": "a"}}<|python_end|>', "Hm."),
+        (
+            "json",
+            'Ada is {"name": "Ada", "age": 3}. {"name": "write", "arguments": {"text": "a"}}',
+            'Ada is {"name": "Ada", "age": 3}.',
+        ),
         ("react", 'Action: write\nAction Input: {"text": "a"}\nThought: wait.', "Thought: wait."),
     ],
 )

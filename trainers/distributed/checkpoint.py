@@ -347,7 +347,7 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
 
 def latest_checkpoint(run_dir: Path) -> Path | None:
     """Return the folder of a run's latest checkpoint, or None if it has none."""
-    return next(reversed(_checkpoints(run_dir)), None)
+    return next(reversed(checkpoints_of(run_dir)), None)
 
 
 def phase_and_step(path: Path) -> tuple[Phase, int]:

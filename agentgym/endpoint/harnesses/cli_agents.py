@@ -1,4 +1,4 @@
-"""Harnesses of command-line agents from npm, unmodified, in the environment's sandbox.
+"""Harnesses of command-line agents, unmodified, in the environment's sandbox.
 
 Each is ``sandbox_command`` with the command and the settings that lead its agent to the endpoint.
 """
@@ -6,9 +6,12 @@ Each is ``sandbox_command`` with the command and the settings that lead its agen
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Any, Final
 
+from agentgym.endpoint import drivers
 from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.endpoint.harnesses import sandbox_command as sandboxed
 from agentgym.plugins import Options
@@ -46,6 +49,7 @@ _GEMINI = json.dumps(
         "telemetry": {"enabled": False},
     }
 )
+_TERMINUS = shlex.quote(Path(drivers.__file__).with_name("terminus_2.py").read_text(encoding="utf-8"))
 COMMANDS: Final = {
     "claude_code": f"{_HOME}export CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 IS_SANDBOX=1; "
     "exec {folder}/.bin/claude -p {instruction} --dangerously-skip-permissions --output-format json",
@@ -61,17 +65,30 @@ COMMANDS: Final = {
     "-m gemini-2.5-pro --yolo -p {instruction}",
     "qwen_code": f"{_HOME}exec {_NODE} {{folder}}/@qwen-code/qwen-code/cli-entry.js "
     "--auth-type openai --yolo {instruction}",
+    "terminus_2": f"{_HOME}export LITELLM_LOCAL_MODEL_COST_MAP=True; "
+    f"exec env LD_LIBRARY_PATH={{folder}}/lib {{folder}}/bin/python3 -c {_TERMINUS} {{instruction}}",
 }
 """Shell command of each agent, for ``sandbox_command``. The agent's home is a new folder."""
 
 
+TITLES: Final = {
+    "claude_code": "Claude Code",
+    "codex": "Codex",
+    "gemini_cli": "Gemini CLI",
+    "opencode": "OpenCode",
+    "qwen_code": "Qwen Code",
+    "terminus_2": "Terminus-2",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliAgentOptions(Options):
-    """Settings of an agent from npm."""
+    """Settings of a command-line agent."""
 
     kind: str = ""
     folder: str = ""
-    """The ``node_modules`` folder with the agent, mounted read-only; ``npm install`` creates it."""
+    """Folder with the agent, mounted read-only: ``node_modules`` as ``npm install`` creates it, or for ``terminus_2`` a
+    Python that has harbor."""
     wall_s: Positive = 600.0
     """Seconds after which the agent is killed; its work up to then is graded."""
     memory_mb: int = 4096
@@ -80,7 +97,7 @@ class CliAgentOptions(Options):
     """Exit codes other than 0 that are not failures."""
 
     def check_together(self) -> None:
-        self.check(is_ok=bool(self.folder), message="harness.folder is empty: name the node_modules with the agent")
+        self.check(is_ok=bool(self.folder), message="harness.folder is empty: name the folder with the agent")
 
     def as_command(self) -> sandboxed.SandboxCommandOptions:
         """Return the settings of ``sandbox_command`` that run the agent."""
@@ -97,66 +114,19 @@ def _prepare(env: Any, options: CliAgentOptions) -> None:
     sandboxed.prepare(env, options.as_command())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaudeCodeOptions(CliAgentOptions):
-    """Settings of the harness ``claude_code``."""
+def _add(name: str, title: str) -> None:
+    """Register the harness of an agent."""
+    options = make_dataclass(
+        f"{name}_options", [("kind", str, name)], bases=(CliAgentOptions,), frozen=True, slots=True, kw_only=True
+    )
+    options.__module__ = __name__
 
-    kind: str = "claude_code"
+    async def run(episode: AgentEpisode, options: CliAgentOptions) -> None:
+        await sandboxed.sandbox_command(episode, options.as_command())
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodexOptions(CliAgentOptions):
-    """Settings of the harness ``codex``."""
-
-    kind: str = "codex"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCodeOptions(CliAgentOptions):
-    """Settings of the harness ``opencode``."""
-
-    kind: str = "opencode"
+    run.__doc__ = f"Run {title}; errors are those of ``sandbox_command``."
+    harness(name, options=options, prepare=_prepare)(run)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeminiCliOptions(CliAgentOptions):
-    """Settings of the harness ``gemini_cli``."""
-
-    kind: str = "gemini_cli"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QwenCodeOptions(CliAgentOptions):
-    """Settings of the harness ``qwen_code``."""
-
-    kind: str = "qwen_code"
-
-
-@harness("claude_code", options=ClaudeCodeOptions, prepare=_prepare)
-async def claude_code(episode: AgentEpisode, options: ClaudeCodeOptions) -> None:
-    """Run Claude Code; errors are those of ``sandbox_command``."""
-    await sandboxed.sandbox_command(episode, options.as_command())
-
-
-@harness("codex", options=CodexOptions, prepare=_prepare)
-async def codex(episode: AgentEpisode, options: CodexOptions) -> None:
-    """Run Codex; errors are those of ``sandbox_command``."""
-    await sandboxed.sandbox_command(episode, options.as_command())
-
-
-@harness("opencode", options=OpenCodeOptions, prepare=_prepare)
-async def opencode(episode: AgentEpisode, options: OpenCodeOptions) -> None:
-    """Run OpenCode; errors are those of ``sandbox_command``."""
-    await sandboxed.sandbox_command(episode, options.as_command())
-
-
-@harness("gemini_cli", options=GeminiCliOptions, prepare=_prepare)
-async def gemini_cli(episode: AgentEpisode, options: GeminiCliOptions) -> None:
-    """Run Gemini CLI; errors are those of ``sandbox_command``."""
-    await sandboxed.sandbox_command(episode, options.as_command())
-
-
-@harness("qwen_code", options=QwenCodeOptions, prepare=_prepare)
-async def qwen_code(episode: AgentEpisode, options: QwenCodeOptions) -> None:
-    """Run Qwen Code; errors are those of ``sandbox_command``."""
-    await sandboxed.sandbox_command(episode, options.as_command())
+for _name, _title in TITLES.items():
+    _add(_name, _title)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.with_driver import play_driver, require_agent
+from agentgym.endpoint.harnesses.with_driver import DriverOptions, play_driver, require_agent
 from agentgym.errors import EnvError
-from agentgym.plugins import Options
-from agentgym.settings import Count
 
 _QUIET = {
     "MSWEA_SILENT_STARTUP": "1", "MSWEA_CONFIGURED": "1", "MSWEA_GLOBAL_CONFIG_DIR": "{folder}",
@@ -18,16 +16,12 @@ _QUIET = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MiniSweAgentOptions(Options):
+class MiniSweAgentOptions(DriverOptions):
     """Settings of the harness ``mini_swe_agent``."""
 
     kind: str = "mini_swe_agent"
-    python: str = ""
-    """Python interpreter with ``mini-swe-agent`` installed; empty for the one that runs agentgym."""
     config: str = "mini_textbased"
     """Name of a configuration of mini-swe-agent, or a file with one: prompts and action format."""
-    step_limit: Count = 20
-    """Most completions of an episode."""
     tool: str = "bash"
     """Tool of the environment that runs commands."""
 

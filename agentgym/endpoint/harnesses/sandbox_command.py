@@ -108,7 +108,8 @@ def prepare(env: Any, options: SandboxCommandOptions) -> None:
 async def sandbox_command(episode: AgentEpisode, options: SandboxCommandOptions) -> None:
     """Run a command in the environment's sandbox until it ends; the workspace is then graded.
 
-    A limit or signal that ends the command is not a failure, since the policy's own commands may be the cause.
+    A limit or signal that ends the command is not a failure, since the policy's own commands may be the cause. Neither
+    is an agent that ends with an error because the token limit cut the last completion.
 
     Raises:
         EnvError: the command ends by itself with a code that is neither 0 nor in ``ok_codes``, or without a completion.
@@ -152,6 +153,7 @@ def _judge(result: ExecResult, episode: AgentEpisode, options: SandboxCommandOpt
             "completions; set harness.wall_s higher"
         )
     output = "\n".join(filter(None, (result.stdout.strip(), result.stderr.strip())))
-    if result.exit_code not in (0, *options.ok_codes, *_KILLED) and not result.limit:
+    is_policys = bool(result.limit) or episode.is_cut
+    if result.exit_code not in (0, *options.ok_codes, *_KILLED) and not is_policys:
         raise EnvError(f"the agent's command ended with code {result.exit_code}: {output[-_SHOWN:]}")
     check_completions(episode, output)

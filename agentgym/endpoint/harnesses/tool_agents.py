@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from agentgym.endpoint.harness import AgentEpisode, harness
-from agentgym.endpoint.harnesses.with_driver import play_driver, require_agent
-from agentgym.plugins import Options
-from agentgym.settings import Count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolAgentOptions(Options):
-    """Settings of a framework's agent."""
-
-    kind: str = ""
-    python: str = ""
-    """Python interpreter with the framework installed; empty for the one that runs agentgym."""
-    step_limit: Count = 20
-    """Most completions of an episode."""
+from agentgym.endpoint.harnesses.with_driver import DriverOptions, driver_harness
+from agentgym.json_schema.reading import described, properties, required, resolved, types_of
+from agentgym.types import ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAiAgentsOptions(ToolAgentOptions):
+class OpenAiAgentsOptions(DriverOptions):
     """Settings of the harness ``openai_agents``."""
 
     kind: str = "openai_agents"
@@ -32,68 +20,60 @@ class OpenAiAgentsOptions(ToolAgentOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LangGraphOptions(ToolAgentOptions):
+class LangGraphOptions(DriverOptions):
     """Settings of the harness ``langgraph``."""
 
     kind: str = "langgraph"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PydanticAiOptions(ToolAgentOptions):
+class PydanticAiOptions(DriverOptions):
     """Settings of the harness ``pydantic_ai``."""
 
     kind: str = "pydantic_ai"
 
 
-def _require_openai_agents(options: OpenAiAgentsOptions) -> None:
-    require_agent(options.python, "agents", "openai-agents")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmolagentsOptions(DriverOptions):
+    """Settings of the harness ``smolagents``, which requests a final answer after the last step."""
+
+    kind: str = "smolagents"
+    agent: Literal["tool_calling", "code"] = "tool_calling"
+    """``ToolCallingAgent``, or ``CodeAgent``, which runs the policy's Python in smolagents' own interpreter on this
+    machine."""
 
 
-def _require_langgraph(options: LangGraphOptions) -> None:
-    require_agent(options.python, "langchain_openai", "langchain langchain-openai")
+def inputs_of(tool: ToolSpec) -> dict[str, dict[str, object]]:
+    """Return a tool's parameters as smolagents describes them: one type each, or ``any``.
 
-
-def _require_pydantic_ai(options: PydanticAiOptions) -> None:
-    require_agent(options.python, "pydantic_ai", "pydantic-ai-slim[openai]")
-
-
-@harness("openai_agents", options=OpenAiAgentsOptions, require=_require_openai_agents)
-async def openai_agents(episode: AgentEpisode, options: OpenAiAgentsOptions) -> None:
-    """Run an agent of the OpenAI Agents SDK in a separate process until it answers or gives up.
-
-    Raises:
-        EnvError: the agent fails.
+    Example:
+        >>> inputs_of(ToolSpec("go", "", {"properties": {"to": {"type": ["string", "null"]}}}))
+        {'to': {'type': 'string', 'description': 'to', 'nullable': True}}
     """
-    await _play("openai_agents_sdk.py", episode, options, api=options.api)
+    root = tool.parameters
+    needed = required(root, root)
+    inputs: dict[str, dict[str, object]] = {}
+    for name, part in properties(root, root).items():
+        kinds = types_of(part, root)
+        kind = described(part, root, joint=" ").replace("null", "").split()
+        inputs[name] = {
+            "type": kind[0] if len(kind) == 1 else "null" if kinds == {"null"} else "any",
+            "description": resolved(part, root).get("description", name),
+            **({"nullable": True} if name not in needed or "null" in kinds else {}),
+        }
+    return inputs
 
 
-@harness("langgraph", options=LangGraphOptions, require=_require_langgraph)
-async def langgraph(episode: AgentEpisode, options: LangGraphOptions) -> None:
-    """Run LangChain's agent on LangGraph in a separate process until it answers or gives up.
-
-    Raises:
-        EnvError: the agent fails.
-    """
-    await _play("langgraph_agent.py", episode, options)
-
-
-@harness("pydantic_ai", options=PydanticAiOptions, require=_require_pydantic_ai)
-async def pydantic_ai(episode: AgentEpisode, options: PydanticAiOptions) -> None:
-    """Run an agent of pydantic-ai in a separate process until it answers or gives up.
-
-    Raises:
-        EnvError: the agent fails.
-    """
-    await _play("pydantic_ai_agent.py", episode, options)
-
-
-async def _play(driver: str, episode: AgentEpisode, options: ToolAgentOptions, **more: Any) -> None:
-    settings = {
-        "task": episode.instruction,
-        "step_limit": options.step_limit,
-        "tools": [tool.as_function()["function"] for tool in episode.tools],
-        "tools_url": f"{episode.root_url}/tools",
-        **more,
-    }
-    quiet = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
-    await play_driver(driver, options.python, episode, settings, quiet)
+driver_harness(
+    OpenAiAgentsOptions, "an agent of the OpenAI Agents SDK", "openai_agents_sdk.py", "agents", "openai-agents"
+)
+driver_harness(
+    LangGraphOptions, "LangChain's agent", "langgraph_agent.py", "langchain_openai", "langchain langchain-openai"
+)
+driver_harness(
+    PydanticAiOptions, "an agent of pydantic-ai", "pydantic_ai_agent.py", "pydantic_ai", "pydantic-ai-slim[openai]"
+)
+driver_harness(
+    SmolagentsOptions, "an agent of smolagents", "smolagents_agent.py", "smolagents", "smolagents[openai]",
+    described=lambda tool: {"name": tool.name, "description": tool.description, "inputs": inputs_of(tool)},
+)  # fmt: skip

@@ -11,16 +11,69 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from agentgym.endpoint.harness import AgentEpisode
+from agentgym.endpoint.harness import AgentEpisode, harness
 from agentgym.endpoint.harnesses.command import endpoint_variables
 from agentgym.errors import EnvError, UsageError
+from agentgym.plugins import Options
 from agentgym.processes.loaded import Loaded
 from agentgym.processes.watched import end_of_log
+from agentgym.settings import Count
+from agentgym.types import ToolSpec
 
+_QUIET = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
+"""Variables with which agents send no traces."""
 _DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOptions(Options):
+    """Settings of an agent that a driver plays."""
+
+    kind: str = ""
+    python: str = ""
+    """Python interpreter with the agent's package; empty for the one that runs agentgym."""
+    step_limit: Count = 20
+    """Most completions of an episode."""
+
+
+def driver_harness(
+    options: type[DriverOptions],
+    title: str,
+    driver: str,
+    module: str,
+    package: str,
+    described: Callable[[ToolSpec], Mapping[str, object]] = lambda tool: tool.as_function()["function"],
+) -> None:
+    """Register the harness of a framework's agent, whose tools are the environment's.
+
+    Args:
+        options: its settings; the default ``kind`` is its name. The driver reads them besides the task and the tools.
+        title: the agent for the docs.
+        driver: its file.
+        module: what the package is imported as.
+        package: what it is installed as.
+        described: a tool as the driver reads it; by default as OpenAI describes functions.
+    """
+
+    def require(options: DriverOptions) -> None:
+        require_agent(options.python, module, package)
+
+    async def run(episode: AgentEpisode, options: DriverOptions) -> None:
+        settings = {
+            "task": episode.instruction,
+            "tools": [described(tool) for tool in episode.tools],
+            "tools_url": f"{episode.root_url}/tools",
+            **{one.name: getattr(options, one.name) for one in fields(options)},
+        }
+        await play_driver(driver, options.python, episode, settings, _QUIET)
+
+    run.__doc__ = f"Run {title} in a separate process until it answers or gives up; EnvError if it fails."
+    name = next(one.default for one in fields(options) if one.name == "kind")
+    harness(str(name), options=options, require=require)(run)
 
 
 def require_agent(python: str, module: str, package: str) -> None:

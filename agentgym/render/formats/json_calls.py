@@ -16,6 +16,7 @@ from agentgym.render.formats.reading import (
     Span,
     as_json,
     invented_rest,
+    json_at,
     json_call,
     json_end,
     json_value,
@@ -186,6 +187,9 @@ class Json:
         made_up = None
         while found and len(calls) < MAX_CALLS:
             call, end = objects.call(found.start(1), str(len(calls)), in_prose=True)
+            if _is_data(text, found.start(1), tools):
+                found = self._START.search(text, end)
+                continue
             fence = self._END.match(text, end) if found.group().startswith("```") else None
             calls.append(call)
             spans.append((found.start(), fence.end() if fence else end))
@@ -202,6 +206,17 @@ class Json:
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         """Format calls as text that :meth:`parse` reads back."""
         return "\n".join(as_json({"name": call.name, "arguments": dict(call.arguments)}) for call in calls)
+
+
+def _is_data(text: str, at: int, tools: Sequence[ToolSpec]) -> bool:
+    """Return True for a JSON object without arguments whose ``name`` is no tool's: data that an answer shows."""
+    try:
+        value, _ = json_at(text, at)
+    except NotReadableError:
+        return False
+    names = [tool.name for tool in tools]
+    is_named = isinstance(value, dict) and not value.keys() & {"arguments", "parameters"}
+    return bool(names) and is_named and isinstance(value, dict) and value.get("name") not in names
 
 
 class React:

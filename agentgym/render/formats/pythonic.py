@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agentgym.render.formats.blocks import Block, read_blocks, split_at_tag
+from agentgym.render.formats.json_calls import LlamaJson
 from agentgym.render.formats.python_values import NAME, Effort, PythonReader
 from agentgym.render.formats.reading import (
     INVENTED,
@@ -50,6 +51,12 @@ class Pythonic:
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
         said, body = split_at_tag(text, "<|python_start|>", _SOUNDS_LIKE_CALL)
+        if said or text.lstrip().startswith(
+            "<|python_start|>{"
+        ):  # Llama 4 also writes the JSON of Llama 3 between them
+            calls_in_json = LlamaJson().parse(body.removesuffix("<|python_end|>"), tools)
+            if calls_in_json.calls:
+                return replace(calls_in_json, text="\n".join(filter(None, (said, calls_in_json.text))))
         if not _SOUNDS_LIKE_CALL.match(body):
             return Reading(text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip())
         calls, end = _calls(body, (0, len(text)), 0, Effort())

@@ -55,7 +55,7 @@ _FILE: Final = packaged(__package__, "swebench.toml")
 RUNNERS: Final[Mapping[str, Runner]] = {repo: Runner(**fields) for repo, fields in _FILE["runners"].items()}
 """Runners of the repositories of SWE-bench Verified; others use pytest."""
 _TEXTS: Final[Mapping[str, str]] = _FILE["files"]
-_EMPTY: Final = (None, "", [], {})
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 _EARLY_ASTROPY: Final = ("0.", "1.")
 _OLD_DJANGO: Final = "1.9"
 

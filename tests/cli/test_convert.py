@@ -30,7 +30,13 @@ def test_all_rows_are_written_or_some(run: Command, tmp_path: Path) -> None:
 def test_columns_that_may_change_the_grade_are_refused_by_name(run: Command, tmp_path: Path) -> None:
     repository = write_repository(tmp_path / "repository")
     rows = tmp_path / "rows.jsonl"
-    known = {"instance_id": "a__a-1", "hints_text": "none", "difficulty": "1 hour", "eval_cmd": None, "meta": {}}
+    known: dict[str, Any] = {
+        "instance_id": "a__a-1",
+        "hints_text": "none",
+        "difficulty": "1 hour",
+        "eval_cmd": None,
+        "meta": {},
+    }
     for name, value in (("install_config", {"test_cmd": "tox"}), ("before_repo_set_cmd", "git reset"), ("x", 0)):
         rows.write_text(json.dumps(row(repository, **known, **{name: value})) + "\n")
         said = run("convert", str(rows), "--out", str(tmp_path / "out")).assert_one_line_error()

@@ -246,7 +246,7 @@ def test_variables_modes_and_links_reach_the_agent_and_the_tests(
     )
     assert run(env, "find . -type f | sort") == "./bin/tool\n./kept/a.txt"
     env.step(env.oracle())
-    assert run(env, "cat hello.txt") == "hello ."
+    assert run(env, "cat hello.txt") == "hello /workspace"
     info = env.step(Message("assistant", "", (ToolCall("submit", {}),)))[4]
     assert info["success"]
 

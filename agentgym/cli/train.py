@@ -78,7 +78,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
             from agentgym.report import write_report
             from agentgym.trainers.loop import train as run
 
-        with resumable_by(f"agentgym train --resume {shell_word(folder)}", folder, is_it=resume is not None):
+        with resumable_by(f"agentgym train --resume {shell_word(folder)}", folder):
             result = run(config, folder, resume=resume is not None)
             if not is_first:
                 return

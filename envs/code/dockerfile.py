@@ -338,12 +338,19 @@ def _ignored(context: Path) -> Callable[[str], bool]:
         (context / name for name in ("Dockerfile.dockerignore", ".dockerignore") if (context / name).exists()), None
     )
     rules: list[tuple[bool, re.Pattern[str]]] = []
-    for raw in file.read_text(encoding="utf-8-sig").split("\n") if file else ():
+    try:
+        text = file.read_text(encoding="utf-8-sig") if file else ""
+    except (UnicodeDecodeError, OSError) as error:
+        raise CorruptDataError(f"{file} is not UTF-8 text: {error}") from error
+    for number, raw in enumerate(text.split("\n"), 1):
         rule = raw.strip()
         if not rule or raw.startswith("#"):
             continue
         pattern = str(_clean(PurePosixPath("/", rule.removeprefix("!").strip())))[1:]
-        rules.append((not rule.startswith("!"), _pattern_of(pattern)))
+        try:
+            rules.append((not rule.startswith("!"), _pattern_of(pattern)))
+        except re.error as error:
+            raise CorruptDataError(f"{file}, line {number}: {rule!r} is no pattern: {error}") from error
 
     def is_ignored(path: str) -> bool:
         found = False

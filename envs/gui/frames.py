@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agentgym.errors import EnvTimeoutError
+
 if TYPE_CHECKING:
     from agentgym.envs.gui.tab import Tab
 
@@ -86,6 +88,8 @@ class Frames:
                 nodes: list[dict[str, Any]] = await self._tab.call_in(frame, "walk", everything, place)
             except FrameGoneError:
                 return []
+            except EnvTimeoutError:  # it navigates without end, which is no fault of the page around it
+                return [{**node, "role": "text", "name": UNREAD}]
             ids = [one["id"] for one in nodes if "id" in one]
             self._ids = [*self._ids, *ids]
             self._frame_of |= dict.fromkeys(ids, frame)

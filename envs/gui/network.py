@@ -137,10 +137,7 @@ class EpisodeNetwork:
         except Exception as error:
             said = f"site {host}, {request.method} {request.path}: {error_text(error)}"
             try:
-                if (
-                    isinstance(error, InfrastructureError | MemoryError)
-                    or getattr(error, "errno", 0) in _NO_REQUESTS_FAULT
-                ):
+                if _is_of_the_machine(error):
                     raise
                 await site.answer(self._good_here.get(host, request))
             except Exception:
@@ -301,6 +298,8 @@ def _status_in(chunk: bytes) -> int:
 
 
 def _is_of_the_machine(error: Exception) -> bool:
+    if isinstance(error, InfrastructureError | MemoryError):
+        return True
     return isinstance(error, OSError) and error.errno in _NO_REQUESTS_FAULT
 
 

@@ -62,7 +62,10 @@ class Site(Protocol):
 
     @abstractmethod
     async def answer(self, request: Request) -> Response:
-        """Answer a request. An exception counts as the environment's error, not the agent's.
+        """Answer a request. An exception is a page with status 500 for the agent.
+
+        The episode is void if the request that the site had first answered fails as well, or for lack of disk, memory
+        or files.
 
         It runs in the driver's loop, so it must not block; use ``asyncio.to_thread`` for blocking work.
         """

@@ -145,12 +145,10 @@ class Tab:
         """Return the id of a frame that the last walk of a document numbered, or an empty text."""
         from playwright.async_api import Error
 
-        given = {
-            "expression": f'agentgym("stranger", {number})',
-            "uniqueContextId": self._worlds[around or self._frame],
-        }
+        ask = {"expression": f'agentgym("stranger", {number})', "awaitPromise": True}
         try:
-            answer = await self._cdp.send("Runtime.evaluate", {**given, "awaitPromise": True})
+            world = self._worlds[around or self._frame]
+            answer = await self._cdp.send("Runtime.evaluate", {**ask, "uniqueContextId": world})
             node = await self._cdp.send("DOM.describeNode", {"objectId": answer["result"]["objectId"]})
         except (Error, KeyError):  # the page has changed meanwhile
             return ""

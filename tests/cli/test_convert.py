@@ -51,3 +51,18 @@ def test_a_null_is_no_text(run: Command, tmp_path: Path) -> None:
         rows.write_text(json.dumps(row(repository, **{name: None})) + "\n")
         said = run("convert", str(rows), "--out", str(tmp_path / "out")).assert_one_line_error()
         assert f"row 0: {name} is null, expected a text" in said
+
+
+def test_rows_that_cannot_be_read_are_one_line(run: Command, tmp_path: Path) -> None:
+    contents = {
+        "latin.jsonl": '{"instance_id": "caf\xe9"}'.encode("latin-1"),
+        "half.jsonl": b'{"instance_id": "a',
+        "list.jsonl": b"[1]",
+        "half.parquet": b"PAR1\x00",
+        "empty.jsonl": b"",
+        "rows.csv": b"a,b",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        said = run("convert", str(tmp_path / name), "--out", str(tmp_path / "out")).assert_one_line_error()
+        assert name in said

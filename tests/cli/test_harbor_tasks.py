@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 Command = Callable[..., Any]
+COPIES = "FROM agentgym-sandbox:1\nCOPY a.txt /app/\n"
 FILES = {
     "task.toml": "[verifier]\ntimeout_sec = 30.0\n",
     "instruction.md": "Do nothing.",
@@ -18,10 +19,13 @@ FILES = {
 }
 
 
-def written(folder: Path, files: dict[str, str]) -> Path:
-    for path, text in {**FILES, **files}.items():
-        (folder / "task" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "task" / path).write_text(text)
+def written(folder: Path, files: dict[str, str | bytes | None]) -> Path:
+    """Write a task; None leaves a file out, and a name that ends in / is a folder."""
+    for path, content in {**FILES, **files}.items():
+        file = folder / "task" / path
+        (file if path.endswith("/") else file.parent).mkdir(parents=True, exist_ok=True)
+        if content is not None and not path.endswith("/"):
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
 
 
@@ -38,10 +42,28 @@ def arguments(command: str, folder: Path) -> list[str]:
         ({"task.toml": "[verifier]\ntimeout_sec = 'x'\n"}, "task.toml, line 2: verifier.timeout_sec"),
         ({"environment/Dockerfile": "FROM a:1\nFETCH x\n"}, "Dockerfile, line 2: FETCH: is no instruction"),
         ({"environment/Dockerfile": "FROM a:1\nRUN x\n"}, "line 2: RUN x). Build it where"),
+        ({"task.toml": b"name = '\xff'"}, "task.toml cannot be read"),
+        ({"task.toml": None}, "no Harbor task"),
+        ({"instruction.md": b"caf\xe9"}, "instruction.md is not UTF-8"),
+        ({"instruction.md": None}, "has no instruction.md"),
+        ({"instruction.md": None, "instruction.md/": ""}, "has no instruction.md"),
+        ({"environment/Dockerfile": b"FROM a:1\nENV A=\xff\n"}, "Dockerfile is not UTF-8"),
+        ({"environment/Dockerfile": ""}, "Dockerfile has no FROM"),
+        ({"environment/Dockerfile": None}, "has neither environment/Dockerfile nor a docker_image"),
+        ({"environment/.dockerignore": b"\xff", "environment/Dockerfile": COPIES}, ".dockerignore is not UTF-8"),
+        ({"environment/.dockerignore": "a\n[z-a]", "environment/Dockerfile": COPIES}, ".dockerignore, line 2: '[z-a]'"),
+        (
+            {"environment/Dockerfile": COPIES.replace("a.txt", "gone.txt")},
+            "line 2: COPY: gone.txt: there is no such file",
+        ),
+        ({"tests/test.sh": None}, "has no tests/test.sh"),
+        ({"environment/docker-compose.yaml": "services: {}"}, "needs environment/docker-compose.yaml"),
         ({"task.toml": "[verifier.env]\nA = '${GONE_FROM_HERE}'\n"}, "GONE_FROM_HERE is not set on this machine"),
     ],
 )
-def test_a_broken_task_is_one_line(run: Command, tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_a_broken_task_is_one_line(
+    run: Command, tmp_path: Path, files: dict[str, str | bytes | None], words: str
+) -> None:
     done = run(*arguments("play", written(tmp_path, files)))
     assert words in done.assert_one_line_error().replace("\n", " ")
 

@@ -172,3 +172,11 @@ def test_an_element_for_which_another_one_listens_can_be_clicked(script: str) ->
         assert "milk" in env.page.ids and not any(one.startswith("not-to") for one in env.page.ids)
         assert env.do("click: milk").error_type is None
         assert env.js("document.title") == "Milk"
+
+
+def test_an_element_for_which_a_shadow_root_listens_can_be_clicked() -> None:
+    made = f'const root = document.querySelector("main").attachShadow({{mode: "open"}}); root.innerHTML = "{LIST}";'
+    hears = "root.addEventListener('click', (event) => { if (event.target.closest('.row')) " + DID + " });"
+    with opened(f"<main></main><script>{made}{hears}</script>") as env:
+        assert env.do("click: milk").error_type is None
+        assert env.js("document.title") == "Milk"

@@ -181,6 +181,15 @@ def test_rewards_that_harbor_takes(make_task: MakeTask, script: str, expected: f
     assert (reward, info["harbor_rewards"]) == (expected, raw)
 
 
+def test_a_solution_that_goes_to_another_folder_finds_the_images(make_task: MakeTask) -> None:
+    env = make_task({"solution/solve.sh": "cd /tmp\necho hello > /app/hello.txt\n"})
+    env.reset(seed=0)
+    total = 0.0
+    while not env.episode.is_over:
+        total += sum(part.value for part in env.step(env.oracle())[4]["reward_parts"] if part.name == "tests_passed")
+    assert total == 1.0
+
+
 def test_scripts_that_load_packages_are_named(make_task: MakeTask) -> None:
     env = make_task(
         {"tests/test.sh": "#!/bin/bash\n# pip install x\napt-get install -y curl\necho 1 > /logs/verifier/reward.txt\n"}
@@ -237,7 +246,7 @@ def test_variables_modes_and_links_reach_the_agent_and_the_tests(
     )
     assert run(env, "find . -type f | sort") == "./bin/tool\n./kept/a.txt"
     env.step(env.oracle())
-    assert run(env, "cat hello.txt") == "hello ."
+    assert run(env, "cat hello.txt") == "hello /workspace"
     info = env.step(Message("assistant", "", (ToolCall("submit", {}),)))[4]
     assert info["success"]
 

@@ -138,8 +138,10 @@ def test_a_page_of_large_tasks_is_split(server: EnvServer, name: str) -> None:
 
 def test_over_http_a_reply_has_the_same_limit(server: EnvServer) -> None:
     opening = {"env": "Wide-v0", "kwargs": {"size": 17 * 1024 * 1024}}
-    session = httpx.post(f"{server.http}/sessions", json=opening, headers=server.headers).json()["session"]
-    refused = httpx.post(f"{server.http}/sessions/{session}/reset", json={"seed": 0}, headers=server.headers)
+    session = httpx.post(f"{server.http}/sessions", json=opening, headers=server.headers, timeout=60).json()["session"]
+    refused = httpx.post(
+        f"{server.http}/sessions/{session}/reset", json={"seed": 0}, headers=server.headers, timeout=60
+    )
     assert refused.status_code == 502 and refused.json()["error"]["type"] == "TooLargeError"
 
 

@@ -384,10 +384,16 @@ def with_token(token: str) -> httpx2.AsyncClient:
 def test_an_agent_token_is_an_mcp_server_of_its_session() -> None:
     with env_server("agentgym/GuessNumber-v0") as server:
         about = {"env": "agentgym/GuessNumber-v0", "kwargs": {"largest": 4, "hints": False}}
-        opened = [httpx.post(f"{server.http}/sessions", json=about, headers=server.headers).json() for _ in range(2)]
+        opened = [
+            httpx.post(f"{server.http}/sessions", json=about, headers=server.headers, timeout=60).json()
+            for _ in range(2)
+        ]
         for seed, one in enumerate(opened):
             httpx.post(
-                f"{server.http}/sessions/{one['session']}/reset", json={"seed": seed}, headers=server.headers
+                f"{server.http}/sessions/{one['session']}/reset",
+                json={"seed": seed},
+                headers=server.headers,
+                timeout=60,
             ).raise_for_status()
         mcp_url = f"{server.http}/agent/mcp"
         token, other = (one["agent_token"] for one in opened)
@@ -403,9 +409,10 @@ def test_an_agent_token_is_an_mcp_server_of_its_session() -> None:
         assert any("Right." in text for text in said), said
         assert not any("reward" in text for text in said)
         first, second = (
-            httpx.get(f"{server.http}/sessions/{one['session']}/grade", headers=server.headers).json() for one in opened
+            httpx.get(f"{server.http}/sessions/{one['session']}/grade", headers=server.headers, timeout=60).json()
+            for one in opened
         )
         assert first["success"] is True and first["reward"] == 1.0
         assert second["num_turns"] == 0, "the other session is another episode"
-        assert httpx.post(mcp_url, json={}, headers={"Authorization": "Bearer wrong"}).status_code == 401
-        assert httpx.get(mcp_url, headers={"Authorization": f"Bearer {other}"}).status_code == 405
+        assert httpx.post(mcp_url, json={}, headers={"Authorization": "Bearer wrong"}, timeout=60).status_code == 401
+        assert httpx.get(mcp_url, headers={"Authorization": f"Bearer {other}"}, timeout=60).status_code == 405

@@ -71,7 +71,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
 
 def filled(server: EnvServer) -> None:
     """Take the only session of a server."""
-    httpx.post(f"{server.http}/sessions", json={"env": MAZE}, headers=server.headers).raise_for_status()
+    httpx.post(f"{server.http}/sessions", json={"env": MAZE}, headers=server.headers, timeout=60).raise_for_status()
 
 
 def test_of_two_servers_the_one_with_room_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,9 @@ def test_a_draining_server_is_left_to_its_sessions(monkeypatch: pytest.MonkeyPat
         filled(draining)
         draining.process.terminate()
         until = time.monotonic() + 10
-        while httpx.get(f"{draining.http}/health").json()["status"] != "draining" and time.monotonic() < until:
+        while (
+            httpx.get(f"{draining.http}/health", timeout=60).json()["status"] != "draining" and time.monotonic() < until
+        ):
             time.sleep(0.05)
         found = agentgym.evaluate(MAZE, "oracle", episodes=6, kwargs={"url": f"{draining.url},{free.url}", "size": 2})
         assert found.success == 1.0 and found.summary.num_failed == 0

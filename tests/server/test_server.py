@@ -122,7 +122,7 @@ def test_the_agents_token_opens_the_tools_and_nothing_else(client: httpx.Client,
     client.post(f"/sessions/{mine['session']}/reset", json={"seed": 1})
     client.post(f"/sessions/{other['session']}/reset", json={"seed": 1})
     agent = {"Authorization": f"Bearer {mine['agent_token']}"}
-    with httpx.Client(base_url=server.http, headers=agent) as hands:
+    with httpx.Client(base_url=server.http, headers=agent, timeout=60) as hands:
         tools = hands.get("/agent/tools").json()
         assert [one["function"]["name"] for one in tools] == ["guess"]
         said = hands.post("/agent/call", json={"name": "guess", "arguments": {"number": 1}})
@@ -145,7 +145,12 @@ def test_the_agents_token_opens_the_tools_and_nothing_else(client: httpx.Client,
     graded = client.get(f"/sessions/{mine['session']}/grade").json()
     assert graded["num_turns"] == 1
     for wrong in ("x", TOKEN, other["agent_token"][:-1], mine["session"]):
-        assert httpx.get(f"{server.http}/agent/tools", headers={"Authorization": f"Bearer {wrong}"}).status_code == 401
+        assert (
+            httpx.get(
+                f"{server.http}/agent/tools", headers={"Authorization": f"Bearer {wrong}"}, timeout=60
+            ).status_code
+            == 401
+        )
 
 
 def test_bodies_are_limited(client: httpx.Client) -> None:
@@ -227,7 +232,7 @@ def test_any_frame_is_answered(server: EnvServer, frames: list[Any]) -> None:
             pytest.fail(f"the server closed the connection: {closed}")
         if found["session"] != "none":
             socket.send(json.dumps({"id": 78, "op": "close", "session": found["session"]}))
-    assert httpx.get(f"{server.http}/health").json()["status"] == "ok"
+    assert httpx.get(f"{server.http}/health", timeout=60).json()["status"] == "ok"
 
 
 @pytest.mark.slow
@@ -260,7 +265,7 @@ def test_the_schema_holds_for_any_request(server: EnvServer, client: httpx.Clien
 
 def test_a_server_told_to_end_lets_episodes_finish(capfd: pytest.CaptureFixture[str]) -> None:
     with env_server(MAZE, "--drain-s", "30") as server:
-        client = httpx.Client(base_url=server.http, headers=server.headers)
+        client = httpx.Client(base_url=server.http, headers=server.headers, timeout=60)
         session = client.post("/sessions", json={"env": MAZE}).json()["session"]
         server.process.terminate()
         until = time.monotonic() + 10
@@ -301,4 +306,4 @@ def test_metrics_are_cumulative() -> None:
 @pytest.mark.parametrize("host", ["::1", "0.0.0.0", "::", "localhost"])
 def test_the_printed_address_works(host: str) -> None:
     with env_server(MAZE, "--host", host, token=TOKEN) as server:
-        assert httpx.get(f"{server.http}/health", trust_env=False).status_code == 200
+        assert httpx.get(f"{server.http}/health", trust_env=False, timeout=60).status_code == 200

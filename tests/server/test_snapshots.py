@@ -162,7 +162,7 @@ def test_a_state_that_is_gone_is_replayed(server: EnvServer, is_async: bool) -> 
 
 
 def test_rewards_so_far_come_back_with_a_state(server: EnvServer) -> None:
-    with httpx.Client(base_url=server.http, headers=server.headers) as http:
+    with httpx.Client(base_url=server.http, headers=server.headers, timeout=60) as http:
         session = http.post("/sessions", json={"env": "Counter-v0"}).json()["session"]
         roll = {"action": {"name": "roll", "arguments": {}}}
         assert http.post(f"/sessions/{session}/reset", json={"seed": 1}).status_code == 200

@@ -122,7 +122,7 @@ def socket_answer(url: str, **headers: str) -> str:
     """Return "open" if a WebSocket opens, else the status."""
     given = {name.capitalize(): value for name, value in headers.items() if name != "host"}
     try:
-        with connect(url, additional_headers=given, proxy=None) as socket:
+        with connect(url, additional_headers=given, proxy=None, open_timeout=60) as socket:
             socket.send(json.dumps([{"id": 1, "op": "describe", "env": MAZE}]))
             return str(json.loads(socket.recv())[0].keys() - {"id"})
     except InvalidStatus as error:
@@ -137,12 +137,14 @@ def test_an_environment_server_refuses_other_sites_and_strangers() -> None:
         foreign: tuple[dict[str, str], ...] = ({"Host": "evil.example"}, {"Origin": "http://evil.example"})
         for headers in foreign:
             for path in ("/health", "/metrics", "/openapi.json"):
-                assert httpx.get(server.http + path, headers=headers).status_code == 403
+                assert httpx.get(server.http + path, headers=headers, timeout=60).status_code == 403
             asked = {"env": PYTHON, "kwargs": {"sandbox": "process"}}
-            answer = httpx.post(f"{server.http}/sessions", json=asked, headers={**server.headers, **headers})
+            answer = httpx.post(
+                f"{server.http}/sessions", json=asked, headers={**server.headers, **headers}, timeout=60
+            )
             assert answer.status_code == 403
-        assert httpx.post(f"{server.http}/sessions", json={"env": MAZE}).status_code == 401
-        assert httpx.get(f"{server.http}/health").json()["num_sessions"] == 0
+        assert httpx.post(f"{server.http}/sessions", json={"env": MAZE}, timeout=60).status_code == 401
+        assert httpx.get(f"{server.http}/health", timeout=60).json()["num_sessions"] == 0
 
 
 def test_the_own_client_finds_the_token_of_a_server_on_this_machine() -> None:
@@ -199,17 +201,22 @@ def test_a_search_server_refuses_other_sites_and_strangers(corpus: Path) -> None
     with started("serve-search", str(corpus)) as said:
         url, token = said["url"], {"Authorization": f"Bearer {said['token']}"}
         asked = {"query": "zebra"}
-        assert httpx.post(f"{url}/search", json=asked).status_code == 401
-        assert httpx.post(f"{url}/search", json=asked, headers=token).status_code == 200
-        assert httpx.post(f"{url}/search?token={said['token']}", json=asked).status_code == 200
-        assert httpx.post(f"{url}/search", json=asked, headers={**token, "Host": "evil.example"}).status_code == 403
-        assert httpx.get(f"{url}/health", headers={"Host": "evil.example"}).status_code == 403
+        assert httpx.post(f"{url}/search", json=asked, timeout=60).status_code == 401
+        assert httpx.post(f"{url}/search", json=asked, headers=token, timeout=60).status_code == 200
+        assert httpx.post(f"{url}/search?token={said['token']}", json=asked, timeout=60).status_code == 200
+        assert (
+            httpx.post(f"{url}/search", json=asked, headers={**token, "Host": "evil.example"}, timeout=60).status_code
+            == 403
+        )
+        assert httpx.get(f"{url}/health", headers={"Host": "evil.example"}, timeout=60).status_code == 403
         plain = {**token, "Content-Type": "text/plain"}
-        assert httpx.post(f"{url}/search", content='{"query": "zebra"}', headers=plain).status_code == 415
+        assert httpx.post(f"{url}/search", content='{"query": "zebra"}', headers=plain, timeout=60).status_code == 415
         assert RemoteRetriever(url).search("zebra", 1)[0].title == "Zebra"
     with started("serve-search", str(corpus), "--no-token") as said:
-        assert httpx.post(f"{said['url']}/search", json=asked).status_code == 200
-        assert httpx.post(f"{said['url']}/search", json=asked, headers={"Origin": "null"}).status_code == 403
+        assert httpx.post(f"{said['url']}/search", json=asked, timeout=60).status_code == 200
+        assert (
+            httpx.post(f"{said['url']}/search", json=asked, headers={"Origin": "null"}, timeout=60).status_code == 403
+        )
 
 
 def test_the_policys_endpoint_refuses_other_sites() -> None:
@@ -219,7 +226,7 @@ def test_the_policys_endpoint_refuses_other_sites() -> None:
         gateway = Gateway()
         await gateway.start()
         try:
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
                 headers: tuple[dict[str, str], ...] = (
                     {},
                     {"Host": "evil.example"},
@@ -246,9 +253,9 @@ def test_the_guest_book_refuses_other_sites(tmp_path: Path) -> None:
     try:
         for method, path in (("GET", "/"), ("POST", "/sign"), ("POST", "/remove")):
             for foreign in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
-                assert httpx.request(method, url + path, headers=foreign).status_code == 403
+                assert httpx.request(method, url + path, headers=foreign, timeout=60).status_code == 403
         for host in ("guests.localhost", f"127.0.0.1:{server.server_port}"):
-            assert "Farid" in httpx.get(url, headers={"Host": host, "Origin": f"http://{host}"}).text
+            assert "Farid" in httpx.get(url, headers={"Host": host, "Origin": f"http://{host}"}, timeout=60).text
     finally:
         server.shutdown()
         server.server_close()
@@ -332,12 +339,12 @@ def test_a_page_of_another_site_opens_no_session() -> None:
             # the name leads to the server itself: its own pages are foreign there, too
             answer = page.goto(f"http://evil.example:{server.url.rpartition(':')[2]}/health")
             assert answer.status == 403
-        assert httpx.get(f"{server.http}/health").json()["num_sessions"] == 0
+        assert httpx.get(f"{server.http}/health", timeout=60).json()["num_sessions"] == 0
         assert counted(server, "opened") == 0
 
 
 def counted(server: EnvServer, name: str) -> float:
-    lines = [line for line in httpx.get(f"{server.http}/metrics").text.splitlines() if name in line]
+    lines = [line for line in httpx.get(f"{server.http}/metrics", timeout=60).text.splitlines() if name in line]
     return sum(float(line.split()[-1]) for line in lines if not line.startswith("#"))
 
 

@@ -162,9 +162,9 @@
   const PRESSES = new Set(["click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "touchstart"]);
   const MOST_KINDS = 20;  // a framework's root listens to every kind of event, and is nothing to click
   const listeners = new WeakMap(), noted = new Set();
-  const delegates = new Map();  // document or window -> its functions that hear presses anywhere
+  const delegates = new Map();  // document, window or shadow root -> its functions that hear presses anywhere
   const note = (element, kind, key, isAdded) => {
-    if (element === document || element === globalThis) {
+    if (element === document || element === globalThis || element instanceof ShadowRoot) {
       if (!PRESSES.has(kind)) return;
       if (!delegates.has(element)) delegates.set(element, new Set());
       if (isAdded) delegates.get(element).add(key); else delegates.get(element).delete(key);

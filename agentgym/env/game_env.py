@@ -184,6 +184,10 @@ class GameEnv(MatchEnv):
         """Return True if a player has won, as :attr:`success_outcome` defines it."""
         return self.returns()[player] >= self.success_outcome - 1e-9
 
+    @property
+    def is_forfeit(self) -> bool:
+        return self.__loser is not None
+
     def forfeit(self, player: int) -> None:
         """End the game because a player cannot continue."""
         self.__loser = player

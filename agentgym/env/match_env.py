@@ -41,6 +41,11 @@ class MatchEnv(Env):
         """Return True if the finished episode is a success of a player."""
         raise NotImplementedError(f"{type(self).__name__} must implement success_of(player)")
 
+    @property
+    def is_forfeit(self) -> bool:
+        """True if the episode ended because a player broke the rules or could not go on."""
+        return False
+
     def forfeit(self, player: int) -> None:
         """End the episode because a player cannot continue, for example because its context is full."""
         raise NotImplementedError(f"{type(self).__name__} must implement forfeit(player)")

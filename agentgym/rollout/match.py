@@ -101,7 +101,8 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
     finally:
         for job in playing:  # if one task raises, the others must not continue
             job.cancel()
-    return tuple(played[player] for player in of_policy)
+    is_forfeit = match.is_over and env.is_forfeit
+    return tuple(replace(played[player], is_forfeit=is_forfeit) for player in of_policy)
 
 
 def _seat_request(request: RolloutRequest, player: int, is_policy: bool) -> RolloutRequest:
@@ -148,7 +149,7 @@ class _Match:
             # the game was over before the player's first move
             if self.is_over and self._failure is None and not trajectory.turns:
                 won = self.env.success_of(player)
-                return replace(trajectory, status=Status.COMPLETED, error=None, success=won)
+                return replace(trajectory, status=Status.COMPLETED, error=None, success=won, voids=(), is_unplayed=True)
             self._failure = self._failure or trajectory.error or str(trajectory.status)
             await self._tell()
             return trajectory

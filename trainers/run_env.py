@@ -29,6 +29,7 @@ from agentgym.rollout.replay import Place
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
+from agentgym.trainers.config.strategy_notes import strategy_notes
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import has_oracle
 from agentgym.trainers.scoring.answers import check_references
@@ -91,7 +92,7 @@ class RunEnv:
             )
         check_turns_left(config.context, probe)
         self._check_evaluation(config, probe)
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = strategy_notes(config, len(self.train_tasks), probe.max_turns)
         """What the user should know of it when a run begins."""
         self.config = dataclasses.replace(config, context=self._context(config, probe))
         _check_sub_agents(config, probe)
@@ -125,7 +126,7 @@ class RunEnv:
         if has_oracle(probe):
             return config.context.with_example(probe)
         rng = np.random.default_rng(derive_seed(config.seed, "worked example"))
-        self.notes = (
+        self.notes += (
             f"{config.env.id} has no oracle; the worked example in prompts has random actions, which show form alone",
         )
         return config.context.with_example(probe, lambda env, seen: random_action(env, seen, rng))

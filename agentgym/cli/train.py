@@ -171,7 +171,7 @@ def _plan_on_paper(
     out.console.print(table)
     for command in found.servers:
         out.console.print(f"a vLLM server: {command}", soft_wrap=True, markup=False)
-    for note in filter(None, (found.servers_note, found.pace_note, found.context_note)):
+    for note in filter(None, (found.servers_note, found.pace_note, found.context_note, *found.strategy_notes)):
         out.console.print(note, soft_wrap=True, markup=False)
     for warning in config.warnings:
         out.console.print(f"note: {warning}", soft_wrap=True, markup=False)

@@ -63,7 +63,7 @@ def test_the_range_of_a_reward_does_not_decide() -> None:
     def of(scale: float) -> np.ndarray:
         right, style = [1.0, 0.0, 0.0, 1.0], [0.0, 3.0, 1.0, 2.0]
         parts = {"right": ("outcome", right), "style": ("format", [scale * one for one in style])}
-        return gdpo(table_of([[0.0]] * 4).with_parts(**parts)).advantage  # type: ignore[arg-type]
+        return gdpo(table_of([[0.0]] * 4).with_parts(**parts)).advantage
 
     assert_close(of(1.0), of(100.0), 1e-3)
 

@@ -68,6 +68,10 @@ class Named(Options):
     kind: str = ""
 
 
+_LINKED = ("envs", "sandboxes", "tools", "trainers")
+"""Packages of agentgym that are folders beside it in the repository."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """A named function with its options, its source and its status."""
@@ -82,6 +86,8 @@ class Component:
     """Title of the paper or other text that first described the method."""
     parity: str = ""
     """Released code whose results it equals, as ``owner/name@commit:file``."""
+    by_authors: bool = True
+    """False if that code is another project's implementation of the paper."""
     status: Status = "user"
     limits: str = ""
     """Parts of its paper that it does not support, as in ``one game per run``."""
@@ -112,6 +118,14 @@ class Component:
     def module(self) -> str:
         """Name of the module that defines the function."""
         return self.function.partition(":")[0] if isinstance(self.function, str) else self.function.__module__
+
+    @property
+    def file(self) -> str:
+        """File of the function: a path below the repository for agentgym's own components."""
+        if self.module.startswith("agentgym."):
+            parts = self.module.split(".")
+            return "/".join(parts[1:] if parts[1] in _LINKED else parts) + ".py"
+        return getattr(sys.modules.get(self.module), "__file__", None) or self.module
 
     @property
     def is_own(self) -> bool:

@@ -30,6 +30,7 @@ from agentgym.rollout.replay import Place
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
+from agentgym.trainers.config.strategy_notes import strategy_notes
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import has_oracle
 from agentgym.trainers.scoring.answers import check_references
@@ -96,7 +97,8 @@ class RunEnv:
                 f"env.num_train_tasks to at most {MOST_PROBED:,}"
             )
         check_turns_left(config.context, probe)
-        self.notes: tuple[str, ...] = ()
+        self._check_evaluation(config, probe)
+        self.notes: tuple[str, ...] = strategy_notes(config, len(self.train_tasks), probe.max_turns)
         """What the user should know of it when a run begins."""
         self.service = service_of(probe, {})
         """The service that its episodes ask, if that is known; empty otherwise."""
@@ -111,6 +113,23 @@ class RunEnv:
         check_own_components(config.credit)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
+
+    def _check_evaluation(self, config: TrainConfig, probe: Env) -> None:
+        """Check before a warm start that the evaluation has one player, since a policy is evaluated against others.
+
+        Raises:
+            ConfigError: it has several.
+        """
+        evaluated = self._maker(config.eval.kwargs)() if config.eval.kwargs else probe
+        try:
+            if isinstance(evaluated, MatchEnv) and evaluated.num_players > 1:
+                raise ConfigError(
+                    f"eval.kwargs: the evaluation of {config.env.id} would have {evaluated.num_players} players; give "
+                    "it an opponent of the environment (eval.kwargs.opponent, eval.kwargs.earlier of SkillChain-v0)"
+                )
+        finally:
+            if evaluated is not probe:
+                evaluated.close()
 
     def _context(self, config: TrainConfig, probe: Env) -> ContextConfig:
         """Return the context with a worked example, if one is shown: by the oracle, or else by random actions."""

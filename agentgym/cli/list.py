@@ -111,7 +111,7 @@ def _list_credit(as_json: bool, *, files: bool) -> None:
     from agentgym.credit.component import credit_table
     from agentgym.trainers.losses.component import loss_table
 
-    titles = ("name", "class", "status", "trains", "released_code", "paper", "test", "module")
+    titles = ("name", "class", "status", "trains", "released_code", "paper", "test", "file", "by_authors")
     with output(as_json) as out:
         found = _listed((*credit_table(), *loss_table()), files=files)
         out.result([dict(zip(titles, _component_row(c), strict=True)) for c in found])
@@ -123,10 +123,10 @@ def _list_credit(as_json: bool, *, files: bool) -> None:
 def _list_strategies(as_json: bool, *, files: bool) -> None:
     from agentgym.rollout.strategies.component import strategy_table
 
-    titles = ("name", "class", "status", "paper", "limits", "test")
+    titles = ("name", "class", "status", "paper", "limits", "test", "file")
     with output(as_json) as out:
         found = _listed(strategy_table(), files=files)
-        rows = [(c.name, c.family, c.status, c.paper, c.limits, c.test) for c in found]
+        rows = [(c.name, c.family, c.status, c.paper, c.limits, c.test, c.file) for c in found]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Grid("name", "status", "paper", prose="paper")
         _add_families(table, found)
@@ -139,7 +139,12 @@ def _add_families(
     for family, members in groupby(found, key=lambda c: c.family):
         table.add_heading(family)
         for c in members:
-            table.add_row(c.name, c.status, c.paper + (f" ({c.limits})" if c.limits else ""), *more(c))
+            table.add_row(
+                c.name,
+                c.status,
+                f"{c.paper}{f' ({c.limits})' if c.limits else ''}: {c.file.rpartition('/')[2]}",
+                *more(c),
+            )
 
 
 def _list_family(family: str, as_json: bool, *, files: bool) -> None:
@@ -164,10 +169,10 @@ def _list_family(family: str, as_json: bool, *, files: bool) -> None:
         out.page(table)
 
 
-def _component_row(component: Component) -> tuple[str, ...]:
+def _component_row(component: Component) -> tuple[str | bool, ...]:
     trains = _TRAINS + (f", {component.limits}" if component.limits else "")
     c = component
-    return c.name, c.family, c.status, trains, c.parity, c.paper, c.test, c.module
+    return c.name, c.family, c.status, trains, c.parity, c.paper, c.test, c.file, c.by_authors
 
 
 def _list_suites(as_json: bool) -> None:

@@ -143,7 +143,7 @@ def estimator(name: str, **facts: object) -> Callable[[F], F]:
 
     Args:
         name: its name in ``credit.estimator`` and in ``agentgym list --credit``.
-        facts: fields of :class:`CreditComponent`: ``paper``, ``parity`` (the authors' code it was compared with),
+        facts: fields of :class:`CreditComponent`: ``paper``, ``parity`` (the released code it was compared with),
             ``status``, ``options`` (by default the annotation of the function's parameter), ``columns``,
             ``granularity``, ``compares_groups``, ``keeps_parts``, ``tells_agents``.
 

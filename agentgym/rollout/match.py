@@ -103,7 +103,8 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
             job.cancel()
     if env.loser in match.scripted and env.loser not in of_policy:
         raise EnvError(f"{env.env_id}: the scripted opponent forfeits by impossible moves, which is nobody's success")
-    return tuple(played[player] for player in of_policy)
+    is_forfeit = match.is_over and env.loser is not None
+    return tuple(replace(played[player], is_forfeit=is_forfeit) for player in of_policy)
 
 
 def _seat_request(match: _Match, request: RolloutRequest, player: int, is_policy: bool) -> RolloutRequest:
@@ -160,7 +161,7 @@ class _Match:
             # the game was over before the player's first move
             if self.is_over and self._failure is None and not trajectory.turns:
                 won = self.env.success_of(player)
-                return replace(trajectory, status=Status.COMPLETED, error=None, success=won)
+                return replace(trajectory, status=Status.COMPLETED, error=None, success=won, voids=(), is_unplayed=True)
             self._failure = self._failure or trajectory.error or str(trajectory.status)
             await self._tell()
             return trajectory

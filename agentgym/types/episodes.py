@@ -235,6 +235,10 @@ class Trajectory:
     the action that the environment was processing."""
     player: int = 0
     """Index of the player whose turns these are. In a game, each player has its own trajectory."""
+    is_unplayed: bool = False
+    """True if the game was over before the player's first move."""
+    is_forfeit: bool = False
+    """True if the game ended because a player broke its rules or could not go on."""
     parent: int = -1
     """Index, among the group's trajectories, of the one that this trajectory branched from; -1 if it began at the
     start."""
@@ -272,9 +276,12 @@ class Trajectory:
 
     @property
     def is_unaided(self) -> bool:
-        """True for a new episode of the policy that began at the start and in which it got no hint or feedback."""
+        """True for a new episode of the policy that began at the start and in which it got no hint or feedback.
+
+        A game that was over before the policy's first move tells nothing about the policy, so it is not one of them.
+        """
         is_new = self.parent < 0 and self.replayed_step is None and not self.is_demonstration
-        return is_new and not any(turn.hint or turn.feedback for turn in self.turns)
+        return is_new and not self.is_unplayed and not any(turn.hint or turn.feedback for turn in self.turns)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

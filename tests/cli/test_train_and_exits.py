@@ -297,3 +297,9 @@ def test_a_dry_run_writes_nothing(run: Command, tmp_path: Path) -> None:
     on_ray = ("cluster.address=auto", "cluster.num_trainer_ranks=8")
     assert run("train", "alfworld-qwen2.5-1.5b", *on_ray, "--dry-run", "--json").json["num_ranks"] == 8
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_evaluation_of_several_players_is_refused_before_demonstrations(run: Command) -> None:
+    done = run("train", "tiny", "env.id=agentgym/SkillChain-v0", "sft.num_demos=2", "--run-dir", "chain")
+    assert "eval.kwargs.earlier of SkillChain-v0" in done.assert_one_line_error()
+    assert "demonstrations" not in done.out + done.err

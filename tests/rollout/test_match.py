@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from testkit import made_groups as made
 from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine, random_action
@@ -28,7 +29,9 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.match import play_task
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.trainers.data.samples import judge_groups
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.types import Message, Observation, Status, Task, Trajectory, TrajectoryGroup
 
 LIMITS = EpisodeLimits(reset_timeout_s=60.0, step_timeout_s=1.0)
@@ -130,6 +133,7 @@ def test_a_player_that_never_came_to_move_has_nothing_to_learn_from() -> None:
     first, second = play(Nim(max_errors=0), saying("three"))
     assert (first.reward, first.success) == (-1.0, False)
     assert (second.turns, second.status, second.success) == ((), Status.COMPLETED, True)
+    assert (first.voids, second.voids, second.is_unaided) == ((), (), False)
 
 
 class Broken(Nim):
@@ -294,3 +298,39 @@ def test_a_policy_is_evaluated_against_another(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup) as raised:
         evaluated(tmp_path, Nim, None)
     assert "evaluate against an opponent" in str(raised.value.exceptions[0])
+
+
+def metrics_of(*games: tuple[Trajectory, ...], version: int = 0) -> dict[str, float]:
+    """Return the metrics of a step whose groups are one game each."""
+    groups = [TrajectoryGroup(ordinal=number, task=TASK, trajectories=players) for number, players in enumerate(games)]
+    credit = credit_groups(groups, CreditConfig(estimator="rae"))
+    return describe_rollouts(judge_groups(groups, credit, 1, "off"), version)
+
+
+def test_games_that_every_first_mover_forfeits_are_no_success() -> None:
+    """The second player never comes to move: neither a failure of the infrastructure nor evidence about the policy."""
+    metrics = metrics_of(*(play(Nim(max_errors=0), saying("three")) for _ in range(3)))
+    assert (metrics["success"], metrics["return"], metrics["num_turns"]) == (0.0, -1.0, 1.0)
+    assert metrics["forfeit_share"] == 1.0 and metrics["status/env_error"] == 0.0
+    assert not [name for name in metrics if name.startswith("voids/")]
+
+
+def test_metrics_of_games_with_known_answers() -> None:
+    metrics = metrics_of(play(Nim(), saying("1", "2", "1")), play(Nim(max_errors=0), saying("1", "three")))
+    assert metrics["success"] == 0.5, "player 1 won both games, the second by a forfeit"
+    assert (metrics["player/0/success"], metrics["player/1/success"]) == (1.0, 0.0)
+    assert metrics["num_turns"] == (2 + 1 + 1 + 1) / 4
+    assert metrics["forfeit_share"] == 0.5
+    assert metrics["invalid_share"] == 1 / 5
+
+
+def test_tokens_that_are_trained_again_are_as_old_as_their_policy() -> None:
+    old = made.turn([1], [2, 3], reward=1.0)
+    sampled = [replace(old, completion=replace(old.completion, policy_versions=(at, at))) for at in (2, 5)]
+    again, new = (made.trajectory([one]) for one in sampled)
+    again, shown = replace(again, replayed_step=2), replace(again, is_demonstration=True)
+    trained = made.group(again, new, shown)
+    credit = credit_groups([trained], CreditConfig(estimator="grpo"))
+    metrics = describe_rollouts(judge_groups([trained], credit, 1, "off"), 5)
+    assert (metrics["staleness_mean"], metrics["staleness_max"]) == (1.5, 3.0)
+    assert (metrics["num_replayed"], metrics["sampled_tokens"]) == (1.0, 2.0)

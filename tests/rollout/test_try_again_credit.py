@@ -52,5 +52,5 @@ def test_the_shaper_pays_what_the_environment_paid(answers: tuple[str, ...], cod
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=(trajectory, replace(trajectory, seed=2)))
     table = turn_table([group], ["answer"])
     assert table.answer is not None and table.answer.tolist() == codes * 2
-    result = credit_groups([group], CreditConfig(estimator="grpo", shapers=(UfoOptions(),)))
+    result = credit_groups([group], CreditConfig(estimator="grpo", shapers=(UfoOptions(least_success=None),)))
     assert result.table.reward[: len(codes)].sum() == pytest.approx(trajectory.reward)

@@ -112,7 +112,14 @@ def test_a_stored_success_takes_the_place_of_a_failure_where_all_failed(tmp_path
     fresh = [m for group in groups for m in group.trajectories if m.replayed_step is None]
     own = sum(len(turn.completion.token_ids) for member in fresh for turn in member.turns)
     assert sum(row["sampled_tokens"] for row in rows) == own
-    assert max(row["staleness_max"] for row in rows) == 0, "of what was played"
+    ages = [
+        step - member.replayed_step
+        for step in recorded_steps(tmp_path / "run")
+        for record in read_records(record_path(tmp_path / "run", step))
+        for member in record.group.trajectories
+        if member.replayed_step is not None
+    ]
+    assert max(row["staleness_max"] for row in rows) == max(ages) > 0, "of what is trained again"
     (stored,) = read_checkpoint(tmp_path / "run", 6)["plan"]["successes"]
     assert stored and max(map(len, stored.values())) <= 2
 

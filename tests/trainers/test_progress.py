@@ -48,13 +48,19 @@ def worlds() -> list[TrajectoryGroup]:
 
 @pytest.mark.parametrize("trunk", ["copy", "shared"])
 def test_the_sum_over_an_episode_learns_its_reward(small_model: Any, trunk: Any) -> None:
-    estimator = ProgressEstimator(small_model, CriticConfig(trunk=trunk, lr=3e-3, num_updates=8), seed=0)
+    estimator = ProgressEstimator(small_model, CriticConfig(trunk=trunk, lr=3e-3, num_updates=8, fit_updates=0), seed=0)
     assert not estimator.columns(worlds())["progress"].any(), "the head begins at 0"
     numbers = [learn(estimator, worlds()) for _ in range(20)]
     assert numbers[0]["progress_loss"] == pytest.approx(0.5) and numbers[-1]["progress_loss_last"] < 0.02
     progress = estimator.columns(worlds())["progress"].reshape(4, 2)
     np.testing.assert_allclose(progress.sum(axis=1), [1, 1, 0, 0], atol=0.2)
     assert (progress[:2, 0] > progress[2:, 0] + 0.2).all(), "the turn that decides is told from the other"
+
+
+def test_it_is_fitted_before_it_credits(small_model: Any) -> None:
+    estimator = ProgressEstimator(small_model, CriticConfig(lr=3e-3), seed=0)
+    sums = estimator.columns(worlds())["progress"].reshape(4, 2).sum(axis=1)
+    assert sums[:2].min() > sums[2:].max() + 0.3, "the first step's successes are told from its failures"
 
 
 def test_gradients_do_not_depend_on_micro_batches(small_model: Any) -> None:
@@ -84,7 +90,7 @@ def config(*overrides: str, num_steps: int) -> TrainConfig:
 
 @pytest.mark.parametrize("estimator", ["grpo", "turn_gae"])
 def test_a_run_with_spa_trains_and_resumes_bit_for_bit(estimator: str, tmp_path: Path) -> None:
-    settings = config(f"credit.estimator={estimator}", "critic.lr=1e-3", num_steps=2)
+    settings = config(f"credit.estimator={estimator}", "critic.lr=1e-3", "zero_variance_filter=off", num_steps=2)
     train(settings, tmp_path / "run")
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import read_json
 from agentgym.credit.trial import check_own_components
-from agentgym.errors import CorruptDataError, UsageError
-from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote
+from agentgym.errors import AgentGymError, CorruptDataError, UsageError
+from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote, make
 from agentgym.render.families import format_named, known_family
+from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_have_engines
+from agentgym.trainers.config.strategy_notes import strategy_notes
 from agentgym.trainers.config.train import ModelConfig, TrainConfig
 from agentgym.trainers.losses.config import uses_bfloat16
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
@@ -82,6 +85,8 @@ class DryRun:
     """What to do if the trainer's GPU has no room for a server that shares it; empty if it has."""
     pace_note: str = ""
     """What to do if a CPU samples a step for long; empty if it does not."""
+    strategy_notes: tuple[str, ...] = ()
+    """A line for each strategy that changes nothing in this run."""
     context_note: str = ""
     """A note on conversations that are longer than the model was made for; empty if they are not."""
 
@@ -168,12 +173,28 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         pace_note=pace_note(config, weights.own, on_gpu=gpu_bytes > 0, chat_template=template),
         context_note=long,
         proposal="" if proposal is None else proposal.command(config.recipe),
+        strategy_notes=tuple(note for own in config.by_env.values() for note in _strategy_notes(own)),
     )
     if device_gib and memory.total > device_gib * GIB:
         least = footprint(config, sizes, weights, _MANY_RANKS, on_gpu=True)
         fits = proposal or propose(config, sizes, weights, gpu_bytes)
         raise TooSmallError(_too_small(memory, least, device_gib, config) + _that_fits(fits, config), plan)
     return plan
+
+
+def _strategy_notes(config: TrainConfig) -> tuple[str, ...]:
+    """Return the strategies that change nothing. The environment tells tasks and turns, if it is on this machine."""
+    num_tasks, max_turns = config.env.num_train_tasks or None, None
+    if config.strategy != StrategyConfig() and not is_remote(config.env.kwargs):
+        entry = find(config.env.id)
+        try:
+            with closing(make(config.env.id, **config.env.kwargs)) if entry.is_available else nullcontext() as env:
+                if env is not None:
+                    found = len(env.tasks("train"))
+                    num_tasks, max_turns = min(num_tasks or found, found), env.max_turns
+        except AgentGymError:  # it cannot be made here, which the run itself will tell
+            pass
+    return strategy_notes(config, num_tasks, max_turns)
 
 
 def _try_components(config: TrainConfig) -> None:

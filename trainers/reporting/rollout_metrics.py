@@ -19,12 +19,16 @@ _TRUNCATED = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
     """Compute the metrics of one step's groups: success, returns, turns, statuses, credit and dropped groups.
 
-    * ``success``, ``return``, ``num_turns``: means over new valid episodes that began at the start and had no hint.
+    * ``success``, ``return``, ``num_turns``: means over new valid episodes that began at the start and had no hint. An
+      episode of a game that was over before the policy's first move is left out.
+    * ``forfeit_share``: share of these episodes whose game a player lost by breaking the rules or running out of room;
+      only if there are several players.
     * ``truncated_success_share``: share of their successes that a limit of turns or tokens ended.
     * ``anchor_share``: share of turns whose state occurs in another turn of the group; ``anchor_size``: mean size of
       their anchor groups.
     * ``zero_advantage_share``: share of turns whose advantage is 0.
-    * ``staleness_*``: versions between the policy that sampled a token and ``version``, the one that is trained.
+    * ``staleness_*``: versions between the policy that sampled a token and ``version``, the one that is trained; tokens
+      of episodes that are trained again count.
     * ``num_cut``: members that were started and not needed; ``cut/*``: by reason; ``cut_tokens``: their sampled tokens.
     * ``num_calls``, ``malformed_calls``, ``thinking_tokens``: means per turn of parsed calls, calls that could not be
       parsed, and tokens of thinking.
@@ -50,7 +54,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     anchor_sizes = [size for verdict in verdicts for size in verdict.credit.anchor_size.tolist()]
     shared = [size for size in anchor_sizes if size >= 2]
     advantages = [advantage for verdict in verdicts for advantage in verdict.credit.advantage.tolist()]
-    ages = [version - sampled for turn in turns for sampled in turn.completion.policy_versions]
+    trained = [turn for t in valid if not t.is_demonstration for turn in t.turns[t.branch_turn :]]
+    ages = [version - sampled for turn in trained for sampled in turn.completion.policy_versions]
     cut = [member for verdict in verdicts for member in verdict.group.cut]
     cut_reasons = Counter(member.reason for member in cut)
     statuses = Counter(t.status for t in everyone)
@@ -93,19 +98,19 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         **{f"cut/{reason}": float(cut_reasons[reason]) for reason in get_args(CutReason)},
         **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
         **{f"status/{status}": float(statuses[status]) for status in Status},
-        **_of_players(unaided),
+        **_of_players(unaided, sorted({t.player for t in valid})),
         **{f"voids/{env}/{kind}": float(count) for (env, kind), count in sorted(voids_of(everyone).items())},
     }
 
 
-def _of_players(episodes: Sequence[Trajectory]) -> dict[str, float]:
+def _of_players(episodes: Sequence[Trajectory], players: Sequence[int]) -> dict[str, float]:
     """Return success and return of each player, or nothing if there is one player."""
     played = [t for t in episodes if t.turns]
-    players = sorted({t.player for t in episodes})
-    if players in ([], [0]):
+    if list(players) in ([], [0]):
         return {}
     of = {player: [t for t in played if t.player == player] for player in players}
     return {
+        "forfeit_share": _mean([t.is_forfeit for t in played]),
         **{f"player/{player}/success": _mean([bool(t.success) for t in own]) for player, own in of.items()},
         **{f"player/{player}/return": _mean([t.reward or 0.0 for t in own]) for player, own in of.items()},
     }

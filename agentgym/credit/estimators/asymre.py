@@ -30,6 +30,7 @@ class AsymreOptions(Options):
     "asymre",
     paper="Asymmetric REINFORCE for off-Policy Reinforcement Learning: Balancing positive and negative rewards",
     parity="shiweijiezero/R3L@d503f6c:trinity/algorithm/advantage_fn/asymre_advantage.py",
+    by_authors=False,
     options=AsymreOptions,
     compares_groups=True,
     limits="the loss needs no importance ratio: loss.kind=reinforce with cap 0, loss.mode=bypass, no corrections",

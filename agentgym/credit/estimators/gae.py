@@ -84,6 +84,7 @@ class ArcherOptions(Options):
     "token_gae",
     paper="High-Dimensional Continuous Control Using Generalized Advantage Estimation",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     options=TokenGaeOptions,
     granularity="token",
     columns=("num_tokens", "token_value"),
@@ -164,6 +165,7 @@ def poad(
     "turn_gae",
     paper="Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
     parity="mll-lab-nu/VAGEN@2936322:vagen/custom_advantage/no_concat_gae.py",
+    by_authors=False,
     options=TurnGaeOptions,
     granularity="turn",
     columns=lambda options: (
@@ -179,7 +181,7 @@ def turn_gae(
     whitened: bool = True,
     whitening_unit: str = "token",
 ) -> TurnAdvantages:
-    """Experimental (reconstructed): GAE with one value per turn, whitened over the batch's tokens.
+    """GAE with one value per turn, whitened over the batch's tokens.
 
     ``delta_t = r_t + gamma V_{t+1} - V_t``, ``A_t = delta_t + gamma lam A_{t+1}``. Needs the column ``value``, read
     at the last prompt token before the turn. ``return_to_go`` is the critic's target ``A + V``.

@@ -68,6 +68,7 @@ class SupoOptions(Options):
     "dr_grpo",
     paper="Understanding R1-Zero-Like Training: A Critical Perspective",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     compares_groups=True,
 )
 def dr_grpo(table: TurnTable) -> TurnAdvantages:
@@ -90,6 +91,7 @@ def dr_grpo(table: TurnTable) -> TurnAdvantages:
     "rloo",
     paper="Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     compares_groups=True,
 )
 def rloo(table: TurnTable) -> TurnAdvantages:
@@ -125,6 +127,7 @@ estimator(
     "opo",
     paper="On-Policy RL with Optimal Reward Baseline",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     compares_groups=True,
     columns=("num_tokens",),
 )
@@ -155,6 +158,7 @@ def opo(table: TurnTable) -> TurnAdvantages:
     "reinforce_pp_baseline",
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     compares_groups=True,
     columns=("num_tokens",),
 )

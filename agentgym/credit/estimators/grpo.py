@@ -24,6 +24,7 @@ from agentgym.credit.table import TurnAdvantages, TurnTable
     "grpo",
     paper="DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     compares_groups=True,
     test="tests/credit/test_golden.py::test_grpo",
 )

@@ -16,7 +16,7 @@ import numpy as np
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.gigpo import episode_advantage, penalised
 from agentgym.credit.statistics import NORMS, dense, group_statistics, returns_to_go
-from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+from agentgym.credit.table import Bools, Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.errors import require_known
 from agentgym.plugins import Options
 from agentgym.settings import Natural
@@ -79,36 +79,42 @@ def hgpo(
     """
     require_known("norm", norm, NORMS)
     step_return = penalised(returns_to_go(table, gamma), table, invalid_penalty)
-    # All sums are in an order in which the rows of a context follow each other, on every level.
-    order, states = _ordered(table, options.history + 1)
-    value, turn = step_return[order], table.turn[order]
-    total, weights = np.zeros(len(table)), np.zeros(len(table))
+    levels: list[tuple[float, Floats, Bools]] = []  # weight of the level, its advantages, and the turns that it counts
     if options.base_group:
-        base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)[order]
-        # Level 0 has the weight (0 + 1) ** alpha = 1.
-        counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
-        total += np.where(counts, base, 0.0)
-        weights += counts
-    sizes = np.zeros(len(table), dtype=np.int64)
-    for level, context in enumerate(_contexts(states), start=1):
-        compared, count = _level_advantage(value, context, norm)
-        if level == 1:
-            sizes = count
-        counts = count > 1
-        counts &= turn >= level - 1
-        if options.drop_zero:
-            counts &= compared != 0
-        weight = float(level + 1) ** options.weight_alpha
-        compared *= weight
-        compared *= counts
-        total += compared
-        weights += weight * counts
-    total /= weights + EPS  # without any level, 0 / EPS
-    advantage, anchor_size = np.empty_like(total), np.empty_like(sizes)
-    advantage[order], anchor_size[order] = total, sizes
+        base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
+        levels.append((1.0, base, np.ones(len(table), dtype=np.bool_)))
+    compared = list(compare_contexts(table, step_return, options.history + 1, norm))
+    for level, (advantage, size) in enumerate(compared, start=1):
+        # A context of `level` states exists from the turn level - 1 on, and needs a second turn to compare with.
+        levels.append((float(level + 1) ** options.weight_alpha, advantage, (size > 1) & (table.turn >= level - 1)))
+    total, weights = np.zeros(len(table)), np.zeros(len(table))
+    for weight, advantage, counts in levels:
+        taken = counts & (advantage != 0) if options.drop_zero else counts
+        total += np.where(taken, weight * advantage, 0.0)
+        weights += weight * taken
     return TurnAdvantages(
-        advantage=advantage, return_to_go=step_return, anchor_group=table.anchor, anchor_size=anchor_size
+        advantage=total / (weights + EPS),  # without any level, 0 / EPS
+        return_to_go=step_return,
+        anchor_group=table.anchor,
+        anchor_size=compared[0][1],
     )
+
+
+# ------------------------------------------------------------ the fast form of a comparison in every context at once
+
+
+def compare_contexts(table: TurnTable, value: Floats, depth: int, norm: str) -> Iterator[tuple[Floats, Ints]]:
+    """Yield for k = 1 .. ``depth`` each turn's value compared with its context's, and the size of the context.
+
+    The context of a turn are the turns of its group with the same last k states. All sums are over rows sorted by their
+    last states, in which contexts are runs on every level, so one sort is enough.
+    """
+    order, states = _ordered(table, depth)
+    for context in _contexts(states):
+        compared, count = _level_advantage(value[order], context, norm)
+        advantage, size = np.empty_like(compared), np.empty_like(count)
+        advantage[order], size[order] = compared, count
+        yield advantage, size
 
 
 def _ordered(table: TurnTable, depth: int) -> tuple[Ints, list[Ints]]:

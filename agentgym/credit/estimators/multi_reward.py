@@ -108,6 +108,7 @@ def gdpo(
     paper="Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
     parity="SiliangZeng/Multi-Turn-RL-Agent@7dbdd08:verifiers/trainers/mt_grpo_env_trainer.py",
     options=MtGrpoOptions,
+    limits="the paper has two turns; with more, turn_credit=first is the released code and each is ours",
     compares_groups=True,
     keeps_parts=True,
     granularity="turn",

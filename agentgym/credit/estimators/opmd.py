@@ -34,6 +34,7 @@ class OpmdBaselineOptions(Options):
     "opmd",
     paper="Kimi k1.5: Scaling Reinforcement Learning with LLMs",
     parity="shiweijiezero/R3L@d503f6c:trinity/algorithm/advantage_fn/opmd_advantage.py",
+    by_authors=False,
     options=OpmdBaselineOptions,
     compares_groups=True,
 )

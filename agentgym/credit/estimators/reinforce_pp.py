@@ -34,6 +34,7 @@ class ReinforcePpOptions(Options):
     "reinforce_pp",
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
+    by_authors=False,
     options=ReinforcePpOptions,
     columns=("num_tokens",),
     granularity="token",

@@ -89,7 +89,7 @@ def aepo_advantage(
     token_advantage: Floats | None = None,
     options: AepoOptions = AepoOptions(),
 ) -> Modulated:
-    """Experimental (reconstructed): ``A (1 + scale z(H))`` per token, with z over all sampled tokens of the batch.
+    """``A (1 + scale z(H))`` per token, with z over all sampled tokens of the batch.
 
     ``z = (H - mean) / std`` with ``ddof=1``; it is 0 if all tokens have the same entropy. Needs the columns
     ``num_tokens`` and ``token_entropy``. An entropy that is not finite is replaced by the mean of the others. The

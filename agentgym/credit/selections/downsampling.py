@@ -173,7 +173,7 @@ def most_varied(value: Floats, keep: int) -> Bools:
     parity="YixuanEvenXu/pods@187f43b:trainer/maxvargrpo_trainer.py",
 )
 def pods(table: TurnTable, options: PodsOptions = PodsOptions()) -> Bools:
-    """Experimental (reconstructed): keep the ``keep`` members of each group with the largest variance of returns.
+    """Keep the ``keep`` members of each group with the largest variance of returns.
 
     Returns the turns ``[N]`` that train. A group of at most ``keep`` members stays whole. Among subsets of equal
     variance the one with fewer low returns wins, among equal returns the earlier rollout. Statistics are taken over

@@ -90,7 +90,7 @@ class SpiralSplitOptions(Options):
     columns=("role", "player_outcome"),
 )
 def spiral_split(table: TurnTable) -> Shaped:
-    """Experimental (reconstructed): place each player's result on that player's last turn; replaces all rewards.
+    """Place each player's result on that player's last turn; replaces all rewards.
 
     A trajectory may contain the turns of one player or of all. Credit for earlier turns is left to the estimator: RAE
     discounts from the player's last turn. Needs the columns ``role`` and ``player_outcome``.

@@ -46,7 +46,8 @@ class XrpoOptions(Options):
     "xrpo",
     paper="XRPO: Pushing the limits of GRPO with Targeted Exploration and Exploitation",
     status="experimental",
-    limits="deviations are those of the last visits; no in-context seeding, no sharpened advantages",
+    limits="deviations are those of the last visits, so success between 0.1 and 0.9 gives nearly equal groups; no "
+    "in-context seeding, no sharpened advantages",
     test="tests/rollout/test_strategies.py::test_xrpo_golden_numbers",
 )
 def xrpo(rates: Sequence[float | None], group_size: int, options: XrpoOptions) -> list[int]:

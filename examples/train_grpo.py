@@ -24,14 +24,14 @@ from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.demos import collect_demos, collect_texts
 from agentgym.trainers.data.samples import build_samples, judge_groups
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.loss import token_logprobs
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.phases.sft import sft_steps
 from agentgym.trainers.sft.rows import sft_rows

@@ -18,7 +18,7 @@ import agentgym
 from agentgym import Task, ToolEnv, tool
 from agentgym.env.worker_thread import is_interrupted, run_coroutine
 from agentgym.errors import UsageError
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 
 class Waits(ToolEnv):
@@ -133,7 +133,7 @@ def test_a_failed_start_does_not_block_the_retry(tmp_path: Path, monkeypatch: py
 
     short = replace(config(), num_steps=0)
     with monkeypatch.context() as patched:
-        patched.setattr("agentgym.trainers.run.Run.connect_engine", fails)
+        patched.setattr("agentgym.trainers.run.run.Run.connect_engine", fails)
         with pytest.raises(UsageError, match="the engine is not there"):
             train(short, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -16,11 +16,11 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.evals.compare import flat_items
 from agentgym.evals.episodes import write_json
 from agentgym.rollout.record import read_json_lines, rewrite_json_lines
+from agentgym.trainers.checkpoint import START, checkpoint_path, latest_checkpoint, phase_and_step
 from agentgym.trainers.config.columns import needed_columns
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import START, checkpoint_path, latest_checkpoint, phase_and_step
-from agentgym.trainers.run_folder import BRANCH, TOKENIZER_NAME
+from agentgym.trainers.run.folder import BRANCH, TOKENIZER_NAME
 
 AFTER_WARM_START = (
     "num_steps", "groups_per_step", "group.group_size", "group.min_valid", "group.max_failure_rate", "credit",
@@ -47,7 +47,7 @@ def warm_start_settings(config: TrainConfig) -> dict[str, object]:
 
 
 def branch(source: Path, target: Path, config: TrainConfig) -> None:
-    """Write the folder of a branch, which :func:`~agentgym.trainers.loop.train` resumes.
+    """Write the folder of a branch, which :func:`~agentgym.trainers.train.train` resumes.
 
     Args:
         source: folder of the run to branch from; it is not changed.

@@ -7,7 +7,6 @@ resumed from its last checkpoint ends with the same weights as one that was not 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -19,16 +18,12 @@ import torch
 from agentgym.canonical import shell_word
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
-from agentgym.errors import ConfigError, RunStoppedError, first_cause, require_extra
+from agentgym.errors import RunStoppedError, first_cause
 from agentgym.evals.compare import compare_moments
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
-from agentgym.trainers.config.idle import idle_ranks
-from agentgym.trainers.config.overrides import save_config
-from agentgym.trainers.config.rank_limits import check_ranks, how_shared
-from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import (
+from agentgym.trainers.checkpoint import (
     START,
     CheckpointWriter,
     TrainState,
@@ -36,12 +31,18 @@ from agentgym.trainers.distributed.checkpoint import (
     restore_start,
     restore_state,
 )
+from agentgym.trainers.config.idle import idle_ranks
+from agentgym.trainers.config.overrides import save_config
+from agentgym.trainers.config.rank_limits import check_ranks, how_shared
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.best import note_evaluation
+from agentgym.trainers.phases.demonstrations import Given, collect_rows, read_given
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.probe import probe_tasks
@@ -52,8 +53,7 @@ from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.reporting.outcome import keep_verdict, outcome
-from agentgym.trainers.run import Run
-from agentgym.trainers.run_folder import (
+from agentgym.trainers.run.folder import (
     TrainResult,
     check_run_dir,
     extend_run,
@@ -62,38 +62,10 @@ from agentgym.trainers.run_folder import (
     origin_of,
     write_result,
 )
-from agentgym.trainers.run_tokenizer import keep_tokenizer
-from agentgym.trainers.scoring.columns import ColumnMaker
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.run.tokenizer import keep_tokenizer
 from agentgym.trainers.sft.rows import SftRow
-from agentgym.trainers.sft.sources import Given, collect_rows, read_given
 from agentgym.trainers.types import Metrics
-
-
-def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
-    """Run a recipe: warm start, evaluation, RL, evaluation. All results are written to ``run_dir``.
-
-    Under torchrun, or with ``cluster.num_trainer_ranks`` on a Ray cluster, the model is sharded over several processes.
-    Each of them samples rollouts if the configuration allows it (``ranks.rollouts``). The first process evaluates, logs
-    and writes checkpoints.
-
-    Args:
-        config: the run's configuration.
-        run_dir: a new folder, or the folder of the run to resume.
-        resume: continue from the latest checkpoint of ``run_dir``; the number of processes may differ. ``config`` must
-            be the run's own, except that ``num_steps`` may be greater.
-
-    Raises:
-        UsageError: the folder, the model or the environment cannot be used, or another process writes to the folder.
-        RunStoppedError: the run stopped itself; it can be resumed.
-    """
-    if not config.cluster.num_trainer_ranks:
-        return train_rank(config, run_dir, resume=resume)
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ConfigError("cluster.num_trainer_ranks lets Ray start the ranks: start one process, without torchrun")
-    require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
-    from agentgym.trainers.ray.trainer import train_on_cluster
-
-    return train_on_cluster(config, run_dir, resume=resume)
 
 
 def train_rank(

@@ -91,7 +91,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     need_train_extra("evaluating a model")
     model = policy
     if policy.startswith(SERVED):
-        from agentgym.trainers.models.served import parse_served
+        from agentgym.trainers.placement.served import parse_served
 
         model = parse_served(policy.removeprefix(SERVED)).model
     if not is_source(model):
@@ -199,7 +199,7 @@ async def _open_policy(
             await client.close()
             raise
         return endpoint_agents(client, sampling, FULL.changed(plan.context).examples), client.close
-    from agentgym.trainers.models.policy import open_policy
+    from agentgym.trainers.placement.policy import open_policy
 
     changes: dict[str, Any] = {
         "max_context_tokens": plan.max_context_tokens,
@@ -207,7 +207,7 @@ async def _open_policy(
         "context": plan.context,
     }
     if policy.startswith(SERVED):
-        from agentgym.trainers.models.served import open_served, parse_served
+        from agentgym.trainers.placement.served import open_served, parse_served
 
         opened = await open_served(parse_served(policy.removeprefix(SERVED)), **changes, say=say)
     else:
@@ -238,7 +238,7 @@ def policy_facts(policy: str) -> dict[str, str]:
         return {}
     model = policy
     if policy.startswith(SERVED):
-        from agentgym.trainers.models.served import parse_served
+        from agentgym.trainers.placement.served import parse_served
 
         model = parse_served(policy.removeprefix(SERVED)).model
     folder = Path(local_model(model))

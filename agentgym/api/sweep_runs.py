@@ -67,7 +67,7 @@ def run_jobs(
         status: console for the progress.
         devices: GPUs to share out, one for each of the jobs at the same time.
     """
-    from agentgym.trainers.run_folder import is_finished
+    from agentgym.trainers.run.folder import is_finished
 
     done = {job.name for job in jobs if is_finished(job.folder)}
     waiting = [job for job in jobs if job.name not in done]

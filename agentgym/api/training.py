@@ -11,7 +11,7 @@ from agentgym.api.trust import require_trust
 from agentgym.errors import UsageError, raising_first_cause
 
 if TYPE_CHECKING:
-    from agentgym.trainers.run_folder import TrainResult
+    from agentgym.trainers.run.folder import TrainResult
 
 
 def train(
@@ -94,8 +94,8 @@ def resume(
 
 def _run(config: Any, folder: Path, *, resume: bool) -> TrainResult:
     from agentgym.report import write_report
-    from agentgym.trainers import loop
+    from agentgym.trainers.train import train as train_ranks
 
-    result = raising_first_cause(lambda: loop.train(config, folder, resume=resume))
+    result = raising_first_cause(lambda: train_ranks(config, folder, resume=resume))
     write_report(folder)
     return result

@@ -57,7 +57,7 @@ def export(
     with output(as_json) as out:
         need_train_extra("exporting a model")
         require_trust(run_dir, trust)
-        from agentgym.trainers.models.export import export_checkpoint
+        from agentgym.trainers.export import export_checkpoint
 
         with out.status.status(f"exporting a model of {run_dir}"):
             found = export_checkpoint(run_dir, out_dir, checkpoint, only_adapters=adapters)

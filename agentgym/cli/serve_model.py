@@ -102,7 +102,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 
 
 def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) -> None:
-    from agentgym.trainers.engines.config import TRANSFERS
+    from agentgym.trainers.kinds import TRANSFERS
 
     if weight_transfer and (weight_transfer not in TRANSFERS or install.is_cpu):
         raise UsageError(

@@ -21,7 +21,7 @@ from agentgym.errors import ConfigError, UsageError, unknown_name
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
     from agentgym.trainers.planning.dry_run import DryRun
-    from agentgym.trainers.run_folder import TrainResult
+    from agentgym.trainers.run.folder import TrainResult
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
 
@@ -76,7 +76,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         config, folder = _plan(recipe, overrides or [], resume, run_dir, out)
         with out.status.status("loading torch and transformers"):
             from agentgym.report import write_report
-            from agentgym.trainers.loop import train as run
+            from agentgym.trainers.train import train as run
 
         with resumable_by(f"agentgym train --resume {shell_word(folder)}", folder):
             result = run(config, folder, resume=resume is not None)
@@ -147,7 +147,7 @@ def _plan_on_paper(
     notes: Sequence[str] = ()
     if too_small is None:
         with out.status.status("rehearsing the start"):
-            from agentgym.trainers.planning.rehearsal import rehearse
+            from agentgym.trainers.run.rehearsal import rehearse
 
             notes = rehearse(config, num_ranks)
     notes = (*config.warnings, *notes)

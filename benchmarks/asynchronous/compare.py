@@ -29,9 +29,9 @@ from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 
 HERE = Path(__file__).parent
 LOCK_STEP = "lock-step"

@@ -17,7 +17,7 @@ from agentgym.rollout.agent import Agent, Decision, MakeAgent, ModelAgent
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 
 
 class Batch:
@@ -72,7 +72,7 @@ def lock_step_agents(run: Run) -> MakeAgent:
 
 
 def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
-    """Train as :func:`agentgym.trainers.loop.train` does, with rollouts in lock-step."""
+    """Train as :func:`agentgym.trainers.train.train` does, with rollouts in lock-step."""
     size = config.groups_per_step * config.group.group_size
     assert config.pipeline.mode == "sync" and config.group.num_envs >= size and config.group.max_retries == 0
     loop = TrainingLoop(config, run_dir, resume=False)

@@ -34,8 +34,8 @@ from agentgym.evals.statistics import seeds_text, student_interval
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, to_dict
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 RECIPE = "household-long"
 WORLDS: dict[str, list[str]] = {

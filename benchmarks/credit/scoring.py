@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.config.train import ColumnsConfig, ModelConfig
+from agentgym.trainers.config.train import ColumnsConfig
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.scoring.answers import score_answers
 from agentgym.types import (

@@ -42,12 +42,12 @@ from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import held_in_memory, load_tree, read_outline, save_tree
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models import compiled
 from agentgym.trainers.models.precision import allow_tf32, chosen_backend, matched_heads, use_fused_attention
 from agentgym.trainers.phases.update import PartialUpdate
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 VOCAB = {"tiny": 512, "0.5B": 151936, "1.5B": 151936}
 ENTROPY = 'loss.regularisers=[{"kind": "entropy", "coef": 0.01}]'

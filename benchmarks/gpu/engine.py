@@ -34,8 +34,8 @@ from agentgym.engine import SamplingParams
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 NUM_PROMPT_TOKENS = 64
 SHAPES: dict[str, dict[str, Any]] = {

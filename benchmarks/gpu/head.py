@@ -14,7 +14,7 @@ from engine import SHAPES, synchronize
 from rows import Row, skipped
 from torch import Tensor
 
-from agentgym.trainers.losses.vocabulary import head_logprobs
+from agentgym.trainers.models.head_logprobs import head_logprobs
 
 Loss = Callable[[torch.nn.Linear, Tensor, Tensor], Tensor]
 

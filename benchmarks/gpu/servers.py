@@ -42,7 +42,7 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.types import Completion
 
 GIB = 2**30

@@ -29,15 +29,16 @@ from train import episodes, matmul_flops, num_operations, seen_by_each, step_sec
 
 from agentgym.engine import SamplingParams
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import LoraSettings, TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard_over, whole
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.models.config import LoraSettings
+from agentgym.trainers.models.decoder import Sizes, count_weights
 from agentgym.trainers.models.model import add_lora, plain_model
 from agentgym.trainers.models.precision import allow_tf32, skip_adapter_casts, use_fused_attention
-from agentgym.trainers.planning.decoder import Sizes, count_weights
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.recipes import load_recipe
 

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from engine import SHAPES, attempt, build, measure_run, synchronize
 
-from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.data.layout import Forest, PaddedRows
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.update import PartialUpdate
 from agentgym.trainers.phases.update_step import batches_for

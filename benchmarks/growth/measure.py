@@ -41,13 +41,13 @@ from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.demos import collect_demos, collect_texts
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.tiny import train_tokenizer
 from agentgym.types import Message, Task, ToolCall
 

@@ -34,11 +34,11 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.overrides import apply_overrides, load_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import load_model, save_model
-from agentgym.trainers.models.policy import open_policy
 from agentgym.trainers.models.tiny import build_model
+from agentgym.trainers.placement.policy import open_policy
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 from agentgym.types import Status
 
 RECIPE = "miniwob-demo"

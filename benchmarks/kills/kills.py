@@ -43,9 +43,9 @@ from testkit.counting_runs import ENV_FILE, config, token_ages, trained_ordinals
 from testkit.warm_python import Command  # noqa: E402
 
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps  # noqa: E402
+from agentgym.trainers.config.cluster import ClusterConfig  # noqa: E402
 from agentgym.trainers.config.overrides import apply_overrides, save_config  # noqa: E402
 from agentgym.trainers.config.train import TrainConfig  # noqa: E402
-from agentgym.trainers.ray.config import ClusterConfig  # noqa: E402
 
 MOST_A_RUN = 6
 STALENESS = 2

@@ -20,7 +20,7 @@ from pathlib import Path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 
 MIB = 1 << 20
 

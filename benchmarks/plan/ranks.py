@@ -33,12 +33,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentgym.credit.credited import credit_columns
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard
+from agentgym.trainers.models.decoder import Sizes, count_weights
 from agentgym.trainers.phases.update import update_policy
-from agentgym.trainers.planning.decoder import Sizes, count_weights
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import TurnCredit

@@ -47,7 +47,7 @@ from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.clock import Clock
-from agentgym.trainers.run_folder import check_run_dir
+from agentgym.trainers.run.folder import check_run_dir
 from agentgym.trainers.types import Metrics
 from agentgym.types import Completion, FinishReason, Message
 

@@ -30,8 +30,8 @@ import numpy as np
 from agentgym.evals.statistics import seeds_text
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORLD = ("sft.num_demos=2000", "groups_per_step=4", "optimizer.lr=3e-4", "env.num_train_tasks=128")

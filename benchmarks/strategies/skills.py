@@ -30,8 +30,8 @@ from agentgym.evals.statistics import seeds_text
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 from agentgym.types import ToolCall, Trajectory
 
 NO_BONUS = ("env.kwargs.made_bonus=0", "env.kwargs.used_bonus=0")

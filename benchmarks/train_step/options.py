@@ -37,9 +37,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.losses import config as loss_config
-from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.models import compiled as compiled_layers
 from agentgym.trainers.models.compiled import compiled
+from agentgym.trainers.models.head_logprobs import head_logprobs
 from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.models.products import use_faster_products
 

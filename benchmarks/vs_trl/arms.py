@@ -25,9 +25,11 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.loop import TrainingLoop, train
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, TrainConfig
+from agentgym.trainers.loop import TrainingLoop
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
+from agentgym.trainers.train import train
 from agentgym.trainers.trl.environments import environment_factory, episode_return
 
 GROUP_SIZE = 8

@@ -50,9 +50,9 @@ from agentgym.registry import make
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.models.policy import open_policy
+from agentgym.trainers.models.optimizer import OptimizerConfig
+from agentgym.trainers.placement.policy import open_policy
 
 _MULTI_ARMS: dict[str, Arm] = {
     "ours": ours(CreditConfig()),

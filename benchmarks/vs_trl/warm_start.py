@@ -23,8 +23,8 @@ from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.demos import collect_demos, collect_texts
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model

@@ -31,7 +31,7 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 
 HERE = Path(__file__).parent
 LORA_RANK = 16

@@ -154,7 +154,7 @@ def test_errors_of_concurrent_episodes_are_raised_themselves(tmp_path: Path, mon
     def fails(*args: object, **kwargs: object) -> None:
         raise ExceptionGroup("two", [KeyError("x"), RunStoppedError("the loss is not finite")])
 
-    monkeypatch.setattr("agentgym.trainers.loop.train", fails)
+    monkeypatch.setattr("agentgym.trainers.train.train", fails)
     with pytest.raises(RunStoppedError, match="the loss is not finite"):
         agentgym.train("tiny", run_dir=tmp_path / "run")
 

@@ -52,10 +52,10 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.samples import judge_groups
 from agentgym.trainers.engines.openai.endpoint import Endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.train import train
 from agentgym.types import Status, Task, TrajectoryGroup
 
 SEEDS = range(int(os.environ.get("AGENTGYM_CHAOS_SEEDS", "2")))
@@ -158,7 +158,7 @@ def test_the_gradient_is_that_of_the_valid_members(seed: int) -> None:
 
 WRITES = (
     "agentgym.rollout.record.os.replace",
-    "agentgym.trainers.distributed.checkpoint.save_tree",
+    "agentgym.trainers.checkpoint.save_tree",
     "agentgym.trainers.reporting.metrics.append_json_line",
     "agentgym.evals.episodes.append_json_line",
     "agentgym.trainers.loop.save_model",

@@ -22,7 +22,7 @@ from agentgym.rollout.record import GroupRecord, read_records, record_path, reco
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Status, Trajectory, TrajectoryGroup
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentgym.errors import UsageError
-from agentgym.trainers.config.train import ModelConfig
-from agentgym.trainers.planning.rehearsal import _check_blocks
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.run.rehearsal import _check_blocks
 
 Command = Callable[..., Any]
 

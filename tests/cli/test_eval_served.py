@@ -6,7 +6,7 @@ import pytest
 
 from agentgym.api.policies import SamplingPlan, check_policy
 from agentgym.errors import UsageError
-from agentgym.trainers.models.served import parse_served
+from agentgym.trainers.placement.served import parse_served
 
 
 @pytest.mark.parametrize(

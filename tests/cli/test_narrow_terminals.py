@@ -23,7 +23,7 @@ from agentgym.evals.compare import Comparison
 from agentgym.progress import SuccessCount, progress_bars
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.types import Status
 
 Command = Callable[..., Any]
@@ -155,7 +155,7 @@ def test_a_long_list_goes_through_the_pager_of_a_terminal(tmp_path: Path) -> Non
 def test_a_run_shows_what_its_tokenizer_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = StringIO()
     narrow = partial(Console, file=screen, force_terminal=True, width=80)
-    monkeypatch.setattr("agentgym.trainers.run_tokenizer.VisibleConsole", narrow)
+    monkeypatch.setattr("agentgym.trainers.run.tokenizer.VisibleConsole", narrow)
     Run(apply_overrides(load_recipe("household-smoke"), ["model.num_text_episodes=3"]), tmp_path)
     assert "texts of episodes" in screen.getvalue() and "3/3" in screen.getvalue()
     assert "tokenizer of 0.0 MB" in screen.getvalue()

@@ -22,7 +22,7 @@ from agentgym.engine import SamplingParams
 from agentgym.registry import make
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Status, Trajectory
 
 LOOK = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'

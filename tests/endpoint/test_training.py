@@ -14,8 +14,8 @@ from agentgym.api.policies import SamplingPlan, check_policy
 from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
 from agentgym.trainers.planning.dry_run import dry_run
+from agentgym.trainers.train import train
 from agentgym.types import Latency, Segment, Trajectory
 
 

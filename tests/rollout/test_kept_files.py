@@ -16,7 +16,7 @@ from agentgym.plugins import run_file
 from agentgym.report.methods import methods_of, training_runs
 from agentgym.rollout import journal
 from agentgym.rollout.kept_files import keep_files
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.user_modules import files_beside
 
 ENV = """

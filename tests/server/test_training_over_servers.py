@@ -16,9 +16,10 @@ from testkit.run_records import num_retries, told, weights
 
 from agentgym.remote import channel as channel_module
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import TrainingLoop, train
+from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.reporting.clock import Clock
+from agentgym.trainers.train import train
 from agentgym.trainers.types import Metrics
 
 KILLED_IN_STEP = 1

@@ -16,13 +16,13 @@ from testkit.token_batches import tokens
 
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.options import ClipCovOptions
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.reporting.activity import Activity, TrainedSteps, changed_by_corrections
+from agentgym.trainers.train import train
 
 LOSS = LossConfig(
     num_updates=2,

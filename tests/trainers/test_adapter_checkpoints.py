@@ -14,12 +14,12 @@ from testkit.checkpoints import drop_checkpoint, read_checkpoint
 
 from agentgym.errors import UsageError
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.stages import ModelConfig
-from agentgym.trainers.config.train import LoraSettings, TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.tensor_folder import tensors_of
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, copy_of_trained, never_trained
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 FEW = ("groups_per_step=2", "group.group_size=2", "group.num_envs=4")
 KL = 'loss.regularisers=[{"kind": "kl", "coef": 0.1}]'

@@ -17,13 +17,14 @@ from testkit.counting_runs import config
 from transformers import AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
+from agentgym.trainers.checkpoint import checkpoints_of
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.distributed.checkpoint import checkpoints_of
-from agentgym.trainers.loop import train
-from agentgym.trainers.models.export import export_checkpoint
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
+from agentgym.trainers.export import export_checkpoint
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, load_model, save_model
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.train import train
 
 LORA = LoraSettings(rank=2, alpha=4, target_modules=("q_proj", "down_proj"))
 TOKENIZER = train_tokenizer(["Count to 2. Count to 3. add: 1 The count is 1."] * 5, 300)

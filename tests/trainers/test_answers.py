@@ -20,13 +20,14 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, TrainConfig
+from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.model import load_model
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.trainers.scoring.answers import (
     AnswerScores,
     Window,
@@ -35,7 +36,7 @@ from agentgym.trainers.scoring.answers import (
     score_answers,
     windows,
 )
-from agentgym.trainers.scoring.columns import ColumnMaker
+from agentgym.trainers.train import train
 from agentgym.types import FinishReason, Message, Status, TrajectoryGroup
 
 TEXTS = ["say hello there!", "say hello", "look around", "the word is red", "<answer> blue </answer>"] * 40

@@ -19,17 +19,18 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, EngineError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.fit import can_be_packed, can_share_prefixes
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.torch.any_model import AnyModelRunner
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.loop import train
 from agentgym.trainers.models.check import check_model
-from agentgym.trainers.models.experts import check_experts, num_experts
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
+from agentgym.trainers.models.experts import num_experts
 from agentgym.trainers.models.model import add_lora, save_model
 from agentgym.trainers.models.precision import ATTENTION, use_fused_attention
 from agentgym.trainers.models.tiny import train_tokenizer
+from agentgym.trainers.placement.experts import check_experts
+from agentgym.trainers.train import train
 
 KINDS = {**dict.fromkeys(BATCHED, "batched"), **dict.fromkeys(ROW_BY_ROW, "row by row")}
 

@@ -17,16 +17,16 @@ from testkit.ranks import forked
 from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.blocks import blocks_of
 from agentgym.trainers.models.check import check_model
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.experts import num_experts
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.model import add_lora, load_model, save_model
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.models.reading import senses_of
 from agentgym.trainers.models.tiny import train_tokenizer
-from agentgym.trainers.planning.model_shapes import plan_model
-from agentgym.trainers.scoring.hidden import trunk_of
 
 KINDS = (*BATCHED, *ROW_BY_ROW, *BY_NAME, *WITH_VISION)
 TOKENIZER = train_tokenizer(["Count to 2. Count to 3. add: 1 The count is 1."] * 5, 300)

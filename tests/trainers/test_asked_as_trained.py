@@ -18,8 +18,7 @@ from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL
 from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
 from agentgym.trainers.engines.openai.http import OpenAIAgent, OpenAIClient
-from agentgym.trainers.engines.openai.trained import ENDPOINT_FILE
-from agentgym.trainers.models.card import model_card
+from agentgym.trainers.models.card import ENDPOINT_FILE, model_card
 from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
 
 GUESS = ToolSpec("guess", "Guess it.", {"type": "object", "properties": {"number": {"type": "integer"}}})

@@ -18,8 +18,8 @@ from agentgym.report.table import table
 from agentgym.rollout.record import read_json_lines, read_json_object
 from agentgym.settings import checked
 from agentgym.trainers.config.stages import EvalConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.phases.best import best_of
+from agentgym.trainers.train import train
 
 
 def run_with(

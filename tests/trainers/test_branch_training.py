@@ -32,9 +32,9 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.layout import Forest
 from agentgym.trainers.data.samples import TrainingSample, build_samples, judge_groups
-from agentgym.trainers.loop import train
-from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.losses.loss import token_logprobs
+from agentgym.trainers.train import train
 from agentgym.types import TrajectoryGroup
 
 ARPO = (

@@ -17,7 +17,7 @@ from agentgym.rollout.record import read_json_lines, read_json_object
 from agentgym.trainers.branches import AFTER_WARM_START, branch, warm_start_settings
 from agentgym.trainers.config.overrides import apply_overrides, load_config, to_dict
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 KL = 'loss.regularisers=[{"kind": "kl", "coef": 0.1}]'
 

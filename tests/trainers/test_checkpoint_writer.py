@@ -23,15 +23,17 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers import checkpoint
+from agentgym.trainers.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint
 from agentgym.trainers.config.overrides import save_config
-from agentgym.trainers.distributed import checkpoint, tensor_folder
-from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint
+from agentgym.trainers.critics.columns import ColumnMaker
+from agentgym.trainers.distributed import tensor_folder
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import held_in_memory, load_tree, save_tree
-from agentgym.trainers.loop import train, writes_in_background
+from agentgym.trainers.loop import writes_in_background
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.activity import Activity
-from agentgym.trainers.scoring.columns import ColumnMaker
+from agentgym.trainers.train import train
 
 IN_TIME_S = 60
 """Far longer than a tiny checkpoint takes."""

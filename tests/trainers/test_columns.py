@@ -21,8 +21,8 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_records, write_records
 from agentgym.trainers.config.columns import needed_columns
 from agentgym.trainers.config.train import EnvConfig, TrainConfig
+from agentgym.trainers.critics.columns import ColumnMaker, DriftMeter
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
-from agentgym.trainers.scoring.columns import ColumnMaker, DriftMeter
 from agentgym.types import Status, TrajectoryGroup
 
 NO_RENDERER: Any = None

@@ -17,13 +17,14 @@ from torch._dynamo.utils import counters
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
-from agentgym.trainers.losses.config import LayoutKind, LossConfig
+from agentgym.trainers.kinds import LayoutKind
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models import compiled
 from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.scoring.hidden import trunk_of
 
 
 def updated(model: Any, config: LossConfig) -> torch.Tensor:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides, from_dict, load_config, save_config, to_dict
-from agentgym.trainers.config.train import ModelConfig
-from agentgym.trainers.phases.optimizer_step import learning_rate
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig, learning_rate
 from agentgym.trainers.recipes import RECIPES, load_recipe
 
 

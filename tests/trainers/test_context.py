@@ -19,9 +19,9 @@ from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.data.fit import can_be_split
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.context import context_of, splitting
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.planning.footprint import footprint
-from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.recipes import load_recipe
 
 

@@ -25,11 +25,12 @@ from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions, TurnG
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, save_config
-from agentgym.trainers.config.train import CriticConfig, EvalConfig, LoraSettings, TrainConfig
+from agentgym.trainers.config.train import CriticConfig, EvalConfig, TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic, before_tokens, before_turns, value_loss
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.train import train
 from agentgym.types import TrajectoryGroup
 
 TOKENS = CreditConfig(estimator="token_gae", options=TokenGaeOptions(lam=1.0, whitened=False))

@@ -11,7 +11,7 @@ from testkit.counting_runs import from_scratch, weights
 from agentgym.rollout.record import probe_record_path, read_json_lines, read_records, record_path, recorded_steps
 from agentgym.rollout.replay import BEFORE_RL
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 DART = (
     "strategy.probe=3",

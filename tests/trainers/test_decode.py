@@ -21,14 +21,14 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, EngineError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.engines.build import note_of
 from agentgym.trainers.engines.torch import layers, runner, weights
 from agentgym.trainers.engines.torch.decode import FixedDecoder, size_class
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache
 from agentgym.trainers.engines.torch.weights import read_weights, refresh
-from agentgym.trainers.loop import train
+from agentgym.trainers.placement.build import note_of
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 
 def fixed(model: PreTrainedModel, *, num_slots: int = 8, **options: Any) -> TorchEngine:

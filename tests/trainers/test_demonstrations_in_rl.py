@@ -15,7 +15,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.batch import build_batches
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 SHOWN = 'strategy.guidance={"kind": "demonstration"}'
 RL_PLUS = (SHOWN, "loss.kind=rl_plus", "credit.estimator=dr_grpo")

@@ -15,8 +15,8 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.planning.dry_run import dry_run
+from agentgym.trainers.train import train
 
 ALONE = ("loss.weight=0", "zero_variance_filter=off")
 

@@ -16,21 +16,21 @@ from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError
+from agentgym.trainers.checkpoint import checkpoint_path
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.layout import recomputed
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.options import KlOptions
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
+from agentgym.trainers.models.decoder import Sizes, count_weights
+from agentgym.trainers.models.meta import count_built, meta_model
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.models.model_shapes import KNOWN, plan_model
 from agentgym.trainers.models.tiny import network_shape
-from agentgym.trainers.planning.decoder import Sizes, count_weights
 from agentgym.trainers.planning.dry_run import GIB, dry_run
 from agentgym.trainers.planning.footprint import activation_bytes, footprint
-from agentgym.trainers.planning.meta import count_built, meta_model
-from agentgym.trainers.planning.model_shapes import KNOWN, plan_model
 from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.recipes import RECIPES, load_recipe
+from agentgym.trainers.train import train
 
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,

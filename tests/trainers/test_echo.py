@@ -21,11 +21,11 @@ from agentgym.rollout.loop import run_episode
 from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.phases.added_loss import echo_of
 from agentgym.trainers.sft.rows import reply_rows
+from agentgym.trainers.train import train
 from agentgym.types import Completion, FinishReason, Message, Segment, Status, Trajectory, TrajectoryGroup, Turn
 
 

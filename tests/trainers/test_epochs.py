@@ -18,13 +18,13 @@ from testkit.policy_updates import on_policy, state, verdicts
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.data.batch import build_batches
-from agentgym.trainers.data.minibatches import plan_minibatches
 from agentgym.trainers.data.plan import RowOutline
 from agentgym.trainers.data.samples import build_samples
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.phases.minibatches import plan_minibatches
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
+from agentgym.trainers.train import train
 
 
 def updated(model: Any, loss: LossConfig, *, lr: float = 0.1, seed: int = 0) -> UpdateResult:

@@ -10,12 +10,13 @@ import pytest
 from testkit.counting_runs import config, weights
 
 from agentgym.errors import ConfigError, RunStoppedError, UsageError
-from agentgym.trainers import run_tokenizer
+from agentgym.trainers import checkpoint
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.distributed import checkpoint, tensor_folder
-from agentgym.trainers.loop import train
-from agentgym.trainers.run_folder import extension_notes
+from agentgym.trainers.distributed import tensor_folder
+from agentgym.trainers.run import tokenizer as run_tokenizer
+from agentgym.trainers.run.folder import extension_notes
+from agentgym.trainers.train import train
 
 SHORT = replace(config(num_steps=2), sft=SftConfig(num_demos=32, batch_size=8), checkpoint_every=1)
 

@@ -22,7 +22,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.openai.http import OpenAIClient
 from agentgym.trainers.judges.config import ALL_FAULTS, FAULTS, JudgeConfig
 from agentgym.trainers.judges.judge import Judge
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Message, Status, Trajectory, TrajectoryGroup
 
 FAULTY = "judge.grades=faults"

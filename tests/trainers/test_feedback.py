@@ -16,7 +16,7 @@ from agentgym.rollout.record import read_json_lines, read_records, record_path, 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.judges.teacher import question, read_hint
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Message, Trajectory, Turn
 
 

@@ -25,10 +25,11 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.losses.component import POLICY_LOSSES
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 ENV_FILE = TESTKIT / "clue_env.py"
 NUM_STEPS = 5

@@ -25,7 +25,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.openai.http import OpenAIClient
 from agentgym.trainers.judges.config import JudgeConfig
 from agentgym.trainers.judges.judge import Judge, ask_about_episodes, ask_about_turns, read_verdict
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Message, RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, StableLmConfig, StableLmForCausalLM
 
+from agentgym.trainers import kinds
 from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import (
@@ -32,12 +33,12 @@ from agentgym.trainers.data.layout import (
 )
 from agentgym.trainers.data.plan import PlannedBatch, RowOutline, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
-from agentgym.trainers.losses import config as loss_config
+from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.losses import options as of
-from agentgym.trainers.losses import vocabulary
-from agentgym.trainers.losses.config import LayoutKind, LossConfig
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.models import head_logprobs as vocabulary
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.types import CausalLM
 
 KINDS: tuple[LayoutKind, ...] = get_args(LayoutKind)
@@ -343,7 +344,7 @@ class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize("num_tokens", [300, 1200])
 def test_the_logits_of_a_batch_never_exist_at_once(monkeypatch: pytest.MonkeyPatch, num_tokens: int) -> None:
-    monkeypatch.setattr(loss_config, "MAX_LOGITS", 100 * 5000)
+    monkeypatch.setattr(kinds, "MAX_LOGITS", 100 * 5000)
     head = torch.nn.Linear(8, 5000)
     states = torch.zeros(num_tokens, 8, requires_grad=True)
     with LargestTensor() as largest:
@@ -365,11 +366,11 @@ def test_pieces_of_the_vocabulary_change_nothing(rows_at_once: int, num_tokens: 
         return list(torch.autograd.grad(logprobs.sum() + 0.1 * entropies.sum(), [states, *head.parameters()]))
 
     whole = gradients()
-    before, loss_config.MAX_LOGITS = loss_config.MAX_LOGITS, 11 * rows_at_once
+    before, kinds.MAX_LOGITS = kinds.MAX_LOGITS, 11 * rows_at_once
     try:
         pieces = gradients()
     finally:
-        loss_config.MAX_LOGITS = before
+        kinds.MAX_LOGITS = before
     for one, other in zip(whole, pieces, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
 

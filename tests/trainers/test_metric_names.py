@@ -10,7 +10,7 @@ from testkit import counting_runs
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import EvalConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 DOCS = Path(__file__).parents[2] / "docs"
 FAMILIES = {"status": "STATUS", "changed": "KIND", "credit/changed": "KIND", "cut": "REASON", "dropped": "REASON"}

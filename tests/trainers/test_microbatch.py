@@ -11,20 +11,20 @@ from testkit.counting_runs import config
 from transformers import AutoConfig
 
 from agentgym.errors import ConfigError
-from agentgym.trainers import run as run_module
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import MixedEnv, TrainConfig
 from agentgym.trainers.data.plan import plan_batches, rows_of_similar_length
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.phases import sft, update_step
 from agentgym.trainers.planning.dry_run import GIB, dry_run
 from agentgym.trainers.planning.footprint import activation_bytes, footprint
 from agentgym.trainers.planning.microbatch import LARGEST_PACKED, planned_tokens, tokens_note, with_tokens
-from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run import run as run_module
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 
 Value = TypeVar("Value")
 

@@ -15,8 +15,8 @@ from agentgym.evals.episodes import read_rows
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import load_config, save_config
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 
 def small() -> TrainConfig:

@@ -29,10 +29,10 @@ from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import MixedEnv, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.phases.demonstrations import num_demos
 from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.sft.sources import num_demos
+from agentgym.trainers.train import train
 
 FILE = Path(__file__).parent.parent / "shared" / "testkit" / "two_worlds.py"
 ADDING, PICKING = f"{FILE}:Adding-v0", f"{FILE}:Picking-v0"

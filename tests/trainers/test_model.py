@@ -22,12 +22,12 @@ from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, EnvError, RunStoppedError, UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, save_model
-from agentgym.trainers.models.policy import open_policy
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.placement.policy import open_policy
 from agentgym.types import Task
 
 LLAMA: dict[str, Any] = {
@@ -373,7 +373,7 @@ def test_a_run_renders_its_prompts_before_it_reads_the_weights(
 ) -> None:
     save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").unlink()
-    monkeypatch.setattr("agentgym.trainers.run_model.load_model", pytest.fail)
+    monkeypatch.setattr("agentgym.trainers.run.model.load_model", pytest.fail)
     changes = {"env.id": "agentgym/Maze-v0", "model.path": str(tmp_path / "model"), "model.max_context_tokens": 128}
     with pytest.raises(UsageError, match="no chat template"):
         train("finetune", changes, run_dir=tmp_path / "run")

@@ -13,16 +13,16 @@ from testkit.counting_runs import config, weights
 from testkit.killed_runs import resume
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.muon import Muon, hidden_matrices
+from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 MUON = OptimizerConfig(kind="muon", lr=1e-2, weight_decay=0.1)
 

@@ -10,7 +10,7 @@ from testkit.counting_runs import config, weights
 
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 SPEAR = 'strategy.replay={"kind": "spear", "warmup_steps": 0}'
 REPLAY = ("env.num_train_tasks=5", SPEAR, "zero_variance_filter=return")

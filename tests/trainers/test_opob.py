@@ -20,12 +20,12 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.losses.opob import opob_baselines
 from agentgym.trainers.losses.options import SequenceTisOptions, VcpoOptions
 from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.train import train
 
 OPEN: dict[str, Any] = {"clip_low": 1.0, "clip_high": 1e6}
 

@@ -15,13 +15,13 @@ from agentgym.plugins import Named, import_source
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import EvalConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, TOKEN_MASKS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import ForkingTokensOptions
 from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.phases.update_step import UpdateStep
+from agentgym.trainers.train import train
 
 LOSS = """
 from agentgym.trainers.losses.component import correction, policy_loss, regulariser

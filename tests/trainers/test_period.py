@@ -20,10 +20,10 @@ from agentgym.rollout.record import read_json_lines, read_records, record_path, 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
-from agentgym.trainers.loop import train
 from agentgym.trainers.phases.period import Period, _trains_alike
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
-from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.run.env import RunEnv
+from agentgym.trainers.train import train
 from agentgym.types import Task, TrajectoryGroup
 
 PERIODIC = ["pipeline.mode=periodic"]

@@ -11,11 +11,11 @@ import torch
 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import files_note
+from agentgym.trainers.models.model_shapes import plan_model
+from agentgym.trainers.placement.build import files_note
 from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.planning.footprint import engine_cache, footprint
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
-from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.planning.servers import (
     MARGIN,
     NUM_CACHES,
@@ -26,7 +26,7 @@ from agentgym.trainers.planning.servers import (
     servers_note,
 )
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 
 GIB = 1 << 30
 URL = 'engine.urls=["http://127.0.0.1:8000"]'

@@ -13,11 +13,12 @@ from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.engines import build
-from agentgym.trainers.losses.config import LayoutKind, LossConfig, Precision
+from agentgym.trainers.engines.facts import engine_dtype
+from agentgym.trainers.kinds import LayoutKind, Precision
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models import precision
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora, frozen_copy
 from agentgym.trainers.models.precision import (
     allow_tf32,
@@ -30,6 +31,7 @@ from agentgym.trainers.models.precision import (
     use_fused_attention,
 )
 from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.placement import build
 from agentgym.trainers.recipes import load_recipe
 
 
@@ -140,7 +142,7 @@ def test_a_large_model_is_told_of_bfloat16_where_the_processor_multiplies_it(mon
     assert "0.7 of the time" in note and len(settings) == 2
     taken = apply_overrides(plain, settings)
     assert is_bfloat16(taken.loss.precision, model.device)
-    assert build.engine_dtype(taken.engine, model.device) == torch.bfloat16
+    assert engine_dtype(taken.engine, model.device) == torch.bfloat16
     of_vllm = ["engine.kind=vllm", 'engine.urls=["http://127.0.0.1:9"]']
     for chosen in (settings[:1], settings[1:], of_vllm, ["loss.precision=float32"]):
         assert build.precision_note(apply_overrides(plain, chosen), model) == ""

@@ -22,7 +22,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import CriticConfig, EvalConfig, TrainConfig
 from agentgym.trainers.critics.critic import after_turns
 from agentgym.trainers.critics.progress import ProgressEstimator
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import TrajectoryGroup
 
 SPA = CreditConfig(estimator="grpo", shapers=(SpaOptions(),))

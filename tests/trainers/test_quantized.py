@@ -21,14 +21,15 @@ from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, load_model, plain_model, save_model
 from agentgym.trainers.models.quantized import check_same_tensors, dequantized, is_four_bit, kept_state
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 ENV_FILE = TESTKIT / "counting_env.py"
 QLORA = LoraSettings(rank=4, quantize="nf4")

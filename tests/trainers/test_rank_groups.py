@@ -16,7 +16,7 @@ from testkit.ranks import forked
 
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import ConfigError, EnvError, RunStoppedError, UsageError
-from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.devices import _training_stream, beside, on_this_device
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.engines.vllm.transfer import _both

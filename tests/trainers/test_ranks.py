@@ -25,9 +25,9 @@ from transformers.models.mistral import MistralConfig, MistralForCausalLM
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
 from agentgym.rollout.token_scores import read_scores
+from agentgym.trainers.checkpoint import checkpoint_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_play, do_lend, do_share_servers
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.recipes import load_recipe
 

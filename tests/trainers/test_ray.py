@@ -24,14 +24,14 @@ from agentgym.errors import ConfigError, EngineError, MissingExtraError, UsageEr
 from agentgym.evals.policies import scripted
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.request import RolloutRequest
+from agentgym.trainers.config.cluster import AUTH_MODE
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.loop import train
 from agentgym.trainers.models.tiny import train_tokenizer
-from agentgym.trainers.ray.config import AUTH_MODE
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run_cluster import cluster_of
+from agentgym.trainers.run.cluster import cluster_of
+from agentgym.trainers.train import train
 from agentgym.types import Message, Task
 
 RANKS_PLAY = ("cluster.address=auto", "cluster.num_env_workers=0")
@@ -126,7 +126,7 @@ def test_errors_of_ranks_reach_the_command_as_they_are() -> None:
 
 def test_a_screen_keeps_what_was_written_until_it_is_taken() -> None:
     pytest.importorskip("ray")
-    from agentgym.trainers.ray.trainer_rank import Screen
+    from agentgym.trainers.ray_ranks.rank import Screen
 
     screen = Screen(is_terminal=True)
     console = Console(file=cast(Any, screen), color_system=None)
@@ -218,7 +218,7 @@ PROMPTS = ((1, 5, 9), (3, 4), (7, 8, 9, 10, 11))
 
 
 def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any, engine_actor: Any) -> None:
-    from agentgym.trainers.engines.build import torch_engine
+    from agentgym.trainers.placement.build import torch_engine
     from agentgym.trainers.ray.engine_client import NoWeightsError
     from agentgym.trainers.ray.weights import pack
 

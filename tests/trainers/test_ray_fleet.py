@@ -14,8 +14,8 @@ import pytest
 from agentgym.engine import EngineHealth
 from agentgym.errors import EngineError, InfrastructureError
 from agentgym.rollout.in_flight import Sampled
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.config import ClusterConfig
 
 ray = pytest.importorskip("ray")
 

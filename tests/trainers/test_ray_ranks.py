@@ -24,15 +24,15 @@ from testkit.run_records import told, weights
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
 from agentgym.ports import free_port
 from agentgym.rollout.folder_lock import LOCK_NAME
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.train import train
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
-from agentgym.trainers.ray import trainer  # noqa: E402
+from agentgym.trainers.ray_ranks import trainer  # noqa: E402
 
 RANKS = replace(CLUSTER, num_trainer_ranks=2, num_env_workers=1)
 ROOM = 4

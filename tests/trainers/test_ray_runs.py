@@ -17,9 +17,10 @@ from testkit.run_records import num_retries, told, weights
 
 from agentgym.rollout.in_flight import InFlight, Sampled
 from agentgym.trainers.config.pipeline import PipelineConfig
-from agentgym.trainers.loop import TrainingLoop, train
+from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.reporting.clock import Clock
+from agentgym.trainers.train import train
 from agentgym.trainers.types import Metrics
 
 ray = pytest.importorskip("ray")

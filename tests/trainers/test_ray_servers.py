@@ -13,10 +13,10 @@ from testkit.vllm_program import write_program
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_records, record_path
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.loop import train
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.train import train
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow

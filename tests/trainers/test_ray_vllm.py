@@ -21,15 +21,16 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from agentgym import server_tokens
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
+from agentgym.trainers.config.cluster import ClusterConfig, ClusterPlace
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import ModelConfig, TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import VllmInstall, command
 from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.weights import probe_ids
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.ray import vllm_serving
 from agentgym.trainers.ray.actor_state import ending_with_parent
-from agentgym.trainers.ray.config import ClusterConfig, ClusterPlace
 from agentgym.trainers.ray.serving import EngineSpec
 from agentgym.trainers.ray.vllm_servers import serve_options
 from agentgym.trainers.ray.vllm_serving import VllmServing

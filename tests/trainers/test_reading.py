@@ -16,7 +16,7 @@ from testkit.architectures import model_of
 from transformers import AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, load_model, plain_model, save_model
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.ray.weights import pack

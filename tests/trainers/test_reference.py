@@ -13,15 +13,15 @@ from testkit.counting_runs import config, from_scratch
 from testkit.policy_updates import on_policy
 
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.loop import train
+from agentgym.trainers.distributed.reference import EarlierAdapters, Reference, scored
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
+from agentgym.trainers.models.config import LoraSettings
+from agentgym.trainers.models.decoder import Weights
 from agentgym.trainers.models.model import add_lora, frozen_copy
-from agentgym.trainers.models.reference import EarlierAdapters, Reference, scored
 from agentgym.trainers.phases.update import update_policy
-from agentgym.trainers.planning.decoder import Weights
 from agentgym.trainers.planning.footprint import checkpoint_bytes
+from agentgym.trainers.train import train
 
 KL = 'loss.regularisers=[{"kind": "kl", "coef": 0.05}]'
 LORA = 'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "lora": {"rank": 4}}'

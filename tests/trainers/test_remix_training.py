@@ -23,7 +23,7 @@ from agentgym.rollout.replay import Place, Replayed, read_again, swapped
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.remix import RemixOptions, remix
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Task, TrajectoryGroup
 
 UNTIL = 4

@@ -12,7 +12,7 @@ from testkit.counting_runs import config, weights
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 LINES = ["Add 1.", "Stop at the goal."]
 SHOWN = f"strategy.guidance={json.dumps({'kind': 'rubric', 'text': chr(10).join(LINES), 'steps': 2, 'steepness': 3.0})}"

@@ -13,11 +13,11 @@ from agentgym.engine import SamplingParams
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.planning.footprint import footprint
-from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 
 SHORT = (
     *("env.id=agentgym/GuessNumber-v0", "pipeline.mode=async", "num_steps=3", "sft.num_demos=16", "sft.batch_size=8"),

@@ -18,12 +18,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from agentgym.errors import ConfigError, CorruptDataError, EnvError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.model import add_lora, save_model
-from agentgym.trainers.models.policy import open_policy
 from agentgym.trainers.models.rehearsal import prepare_saving
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.placement.policy import open_policy
+from agentgym.trainers.train import train
 
 TOKENIZER = train_tokenizer(["Count to 2. Count to 3. add: 1 The count is 1."] * 5, 300)
 
@@ -108,7 +109,7 @@ def test_an_environment_that_fails_at_the_end_loses_no_model(tmp_path: Path, mon
     def fail(self: object) -> object:
         raise EnvError("the server is gone")
 
-    monkeypatch.setattr("agentgym.trainers.run_env.RunEnv.first_observation", fail)
+    monkeypatch.setattr("agentgym.trainers.run.env.RunEnv.first_observation", fail)
     train(short_run(folder_with(tmp_path / "base", eos_token_id=2)), tmp_path / "run")
     assert (
         "(the environment failed when the model was saved: the server is gone)"

@@ -16,7 +16,7 @@ from agentgym.rollout.record import read_json_lines, read_records, record_path, 
 from agentgym.trainers.config.overrides import apply_overrides, from_dict, load_config, to_dict
 from agentgym.trainers.config.schedules import Form, Schedule, schedule_metrics, scheduled
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 KL = 'loss.regularisers=[{"kind": "kl"}]'
 COOLING = {"key": "sampling.temperature", "from": 1.2, "to": 0.6, "steps": 3}

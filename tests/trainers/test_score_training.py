@@ -14,7 +14,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 SWITCH = 3
 SCORE = (

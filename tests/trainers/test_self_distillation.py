@@ -18,11 +18,11 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, Room
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.options import SelfDistillOptions
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.scoring.demonstrated import PromptStyle, demonstration_for, self_taught
 from agentgym.trainers.scoring.tokens import Question, TokenScores
+from agentgym.trainers.train import train
 from agentgym.types import Message, Trajectory
 
 TASK = (Message("user", "Find the mug."),)

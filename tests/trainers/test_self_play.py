@@ -10,11 +10,11 @@ import pytest
 from agentgym.credit.state import CreditState
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.trainers.checkpoint import load_latest_checkpoint
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import load_latest_checkpoint
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 NUM_STEPS = 3
 

@@ -17,10 +17,11 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 from agentgym.types import Trajectory
 
 NUM_STEPS = 2

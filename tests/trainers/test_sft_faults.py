@@ -15,14 +15,14 @@ from testkit.counting_runs import config
 
 from agentgym.errors import RunStoppedError, UsageError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.critics.critic import optimizer_step
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.phases.optimizer_step import clip_and_step
 from agentgym.trainers.phases.sft import batches_note, sft_steps
 from agentgym.trainers.sft.rows import SftRow
+from agentgym.trainers.train import train
 
 WRONG_ORACLES = TESTKIT / "wrong_oracles.py"
 

@@ -19,13 +19,13 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig, SftMixConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.sft import _share, sft_sums
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.sft.rows import SftRow
+from agentgym.trainers.train import train
 
 MIX = SftMixConfig(weight=0.5, schedule="linear", batch_size=6)
 

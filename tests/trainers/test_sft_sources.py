@@ -19,13 +19,14 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import Keep, SftConfig
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.phases.demonstrations import collect_rows, read_given
 from agentgym.trainers.reporting.metrics import SilentLog
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.recorded import chosen, read_run
 from agentgym.trainers.sft.rows import SftRow
-from agentgym.trainers.sft.sources import collect_rows, read_given
+from agentgym.trainers.train import train
 from agentgym.types import Status, ToolCall, Trajectory
 
 PLAIN = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 
 SFT = SftConfig(num_demos=24, num_epochs=2, batch_size=4, observation_weight=0.0)
 

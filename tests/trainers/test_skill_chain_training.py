@@ -10,8 +10,8 @@ import pytest
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 
 def small() -> TrainConfig:

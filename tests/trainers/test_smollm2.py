@@ -16,9 +16,9 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
-from agentgym.trainers.models.policy import Policy, open_policy
+from agentgym.trainers.placement.policy import Policy, open_policy
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 from agentgym.types import Message, TrajectoryGroup
 
 pytestmark = [pytest.mark.slow, needs(SMOLLM2)]

@@ -10,7 +10,7 @@ from agentgym.errors import UsageError
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.run.env import RunEnv
 
 ENV = """
 from agentgym import ToolEnv, register, tool

@@ -24,10 +24,11 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import how_shared
-from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined, reads_texts
+from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined
 from agentgym.trainers.data.plan import SKETCHED, RowOutline
 from agentgym.trainers.data.samples import build_samples, judge_groups
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.phases.rollouts import reads_texts
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.types import (

@@ -14,8 +14,8 @@ from agentgym.report import write_report
 from agentgym.rollout import journal
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EnvConfig, TrainConfig
-from agentgym.trainers.loop import train
 from agentgym.trainers.reporting.metrics import MetricsLog
+from agentgym.trainers.train import train
 from agentgym.trainers.types import Metrics
 
 

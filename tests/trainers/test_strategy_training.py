@@ -18,7 +18,7 @@ from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Status, TrajectoryGroup
 
 VADE = 'strategy.tasks={"kind": "vade", "pool": 5}'

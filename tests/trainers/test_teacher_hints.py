@@ -21,7 +21,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient
 from agentgym.trainers.judges.teacher import HintTeacher, question, read_hint
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from agentgym.types import Message, ToolSpec, Trajectory, Turn
 
 TOOL = ToolSpec("add", "Add a number.", {"type": "object", "properties": {}})

@@ -42,17 +42,17 @@ from agentgym.rollout.recredit import (
     select_steps,
 )
 from agentgym.rollout.request import EpisodeLimits
+from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.config.overrides import apply_overrides, save_config
 from agentgym.trainers.config.train import EvalConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
-from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.distributed.hashes import HASHES
-from agentgym.trainers.loop import train
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.metrics import MetricsLog
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 
 
 @pytest.fixture(scope="module")

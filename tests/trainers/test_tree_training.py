@@ -13,8 +13,8 @@ from testkit.counting_runs import weights
 
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 from agentgym.types import Trajectory
 
 SHARED = 'credit.modulators=[{"kind": "shared_prefix"}]'

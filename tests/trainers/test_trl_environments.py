@@ -30,7 +30,7 @@ from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ConfigError, RunStoppedError, ToolError, UsageError
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import tool
-from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.trl.environments import (
     TASK_COLUMNS,

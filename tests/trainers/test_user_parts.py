@@ -19,8 +19,8 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.engines.component import ENGINES
-from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import FAMILIES
+from agentgym.trainers.train import train
 
 FILE = str(TESTKIT / "user_parts.py")
 
@@ -93,7 +93,7 @@ def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
 
 
 ENGINES_THAT_FAIL = """
-from agentgym.trainers.engines.build import torch_engine
+from agentgym.trainers.placement.build import torch_engine
 from agentgym.trainers.engines.component import engine
 
 

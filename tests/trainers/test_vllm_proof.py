@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 from testkit.ranked_update import small_model
 from torch import Tensor
 
-from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.engines.build import witness
+from agentgym.trainers.engines.facts import witness
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import AgentGymWeights, bit_sum
 from agentgym.trainers.engines.vllm.proof import Evidence, prove, rounded_to, weight_sums
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora, plain_tensors, save_weights
 
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}

@@ -26,24 +26,25 @@ from agentgym.engine import SamplingParams
 from agentgym.ports import free_port
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.engines.build import build_guest
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
 from agentgym.trainers.engines.vllm.in_flight import Server, State, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.model import save_model
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
+from agentgym.trainers.placement.build import build_guest
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 from agentgym.types import Completion, FinishReason, Status
 
 PYTHON = os.environ.get("AGENTGYM_VLLM_PYTHON", "")

@@ -19,12 +19,13 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config, save_config
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.planning.servers import serve_command
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 from agentgym.types import Status
 
 ENV_FILE = TESTKIT / "counting_env.py"

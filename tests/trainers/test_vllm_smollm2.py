@@ -27,8 +27,8 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.judges.config import JudgeConfig
 from agentgym.trainers.judges.judge import Judge
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 from agentgym.types import Trajectory, TrajectoryGroup
 
 PYTHON = os.environ.get("AGENTGYM_VLLM_PYTHON", "")

@@ -22,13 +22,13 @@ from torch import Tensor
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.engines.build import build_engine
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, cuda_handle
 from agentgym.trainers.models.model import plain_tensors
+from agentgym.trainers.placement.build import build_engine
 from agentgym.trainers.planning.servers import serve_command
 from agentgym.trainers.recipes import load_recipe
 

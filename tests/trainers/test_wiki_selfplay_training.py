@@ -18,9 +18,9 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.samples import judge_groups
-from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
+from agentgym.trainers.train import train
 from agentgym.types import Message, Task, ToolCall, TrajectoryGroup
 
 

@@ -17,13 +17,14 @@ from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, TrainConfig
+from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.data.demos import Demonstrator
-from agentgym.trainers.loop import train
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.model import load_model
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
-from agentgym.trainers.scoring.columns import ColumnMaker
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.train import train
 
 WORLD = {
     "num_pages": 16,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.config import TRANSFERS
+from agentgym.trainers.kinds import TRANSFERS
 
 
 def check_ranks(config: TrainConfig, num_ranks: int) -> None:

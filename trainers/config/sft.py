@@ -7,7 +7,7 @@ from typing import Literal
 
 from agentgym.errors import ConfigError
 from agentgym.settings import Count, Fraction, Natural, NonNegative, Settings, check_ranges
-from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
 
 LossRole = Literal["system", "user", "assistant", "tool"]
 Keep = Literal["all", "success", "best"]

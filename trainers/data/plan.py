@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.trainers.data.layout import common_prefix
-from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.kinds import LayoutKind
 
 Unit = Literal["trajectory", "turn"]
 SKETCHED = 64

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 from agentgym.errors import RunHaltedError, RunStoppedError, UsageError, error_text
-from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.models.context import Context
 

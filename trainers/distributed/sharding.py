@@ -18,13 +18,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.losses.config import Precision
+from agentgym.trainers.kinds import Precision
 from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.model import copy_of_trained
 from agentgym.trainers.models.precision import is_bfloat16
 from agentgym.trainers.models.quantized import is_four_bit, is_quantized, kept_state
 from agentgym.trainers.models.rehearsal import without_weights
-from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM, HasParameters, StateDict, Trunk
 
 Result = TypeVar("Result")

@@ -43,4 +43,4 @@ def engine(name: str, **facts: Any) -> Callable[[F], F]:
 
 
 for _name, _function in (("torch", "torch_engine"), ("vllm", "servers")):
-    ENGINES.add(Component(name=_name, family="engine", function=f"agentgym.trainers.engines.build:{_function}"))
+    ENGINES.add(Component(name=_name, family="engine", function=f"agentgym.trainers.placement.build:{_function}"))

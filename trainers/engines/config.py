@@ -12,10 +12,6 @@ from agentgym.plugins import ByKind
 from agentgym.settings import Count, Positive, Settings, check_ranges
 from agentgym.trainers.engines.component import ENGINES
 
-TRANSFERS = ("nccl", "ipc")
-"""vLLM's own weight transfers from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm.transfer`."""
-
-
 _OF_SERVERS = ("urls", "weight_sync", "in_flight", "sleep", "weight_dir")
 _OF_THE_EMBEDDED = ("dtype", "decode", "compile", "forward", "batch_invariant")
 """Settings without effect on engines of another kind."""

@@ -9,6 +9,7 @@ from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
 from agentgym.settings import Count, Natural, NonNegative, Settings, check_ranges
+from agentgym.trainers.kinds import UNPLANNED_TOKENS, LayoutKind, Precision
 from agentgym.trainers.losses.component import (
     CORRECTIONS,
     POLICY_LOSSES,
@@ -19,34 +20,6 @@ from agentgym.trainers.losses.component import (
     RatioLevel,
 )
 from agentgym.trainers.losses.options import TokenTisOptions
-
-MAX_LOGITS, MAX_LOGITS_GPU = 1 << 25, 1 << 27
-"""Largest number of logits that exist at once: 128 MiB in float32, on a GPU 512. There every piece reads the head and
-adds to its gradient, which takes longer than the products of a small piece."""
-UNPLANNED_TOKENS = 8192
-"""Tokens of a micro-batch where ``tokens_per_microbatch`` is ``auto`` and nothing has chosen a number."""
-LayoutKind = Literal["rows", "prefix", "packed"]
-Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
-
-
-def max_logits(*, is_gpu: bool) -> int:
-    """Return the largest number of logits that exist at once.
-
-    Example:
-        >>> [max_logits(is_gpu=is_gpu) for is_gpu in (False, True)]
-        [33554432, 134217728]
-    """
-    return MAX_LOGITS_GPU if is_gpu else MAX_LOGITS
-
-
-def uses_bfloat16(precision: Precision, *, is_gpu: bool) -> bool:
-    """Return True if matrices are multiplied in bfloat16.
-
-    Example:
-        >>> [uses_bfloat16("auto", is_gpu=is_gpu) for is_gpu in (False, True)]
-        [False, True]
-    """
-    return precision == "bfloat16" or (precision == "auto" and is_gpu)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +73,7 @@ class LossConfig(Settings):
     minibatch: Literal["episodes", "tokens", "rows"] = "episodes"
     """``episodes``: minibatches of whole groups. ``tokens``: minibatches of single episodes with about equal numbers of
     trained tokens; groups are split. ``rows``: minibatches of ``rows_per_update`` rows; episodes are split, too. See
-    :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
+    :func:`agentgym.trainers.phases.minibatches.plan_minibatches`."""
     rows_per_update: Natural = 0
     """Number of rows (context windows) of a minibatch if ``minibatch`` is ``rows``: verl's ``ppo_mini_batch_size``."""
     max_kl: float | None = None

@@ -17,9 +17,8 @@ from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.losses.trial import checked_pair, checked_tokens
-from agentgym.trainers.losses.vocabulary import head_logprobs
-from agentgym.trainers.models.head import head_of
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.models.head import head_of, trunk_of
+from agentgym.trainers.models.head_logprobs import head_logprobs
 from agentgym.trainers.types import CausalLM
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")

@@ -21,12 +21,11 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, run_whole
-from agentgym.trainers.losses.config import max_logits
+from agentgym.trainers.kinds import max_logits
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
-from agentgym.trainers.losses.vocabulary import vocabulary_of
-from agentgym.trainers.models.head import head_of
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.models.head import head_of, trunk_of
+from agentgym.trainers.models.head_logprobs import vocabulary_of
 from agentgym.trainers.types import CausalLM
 
 EPS = 1e-8

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, gist, require_extra
-from agentgym.trainers.config.train import LoraSettings
+from agentgym.trainers.models.config import LoraSettings
 
 ADAPTERS: Final = "adapters"
 """Folder of a run with its adapters, beside the merged model."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import ContextConfig
-from agentgym.trainers.engines.openai.trained import ENDPOINT_FILE, endpoint_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +59,16 @@ build prompts like this one, the first of a training task, special tokens includ
 {fence}
 """
     return Card(text, options)
+
+
+ENDPOINT_FILE: Final = "agentgym_endpoint.json"
+"""File in a trained model's folder with the options of an ``openai:`` address."""
+
+
+def endpoint_options(renderer: ChatRenderer) -> dict[str, str]:
+    """Return the options with which an endpoint's prompts are those of a renderer."""
+    results = "tool" if renderer.template.abilities.results else "user"
+    form = {"format": renderer.format.name, "results": results}
+    if renderer.template.passes_tools:
+        return {"tools": "template", **form}
+    return {"tools": "text", **form, "tools_style": renderer.config.tools_style}

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError, error_text
-from agentgym.trainers.losses.vocabulary import vocabulary_of
-from agentgym.trainers.models.head import head_of
-from agentgym.trainers.scoring.hidden import frozen, trunk_of
+from agentgym.trainers.models.head import frozen, head_of, trunk_of
+from agentgym.trainers.models.head_logprobs import vocabulary_of
 from agentgym.trainers.types import CausalLM
 
 _ROWS = ((3, 10, 17, 24, 31, 38), (3, 10, 17, 24, 5, 6))

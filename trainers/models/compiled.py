@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from agentgym.trainers.models.blocks import blocks_of
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.types import CausalLM
 
 BACKEND = "inductor"

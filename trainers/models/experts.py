@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
-from agentgym.errors import ConfigError
-from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import engine_dtype
-from agentgym.trainers.models.precision import is_bfloat16
 from agentgym.trainers.types import CausalLM
 
 _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -21,40 +15,18 @@ def num_experts(model: CausalLM) -> int:
     return max((count for count in found if isinstance(count, int) and count > 1), default=0)
 
 
-def check_experts(model: CausalLM, config: TrainConfig, num_ranks: int, device: torch.device) -> None:
-    """Check that a mixture of experts is sampled from and trained by the same arithmetic; other models pass.
-
-    A router takes the experts with the largest scores, so rounding sends some tokens to other experts. Where engine and
-    trainer round differently, ratios of probabilities are then those of different networks, and training collapses
-    (Ma et al., "Stabilizing MoE Reinforcement Learning by Aligning Training and Inference Routers",
-    https://arxiv.org/abs/2510.11370).
-
-    Raises:
-        ConfigError: they differ, or several ranks would each gather all experts.
-    """
-    if reason := _refusal(model, _reasons(config, num_ranks, device)):
-        raise ConfigError(reason)
-
-
 def too_many_ranks(model: CausalLM, num_ranks: int) -> str:
     """Return why several ranks cannot train a mixture of experts; empty for one rank, and for a dense model."""
-    return _refusal(model, _of_ranks(num_ranks))
+    return refusal(model, ranks_reasons(num_ranks))
 
 
-def _of_ranks(num_ranks: int) -> list[str]:
+def ranks_reasons(num_ranks: int) -> list[str]:
+    """Return several ranks as a reason against a mixture of experts."""
     return [f"{num_ranks} ranks, each of which would gather all experts"] if num_ranks > 1 else []
 
 
-def _reasons(config: TrainConfig, num_ranks: int, device: torch.device) -> list[str]:
-    return [
-        *_of_ranks(num_ranks),
-        *([f"engine.kind={config.engine.kind}"] if config.engine.kind != "torch" else []),
-        *(["loss.precision=bfloat16"] if is_bfloat16(config.loss.precision, device) else []),
-        *(["engine.dtype=bfloat16"] if engine_dtype(config.engine, device) == torch.bfloat16 else []),
-    ]
-
-
-def _refusal(model: CausalLM, reasons: list[str]) -> str:
+def refusal(model: CausalLM, reasons: list[str]) -> str:
+    """Return why a mixture of experts cannot be trained, given what cannot go with one; empty for a dense model."""
     count = num_experts(model)
     if not count or not reasons:
         return ""

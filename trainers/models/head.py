@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from agentgym.trainers.types import CausalLM
+from agentgym.trainers.types import CausalLM, Trunk, unwrapped
 
 
 class ChangedHead:
@@ -36,3 +38,20 @@ def head_of(model: CausalLM) -> Callable[[Tensor], Tensor]:
         made: Callable[[Tensor], Tensor] = head
         return made
     return ChangedHead(head, int(head.out_features), scale, float(bound) if bound else None)
+
+
+def trunk_of(model: CausalLM) -> Trunk:
+    """Return the network below the head of a transformers causal model, adapters included."""
+    return unwrapped(model).base_model
+
+
+@contextmanager
+def frozen(module: CausalLM | torch.nn.Module) -> Iterator[None]:
+    """Disable gradients and dropout in this context."""
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(was_training)

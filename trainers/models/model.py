@@ -21,12 +21,11 @@ from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig
-from agentgym.trainers.config.stages import Quantization
-from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
 from agentgym.trainers.models.adapters import continue_adapters
 from agentgym.trainers.models.card import Card
+from agentgym.trainers.models.config import LoraSettings, Quantization
 from agentgym.trainers.models.files import why_unreadable
+from agentgym.trainers.models.merged import merged_bias, merged_weight
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.quantized import is_quantized, keep_exact

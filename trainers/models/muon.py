@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.types import CausalLM
 
 

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from agentgym.trainers.losses.config import Precision, uses_bfloat16
+from agentgym.trainers.kinds import Precision, uses_bfloat16
 from agentgym.trainers.models.causal_blocks import attend_in_blocks, is_marked, marked_mask
 from agentgym.trainers.models.context import context_of
 from agentgym.trainers.types import CausalLM

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
-from agentgym.trainers.config.stages import Quantization
+from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.types import CausalLM, ModelShape, StateDict
 
 

@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from agentgym.errors import CorruptDataError
-from agentgym.trainers.config.stages import Quantization
+from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.models.files import check_answered_once, check_are_numbers, tensor_names
 from agentgym.trainers.models.quantized import Reading, dequantize, reading_of
 from agentgym.trainers.types import CausalLM, ModelShape

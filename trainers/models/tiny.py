@@ -24,8 +24,7 @@ from transformers import (
 )
 
 from agentgym.errors import CorruptDataError
-from agentgym.trainers.config.stages import Splits
-from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.models.config import ModelConfig, Splits
 from agentgym.trainers.models.products import use_faster_products
 from agentgym.trainers.models.seeding import seeded_weights
 
@@ -45,7 +44,7 @@ def train_tokenizer(
         vocab_size: upper bound of the vocabulary; 256 bytes and 3 special tokens are always part of it.
         words: words that become separate tokens, so that a name copied from an observation is the same token in an
             action.
-        splits: see :attr:`~agentgym.trainers.config.train.ModelConfig.splits`; ``words`` needs no ``words``.
+        splits: see :attr:`~agentgym.trainers.models.config.ModelConfig.splits`; ``words`` needs no ``words``.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

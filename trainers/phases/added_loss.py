@@ -14,7 +14,8 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.optimizer_step import AddGradient
-from agentgym.trainers.phases.sft import SftBatches, add_gradient
+from agentgym.trainers.phases.sft import add_gradient
+from agentgym.trainers.sft.batches import SftBatches
 from agentgym.trainers.sft.rows import SftRow, reply_rows
 from agentgym.trainers.types import CausalLM, Metrics
 from agentgym.types import TrajectoryGroup

@@ -8,7 +8,7 @@ from agentgym.evals.episodes import write_json
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 
 BEST = "best"
 """Folder of the best model in a run's folder, and name of the file with its step and success."""

@@ -9,9 +9,9 @@ from typing import Any
 from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import CreditResult, credit_groups
 from agentgym.credit.state import CreditState
+from agentgym.trainers.critics.columns import ColumnMaker, MadeColumns
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
-from agentgym.trainers.run_env import RunEnv
-from agentgym.trainers.scoring.columns import ColumnMaker, MadeColumns
+from agentgym.trainers.run.env import RunEnv
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 

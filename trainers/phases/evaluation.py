@@ -13,8 +13,8 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.run import Run
-from agentgym.trainers.run_env import RunEnv, named
+from agentgym.trainers.run.env import RunEnv, named
+from agentgym.trainers.run.run import Run
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 LOGGED = ("success", "success_low", "success_high", "mean_return", "mean_turns")

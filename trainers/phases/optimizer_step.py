@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 
-from agentgym.errors import RunStoppedError
-from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.distributed.sharding import whole
+from agentgym.trainers.distributed.clipping import clipped_norm
 from agentgym.trainers.models.muon import Muon
+from agentgym.trainers.models.optimizer import OptimizerConfig, learning_rate
 from agentgym.trainers.types import CausalLM
 
 AddGradient = Callable[[int], None]
@@ -29,22 +27,6 @@ def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_no
     advice = "lower optimizer.lr or look at the latest rollouts"
     norm = clipped_norm(model.parameters(), max_grad_norm, "the gradient's norm", advice)
     _step_scaled(optimizer, lr_scale)
-    return norm
-
-
-def clipped_norm(parameters: Iterable[torch.nn.Parameter], max_grad_norm: float, what: str, advice: str) -> float:
-    """Clip gradients and return their norm before clipping; every optimizer step of a run begins with this call.
-
-    Args:
-        what: the norm's name, for the error.
-        advice: what to change if the norm is not finite.
-
-    Raises:
-        RunStoppedError: the norm is not finite. The weights and the optimizer's state are those before the step.
-    """
-    norm: float = whole(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)).item()
-    if not math.isfinite(norm):
-        raise RunStoppedError(f"{what} is {norm}; {advice}")
     return norm
 
 
@@ -76,27 +58,6 @@ def set_rate(optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: in
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
-
-
-def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
-    """Return the learning rate of a 0-based step: linear warm-up, then the schedule down to ``final_lr_share``.
-
-    Example:
-        >>> config = OptimizerConfig(lr=1.0, schedule="linear", warmup_steps=2, final_lr_share=0.0)
-        >>> [learning_rate(config, step, 6) for step in (0, 1, 2, 4)]
-        [0.5, 1.0, 1.0, 0.5]
-    """
-    if step < config.warmup_steps:
-        return config.lr * (step + 1) / config.warmup_steps
-    progress = (step - config.warmup_steps) / max(1, num_steps - config.warmup_steps)
-    match config.schedule:
-        case "linear":
-            share = 1 - progress
-        case "cosine":
-            share = 0.5 * (1 + math.cos(math.pi * progress))
-        case _:
-            return config.lr
-    return config.lr * (config.final_lr_share + (1 - config.final_lr_share) * share)
 
 
 def make_optimizer(model: CausalLM, config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -26,7 +26,7 @@ from agentgym.trainers.phases.credit import judged, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult
 from agentgym.trainers.reporting.token_scores import places_of
-from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.run.env import RunEnv
 from agentgym.types import TrajectoryGroup
 
 

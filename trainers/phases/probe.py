@@ -22,8 +22,8 @@ from agentgym.rollout.replay import BEFORE_RL, Place
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.run import Run
-from agentgym.trainers.run_env import RunEnv, named
+from agentgym.trainers.run.env import RunEnv, named
+from agentgym.trainers.run.run import Run
 
 Counts = Mapping[str, tuple[int, int]]
 """Numbers of valid episodes and of successes, by task id."""

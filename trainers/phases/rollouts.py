@@ -18,13 +18,13 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.outline import OutlinedGroup, outlined, reads_texts
+from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
-from agentgym.trainers.run import Run
-from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.run.env import RunEnv
+from agentgym.trainers.run.run import Run
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -286,3 +286,8 @@ class Rollouts:
         """Cancel the episodes in flight."""
         await self._pulse.stop()
         await self._stream.close()
+
+
+def reads_texts(config: TrainConfig) -> bool:
+    """Return True if the credit of an environment compares texts."""
+    return any(not TEXT_COLUMNS.isdisjoint(env.credit.columns()) for env in config.by_env.values())

@@ -11,39 +11,30 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass
-from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from agentgym.env.worker_thread import is_interrupted
 from agentgym.errors import RunStoppedError
-from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID, recomputed
 from agentgym.trainers.data.plan import of_similar_length, rows_of_similar_length
-from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
+from agentgym.trainers.distributed.clipping import clipped_norm
 from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.vocabulary import head_cross_entropies
-from agentgym.trainers.models.head import head_of
+from agentgym.trainers.models.head import head_of, trunk_of
+from agentgym.trainers.models.head_logprobs import head_cross_entropies
 from agentgym.trainers.models.precision import computing
-from agentgym.trainers.phases.optimizer_step import clipped_norm, set_rate
+from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.run import Run
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.run.run import Run
+from agentgym.trainers.sft.batches import SftBatches, num_sft_steps
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import CausalLM, Metrics
-
-BATCHES_PER_WINDOW = 32
-
-
-def num_sft_steps(config: SftConfig, num_rows: int) -> int:
-    """Return the number of optimizer steps of the phase; only complete batches count."""
-    return config.num_epochs * (num_rows // config.batch_size)
 
 
 def batches_note(config: SftConfig, num_rows: int) -> str:
@@ -65,30 +56,6 @@ def batches_note(config: SftConfig, num_rows: int) -> str:
         f"{num_rows} rows make {num_steps} steps of sft.batch_size={size}{rest}; the full rate is never used within "
         f"sft.optimizer.warmup_steps={warmup}: lower them, or raise sft.num_epochs={config.num_epochs}"
     )
-
-
-class SftBatches:
-    """The batches of all epochs by position; each epoch has its own random order.
-
-    Args:
-        batch_size: rows per batch; an epoch leaves out rows that do not fill a batch.
-        seed: seed of the orders of all epochs.
-    """
-
-    def __init__(self, rows: Sequence[SftRow], batch_size: int, seed: int, label: str = "sft") -> None:
-        self._rows = rows
-        self._per_epoch = len(rows) // batch_size
-        self._epoch = lru_cache(maxsize=1)(
-            lambda epoch: _epoch_batches(rows, batch_size, derive_seed(seed, label, epoch))
-        )
-
-    def __getitem__(self, position: int) -> list[SftRow]:
-        return [self._rows[index] for index in self.indices(position)]
-
-    def indices(self, position: int) -> list[int]:
-        """Return the indices of the rows of the batch at a position."""
-        epoch, at = divmod(position, self._per_epoch)
-        return self._epoch(epoch)[at]
 
 
 def sft_steps(
@@ -226,20 +193,6 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> tuple[Tensor, SftSums]:
     loss, known = (per_token * weight).sum(), per_token.detach()
     sums = torch.stack([loss.detach(), weight.sum(), (known * is_sampled).sum(), is_sampled.sum()]).tolist()
     return loss, SftSums(loss=sums[0], weight=sums[1], sampled_loss=sums[2], num_sampled=int(sums[3]))
-
-
-def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[list[int]]:
-    """Return an epoch's batches in random order, each with rows of similar length, because padding costs time."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(rows)).tolist()
-    window = batch_size * BATCHES_PER_WINDOW
-    by_length = [
-        index
-        for start in range(0, len(order), window)
-        for index in sorted(order[start : start + window], key=lambda i: len(rows[i].token_ids))
-    ]
-    batches = [by_length[start : start + batch_size] for start in range(0, len(order) - batch_size + 1, batch_size)]
-    return [batches[int(i)] for i in rng.permutation(len(batches))]
 
 
 # ------------------------------------------------------------------------- the warm start: fine-tuning before RL

@@ -9,10 +9,10 @@ from agentgym.credit.table import Floats
 from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
+from agentgym.trainers.checkpoint import TrainState
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.outline import OutlinedGroup
 from agentgym.trainers.data.samples import GroupVerdict
-from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
 from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
@@ -21,7 +21,7 @@ from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.trainers.scoring.demonstrated import Taught, self_taught
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup

@@ -12,16 +12,16 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import make_batch
-from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.data.plan import BatchPlan
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.data.spread import StepRows
 from agentgym.trainers.distributed.ranks import Share
+from agentgym.trainers.distributed.reference import Reference
 from agentgym.trainers.distributed.sharding import ranks_of, reduce_gradients
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.models.reference import Reference
+from agentgym.trainers.phases.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.phases.update_step import Batches, UpdateStep, device_of, plan_for
 from agentgym.trainers.reporting.token_scores import Place, TokenScores, places_of

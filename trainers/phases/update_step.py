@@ -13,10 +13,10 @@ from torch.distributed.fsdp import FSDPModule
 from agentgym.trainers.data.batch import TrainBatch, make_batch
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import recomputed
-from agentgym.trainers.data.minibatches import OldLogprobs, Rows
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.distributed.ranks import Ranks, Share
+from agentgym.trainers.distributed.reference import Reference, scored
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
@@ -27,7 +27,7 @@ from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.context import splitting
 from agentgym.trainers.models.precision import computing
-from agentgym.trainers.models.reference import Reference, scored
+from agentgym.trainers.phases.minibatches import OldLogprobs, Rows
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.types import CausalLM
 

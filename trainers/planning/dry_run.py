@@ -16,8 +16,10 @@ from agentgym.render.families import format_named, known_family
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_have_engines
 from agentgym.trainers.config.strategy_notes import strategy_notes
-from agentgym.trainers.config.train import ModelConfig, TrainConfig
-from agentgym.trainers.losses.config import uses_bfloat16
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.kinds import uses_bfloat16
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.model_shapes import check_positions, plan_model, read_values
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
@@ -31,7 +33,6 @@ from agentgym.trainers.planning.footprint import (
     longest_row,
 )
 from agentgym.trainers.planning.microbatch import auto_tokens, with_tokens
-from agentgym.trainers.planning.model_shapes import check_positions, plan_model, read_values
 from agentgym.trainers.planning.proposal import Proposal, propose
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note, step_sizes
@@ -219,7 +220,7 @@ def _chat_template(config: ModelConfig) -> str:
     """Return the chat template of a model whose tokenizer is on this machine, and an empty text for others.
 
     It is not rendered here, since transformers imports torch, which takes seconds
-    (:func:`~agentgym.trainers.planning.rehearsal.rehearse` does).
+    (:func:`~agentgym.trainers.run.rehearsal.rehearse` does).
 
     Raises:
         UsageError: the tokenizer has no chat template, or the format of its calls is not known.

@@ -14,12 +14,12 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from agentgym.trainers.config.rank_limits import do_all_have_engines, do_gather, do_lend, episodes_of_rank
-from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
-from agentgym.trainers.engines.config import TRANSFERS
-from agentgym.trainers.losses.config import max_logits, uses_bfloat16
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.kinds import TRANSFERS, max_logits, uses_bfloat16
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
+from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.models.processor import leaves_avx512_unused, multiplies_bfloat16
-from agentgym.trainers.planning.decoder import Sizes, Weights
-from agentgym.trainers.planning.model_shapes import plan_model
 
 FLOAT32, BFLOAT16 = 4, 2
 _BLOCK, _SCALE_BLOCK = 64, 256

@@ -12,9 +12,9 @@ from typing import Final
 
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.planning.decoder import Sizes, Weights
+from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.planning.footprint import footprint, longest_row
-from agentgym.trainers.planning.model_shapes import plan_model
 from agentgym.trainers.planning.servers import awake_bytes
 
 SMALLEST: Final = 1024

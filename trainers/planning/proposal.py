@@ -10,7 +10,7 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.planning.decoder import Sizes, Weights
+from agentgym.trainers.models.decoder import Sizes, Weights
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.planning.microbatch import auto_tokens
 

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.config import TRANSFERS
-from agentgym.trainers.planning.decoder import Sizes, Weights
+from agentgym.trainers.kinds import TRANSFERS
+from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.planning.footprint import BFLOAT16, engine_cache, footprint
-from agentgym.trainers.planning.model_shapes import plan_model
 
 MARGIN: Final = 4 << 30
 """Memory for what the plan does not count: CUDA in both processes, kernels' workspaces, and unused blocks."""

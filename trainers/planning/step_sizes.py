@@ -8,8 +8,8 @@ from typing import Final
 
 from agentgym.registry import turn_limit
 from agentgym.render.families import family_of
-from agentgym.trainers.config.stages import ModelConfig
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.planning.footprint import longest_row
 
 CPU_PACE: Final = 1.6e10

@@ -17,11 +17,11 @@ from ray.exceptions import RayError
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
 from agentgym.rollout.in_flight import InFlight, Sampled
+from agentgym.trainers.config.cluster import AUTH_MODE, ClusterPlace
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.config import AUTH_MODE, ClusterPlace
 from agentgym.trainers.ray.connection import check_resources, connect, options_of
 from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import GuestEngine, RayEngine

@@ -16,8 +16,8 @@ import ray
 
 from agentgym.errors import ConfigError
 from agentgym.server_tokens import TOKEN_VARIABLE
+from agentgym.trainers.config.cluster import AUTH_MODE, ClusterConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.ray.config import AUTH_MODE, ClusterConfig
 from agentgym.trainers.ray.env_server import token
 
 _REACH_TIMEOUT_S = 5.0

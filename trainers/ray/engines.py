@@ -13,8 +13,8 @@ from ray.exceptions import GetTimeoutError
 
 from agentgym.engine import EngineHealth
 from agentgym.errors import EngineError
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.engine_client import EngineClient
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, State
 from agentgym.trainers.ray.weights import pack

@@ -18,9 +18,9 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
 from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.config import ClusterConfig
 
 _NUM_SLICES = 4
 

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 from agentgym.engine import Engine, ReportsHealth, SamplingParams
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import torch_engine
 from agentgym.trainers.models.model import plain_model
+from agentgym.trainers.placement.build import torch_engine
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.engine_client import LostSessionError, NoWeightsError
 from agentgym.trainers.ray.weights import PackedWeights

@@ -24,11 +24,11 @@ from agentgym.errors import ConfigError, InfrastructureError
 from agentgym.ports import free_port
 from agentgym.processes.remains import Remains
 from agentgym.server_tokens import TOKEN_VARIABLE, made_token
+from agentgym.trainers.config.cluster import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
+from agentgym.trainers.kinds import TRANSFERS
 from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
-from agentgym.trainers.ray.config import SERVERS_NAME, ClusterConfig
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, first_line
 
 _LEAST = {"memory": 1.0}

@@ -15,8 +15,8 @@ from pathlib import Path
 from agentgym.ports import free_port
 from agentgym.processes.remains import Remains
 from agentgym.server_tokens import made_token, remember_token
-from agentgym.trainers.engines.build import facts_of
 from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.facts import facts_of
 from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from safetensors.torch import save
 
-from agentgym.trainers.engines.build import model_facts, witness
+from agentgym.trainers.engines.facts import model_facts, witness
 from agentgym.trainers.engines.vllm.proof import DTYPES, Evidence
 from agentgym.trainers.engines.vllm.weights import probe_ids
 from agentgym.trainers.models.model import plain_tensors

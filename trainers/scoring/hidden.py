@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from agentgym.trainers.data.layout import PAD_ID
-from agentgym.trainers.types import CausalLM, Trunk, unwrapped
+from agentgym.trainers.types import Trunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +41,6 @@ class ReadRow:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
-
-
-def trunk_of(model: CausalLM) -> Trunk:
-    """Return the network below the head of a transformers causal model, adapters included."""
-    return unwrapped(model).base_model
-
-
-@contextmanager
-def frozen(module: CausalLM | torch.nn.Module) -> Iterator[None]:
-    """Disable gradients and dropout in this context."""
-    was_training = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        module.train(was_training)
 
 
 def hidden_states(trunk: Trunk, rows: Sequence[ReadRow]) -> Tensor:

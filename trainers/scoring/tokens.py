@@ -12,9 +12,9 @@ from agentgym.credit.table import Floats
 from agentgym.trainers.data.plan import of_similar_length
 from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
-from agentgym.trainers.losses.vocabulary import head_logprobs
-from agentgym.trainers.models.head import head_of
-from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, trunk_of
+from agentgym.trainers.models.head import frozen, head_of, trunk_of
+from agentgym.trainers.models.head_logprobs import head_logprobs
+from agentgym.trainers.scoring.hidden import ReadRow, hidden_states
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Segment, TrajectoryGroup
 

@@ -16,8 +16,8 @@ from transformers import PrinterCallback, TrainerCallback
 
 from agentgym.errors import MissingExtraError, RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.phases.optimizer_step import learning_rate
-from agentgym.trainers.phases.sft import SftBatches, num_sft_steps
+from agentgym.trainers.models.optimizer import learning_rate
+from agentgym.trainers.sft.batches import SftBatches, num_sft_steps
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.trl.versions import check_trl
 from agentgym.trainers.types import CausalLM, Metrics, Tokenizer

@@ -8,9 +8,9 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
 from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.model import is_linear
 from agentgym.trainers.models.reading import class_for
-from agentgym.trainers.scoring.hidden import trunk_of
 from testkit.tiny_models import VOCAB_SIZE
 
 _SIZES: dict[str, Any] = {

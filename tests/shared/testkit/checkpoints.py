@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agentgym.trainers.distributed.checkpoint import Phase, checkpoint_path
+from agentgym.trainers.checkpoint import Phase, checkpoint_path
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline
 

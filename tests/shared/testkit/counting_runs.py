@@ -11,12 +11,13 @@ from typing import Any
 
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_records, record_path, recorded_steps
-from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.loop import train
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.train import train
 
 ENV_FILE = Path(__file__).parent / "counting_env.py"
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentgym.check.chaos import Chaos
 from agentgym.env.env import Env
-from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.run.env import RunEnv
 
 
 def break_environments(monkeypatch: pytest.MonkeyPatch, *, crash: float) -> None:

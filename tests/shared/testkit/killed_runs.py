@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from agentgym.trainers.config.overrides import load_config
-from agentgym.trainers.loop import train
+from agentgym.trainers.train import train
 from testkit.warm_python import Command
 
 SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from agentgym.trainers.config.train import CriticConfig, LoraSettings
+from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard_from_first, whole
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.models.reading import senses_of

@@ -16,12 +16,8 @@ import torch
 
 from agentgym.credit.state import CreditState
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.distributed.checkpoint import (
-    CheckpointWriter,
-    TrainState,
-    load_latest_checkpoint,
-    restore_state,
-)
+from agentgym.trainers.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint, restore_state
+from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.distributed.tensor_folder import tensors_of
@@ -29,7 +25,6 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.activity import Activity
-from agentgym.trainers.scoring.columns import ColumnMaker
 from testkit.ranked_update import made_verdicts, small_model
 
 

@@ -19,7 +19,7 @@ from agentgym.trainers.phases.evaluation import evaluate_policy
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.metrics import SilentLog
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.types import Trajectory
 
 

@@ -14,14 +14,14 @@ from typing import Any, cast
 import torch
 from safetensors.torch import load_file
 
-from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.distributed.copies import move_whole
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard_from_first
-from agentgym.trainers.engines.build import witness
+from agentgym.trainers.engines.facts import witness
 from agentgym.trainers.engines.vllm.gathered import GatheredWeights
 from agentgym.trainers.engines.vllm.weights import probe_ids
-from agentgym.trainers.losses.config import Precision
+from agentgym.trainers.kinds import Precision
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora, never_trained, save_weights
 from agentgym.trainers.types import CausalLM
 from testkit.ranked_lending import change

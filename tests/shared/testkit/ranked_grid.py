@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
+from agentgym.trainers.distributed.reference import EarlierAdapters, Reference
 from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora, frozen_copy, never_trained
-from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.scoring.tokens import Question, score
 from agentgym.trainers.types import CausalLM

@@ -7,8 +7,8 @@ import os
 import torch
 
 from agentgym.cli.main import main
-from agentgym.trainers.engines import build
 from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel
+from agentgym.trainers.placement import build
 
 
 def make_channel(weight_sync: str, device: torch.device) -> Channel:

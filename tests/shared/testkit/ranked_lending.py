@@ -9,13 +9,13 @@ from typing import Any, cast
 import torch
 
 from agentgym.engine import SamplingParams
-from agentgym.trainers.config.train import LoraSettings
-from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard_from_first
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.weights import Present
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.placement.lending import Lender
 from agentgym.trainers.types import CausalLM
 from testkit.tiny_models import tiny_model
 

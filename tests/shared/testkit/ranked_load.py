@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from agentgym.trainers import run_model
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import own_part, whole
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
+from agentgym.trainers.run import model as run_model
+from agentgym.trainers.run.run import Run
 
 
 def main(run_dir: Path, out: Path, overrides: list[str]) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions
-from agentgym.trainers.config.train import CriticConfig, LoraSettings
+from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
@@ -39,6 +39,7 @@ from agentgym.trainers.losses.options import (
     SequenceTisOptions,
     VcpoOptions,
 )
+from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
 from testkit.made_groups import two_groups

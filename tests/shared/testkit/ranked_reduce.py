@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.data.samples import build_samples
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig

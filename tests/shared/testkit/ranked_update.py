@@ -21,13 +21,14 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.rollout.record import GroupRecord
 from agentgym.rollout.token_scores import TurnScores
-from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.data.outline import outlined
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.data.spread import StepRows
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
-from agentgym.trainers.losses.config import LayoutKind, LossConfig, Precision
+from agentgym.trainers.kinds import LayoutKind, Precision
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.precision import use_fused_attention
 from agentgym.trainers.phases.update import update_policy
 from agentgym.types import TurnCredit

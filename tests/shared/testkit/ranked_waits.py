@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import join_ranks
 
 

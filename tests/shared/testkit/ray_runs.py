@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.checkpoint import checkpoint_path
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
-from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.recipes import load_recipe
 from testkit import TESTKIT
 
 if TYPE_CHECKING:
-    from agentgym.trainers.ray.trainer_rank import RankPlace
+    from agentgym.trainers.ray_ranks.rank import RankPlace
 
 NUM_STEPS = 3
 PATIENT_S = 600.0
@@ -68,7 +68,7 @@ def give(folder: Path, order: str, after_step: int) -> None:
 
 def note_ranks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Write the process numbers of a run's ranks where orders are looked for."""
-    from agentgym.trainers.ray import trainer
+    from agentgym.trainers.ray_ranks import trainer
 
     plain = trainer._places
 

@@ -18,11 +18,11 @@ from transformers import AutoModelForCausalLM
 
 from agentgym.engine import SamplingParams
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import model_facts
+from agentgym.trainers.engines.facts import model_facts
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.proof import weight_sums
 from agentgym.trainers.models.model import plain_tensors
-from agentgym.trainers.run import Run
+from agentgym.trainers.run.run import Run
 from agentgym.trainers.types import CausalLM
 from testkit.fake_vllm import FakeVllm
 

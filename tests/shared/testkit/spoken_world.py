@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentgym.env.env import Env
-from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.types import Message, RewardRole, Task
 

@@ -15,9 +15,9 @@ from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.engine import Engine
 from agentgym.plugins import Options
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.engines.build import torch_engine
 from agentgym.trainers.engines.component import engine
 from agentgym.trainers.losses.component import correction, policy_loss, regulariser
+from agentgym.trainers.placement.build import torch_engine
 
 
 @policy_loss("log_clip", paper="ours", may_dual_clip=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
-from agentgym.trainers.engines.build import model_facts
+from agentgym.trainers.engines.facts import model_facts
 from testkit.sampling_vllm import SamplingVllm
 
 

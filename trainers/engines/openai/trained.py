@@ -9,21 +9,10 @@ from typing import Any, Final
 
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, UsageError
-from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.engines.openai.endpoint import Endpoint, check_endpoint
+from agentgym.trainers.models.card import ENDPOINT_FILE
 
-ENDPOINT_FILE: Final = "agentgym_endpoint.json"
-"""File in a trained model's folder with the options of an ``openai:`` address."""
 _OPTIONS: Final = ("tools", "format", "tools_style", "results")
-
-
-def endpoint_options(renderer: ChatRenderer) -> dict[str, str]:
-    """Return the options with which an endpoint's prompts are those of a renderer."""
-    results = "tool" if renderer.template.abilities.results else "user"
-    form = {"format": renderer.format.name, "results": results}
-    if renderer.template.passes_tools:
-        return {"tools": "template", **form}
-    return {"tools": "text", **form, "tools_style": renderer.config.tools_style}
 
 
 def saved_options(folder: Path) -> dict[str, str]:

@@ -24,8 +24,8 @@ from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.weights import check_rotation, count_edits
 from agentgym.trainers.models.check import layer_kinds, max_gap
+from agentgym.trainers.models.head import frozen
 from agentgym.trainers.models.kv_cache import cache_argument
-from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM
 
 _MIN_TOKENS: Final = 128

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.engines.torch.merged import merged_bias, merged_weight
+from agentgym.trainers.models.merged import merged_bias, merged_weight
 from agentgym.trainers.models.processor import multiplies_bfloat16
 from agentgym.trainers.models.products import has_faster_products, packed
 from agentgym.trainers.types import CausalLM, PlainCausalLM, unwrapped

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.distributed.sharding import parameters_of, whole
-from agentgym.trainers.engines.config import TRANSFERS
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import bit_sum
 from agentgym.trainers.engines.vllm.proof import Evidence, scores
 from agentgym.trainers.engines.vllm.weights import Tensors
+from agentgym.trainers.kinds import TRANSFERS
 from agentgym.trainers.models.model import plain_name
 from agentgym.trainers.models.precision import dtype_for, sent_as
 from agentgym.trainers.models.quantized import kept_state

@@ -18,7 +18,7 @@ from torch import Tensor
 from agentgym.trainers.engines.vllm.client import VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import MODULUS, bit_sum
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
-from agentgym.trainers.scoring.hidden import frozen
+from agentgym.trainers.models.head import frozen
 from agentgym.trainers.types import CausalLM
 from agentgym.types import JsonObject
 

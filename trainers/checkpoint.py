@@ -22,9 +22,11 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError, error_text
 from agentgym.rollout.plan import PlanState
 from agentgym.rollout.stream import StreamState
+from agentgym.trainers.critics.columns import ColumnMaker
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.distributed.hashes import compare_hashes, this_python
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.reference import Reference, reference_state
 from agentgym.trainers.distributed.sharding import load_optimizer
 from agentgym.trainers.distributed.tensor_folder import (
     held_in_memory,
@@ -35,9 +37,7 @@ from agentgym.trainers.distributed.tensor_folder import (
 )
 from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.models.quantized import check_same_tensors, kept_state, stored_state
-from agentgym.trainers.models.reference import Reference, reference_state
 from agentgym.trainers.reporting.activity import Activity
-from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.types import CausalLM, StateDict
 
 Phase = Literal["sft", "start", "rl"]

@@ -14,8 +14,8 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.tiny import read_tokenizer, train_tokenizer
-from agentgym.trainers.run_env import RunEnv
-from agentgym.trainers.run_folder import TOKENIZER_NAME
+from agentgym.trainers.run.env import RunEnv
+from agentgym.trainers.run.folder import TOKENIZER_NAME
 from agentgym.trainers.types import Tokenizer
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import torch
 from transformers import AutoConfig
 
 from agentgym.errors import ConfigError, UsageError
-from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.models.blocks import blocks_of
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
+from agentgym.trainers.models.decoder import NEEDED, Sizes, Weights
 from agentgym.trainers.models.experts import too_many_ranks
+from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.quantized import reading_of
 from agentgym.trainers.models.reading import class_for
-from agentgym.trainers.planning.decoder import NEEDED, Sizes, Weights
-from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
 _IN_LAYER: Final = re.compile(r".*?\.(\d+)\.")

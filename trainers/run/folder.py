@@ -13,8 +13,8 @@ from agentgym.rollout.kept_files import FOLDER
 from agentgym.rollout.record import read_json_object
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.phases.optimizer_step import learning_rate
-from agentgym.trainers.run_env import named
+from agentgym.trainers.models.optimizer import learning_rate
+from agentgym.trainers.run.env import named
 from agentgym.trust import SIGNATURE_NAME
 
 RESULT = "result.json"

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from agentgym.canonical import packaged, read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
-from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.models.config import ModelConfig
+from agentgym.trainers.models.decoder import COUNTED, Sizes, Weights, count_weights, is_counted
 from agentgym.trainers.models.sources import cached_model
-from agentgym.trainers.planning.decoder import COUNTED, Sizes, Weights, count_weights, is_counted
 
 KNOWN: Final[Mapping[str, Mapping[str, object]]] = packaged(__package__, "models.toml")
 """Sizes from the public ``config.json`` of known models, for plans without a network."""
@@ -33,7 +33,7 @@ def plan_model(config: ModelConfig, num_ranks: int = 1) -> tuple[Sizes, Weights]
     if is_counted(values, config.lora):
         sizes = Sizes.read(values)
         return sizes, count_weights(sizes, config.lora)
-    from agentgym.trainers.planning.meta import check_shared, check_stored, count_built, meta_model
+    from agentgym.trainers.models.meta import check_shared, check_stored, count_built, meta_model
 
     check_stored(values, config)
     model = meta_model(values, config.lora)

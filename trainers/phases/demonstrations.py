@@ -21,8 +21,8 @@ from agentgym.trainers.data.demos import collect_demos, has_oracle
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.run import Run
-from agentgym.trainers.run_env import RunEnv, demo_tasks, named
+from agentgym.trainers.run.env import RunEnv, demo_tasks, named
+from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note

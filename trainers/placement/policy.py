@@ -18,9 +18,9 @@ from agentgym.rollout.context import CONTEXT_FILE, FULL, ContextConfig, check_tu
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import CHAT_FILE, end_ids, load_model
+from agentgym.trainers.models.model_shapes import check_positions
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.vocabulary import check_ids
-from agentgym.trainers.planning.model_shapes import check_positions
 
 
 @dataclass(frozen=True, slots=True)

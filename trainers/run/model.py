@@ -17,16 +17,16 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard_from_first
 from agentgym.trainers.models.allocator import reuse_freed_memory
 from agentgym.trainers.models.check import check_model
-from agentgym.trainers.models.experts import check_experts
 from agentgym.trainers.models.model import add_lora, load_model, load_tokenizer, never_trained
+from agentgym.trainers.models.model_shapes import check_positions
 from agentgym.trainers.models.precision import skip_adapter_casts, use_fused_attention
 from agentgym.trainers.models.quantized import is_quantized
 from agentgym.trainers.models.rehearsal import prepare_saving
 from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.models.vocabulary import check_ids
-from agentgym.trainers.planning.model_shapes import check_positions
-from agentgym.trainers.run_env import RunEnv
-from agentgym.trainers.run_tokenizer import own_tokenizer
+from agentgym.trainers.placement.experts import check_experts
+from agentgym.trainers.run.env import RunEnv
+from agentgym.trainers.run.tokenizer import own_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 

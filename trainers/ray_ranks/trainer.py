@@ -22,14 +22,14 @@ from agentgym.canonical import shell_word
 from agentgym.errors import AgentGymError, ConfigError, RunStoppedError, UsageError
 from agentgym.progress import VisibleConsole
 from agentgym.rollout.folder_lock import locked
+from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.overrides import to_dict
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.connection import check_resources, connect
 from agentgym.trainers.ray.fleet import cause_of, first_line
-from agentgym.trainers.ray.trainer_rank import NUM_THREADS, RankPlace, Start, TrainerRank
-from agentgym.trainers.run_folder import TrainResult, check_run_dir, forget_failed_start
+from agentgym.trainers.ray_ranks.rank import NUM_THREADS, RankPlace, Start, TrainerRank
+from agentgym.trainers.run.folder import TrainResult, check_run_dir, forget_failed_start
 from agentgym.trust import sign
 
 _LOOK_S, _LAST_WORDS_S = 0.2, 5.0
@@ -44,7 +44,7 @@ class LostRankError(Exception):
 
 
 def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
-    """Train with ranks that Ray places, as :func:`agentgym.trainers.loop.train` does with those of torchrun.
+    """Train with ranks that Ray places, as :func:`agentgym.trainers.train.train` does with those of torchrun.
 
     If a rank dies, all ranks are stopped, and new ones continue from the last checkpoint.
 

@@ -11,14 +11,14 @@ from urllib.parse import parse_qsl
 
 from agentgym.errors import UsageError, unknown_name
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.engines.build import facts_of, witness
 from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.facts import facts_of, witness
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.models.model import end_ids, load_model, save_weights
-from agentgym.trainers.models.policy import Policy, context_limit, load_chat, load_context
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.vocabulary import check_ids
+from agentgym.trainers.placement.policy import Policy, context_limit, load_chat, load_context
 
 EXPECTED = "vllm:http://HOST:PORT?model=SOURCE, several addresses with commas between them"
 

@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from agentgym.errors import require_extra
+from agentgym.trainers.config.cluster import AUTH_MODE, ClusterPlace
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.ray.config import AUTH_MODE, ClusterPlace
 
 if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster, JoinedCluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,17 +18,16 @@ from agentgym.errors import ConfigError, blamed
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
 from agentgym.trainers.engines.component import ENGINES
-from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
+from agentgym.trainers.engines.facts import engine_dtype, facts_of, model_facts, witness
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.weights import Present
-from agentgym.trainers.engines.vllm.client import ModelFacts
-from agentgym.trainers.engines.vllm.proof import Evidence, Witness, scores, weight_sums
 from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
 from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, gpu_id
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
-from agentgym.trainers.models.model import base_tensors, plain_tensors, save_model, save_weights
+from agentgym.trainers.kinds import TRANSFERS
+from agentgym.trainers.models.model import plain_tensors, save_model, save_weights
+from agentgym.trainers.models.model_shapes import check_positions
 from agentgym.trainers.models.processor import multiplies_bfloat16
-from agentgym.trainers.planning.model_shapes import check_positions
 from agentgym.trainers.planning.servers import MODEL_FOLDER, serve_commands, server_share, servers_note
 from agentgym.trainers.planning.step_sizes import pace_note
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
@@ -147,18 +146,6 @@ def _options(config: TrainConfig, model: CausalLM, num_episodes: int | None) -> 
     }
 
 
-def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | None:
-    """Return the dtype of the embedded engine's computation; None for the model's own.
-
-    Example:
-        >>> engine_dtype(EngineConfig(), torch.device("cuda")), engine_dtype(EngineConfig(), torch.device("cpu"))
-        (torch.bfloat16, None)
-    """
-    if config.dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else None
-    return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-
-
 def note_of(engine: object, model: CausalLM) -> str:
     """Return a note about an engine that samples more slowly than it should; empty for others.
 
@@ -261,35 +248,3 @@ async def connect_engine(
 def weight_dir(config: TrainConfig, run_dir: Path) -> Path:
     """Return the folder through which weights reach the servers."""
     return Path(config.engine.weight_dir) if config.engine.weight_dir else run_dir / "weights"
-
-
-def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
-    """Return a function that computes the evidence of a model's current weights, by which servers are checked.
-
-    Args:
-        model: the trainer's model.
-        has_adapters: True if servers swap adapters over base weights that never change.
-    """
-    known: dict[str, dict[str, int]] = {}
-
-    def testify(token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
-        if has_adapters:
-            missing = [dtype for dtype in dtypes if dtype not in known]
-            known.update(weight_sums(base_tensors(model), missing) if missing else {})
-            sums = {dtype: known[dtype] for dtype in dtypes}
-        else:
-            sums = weight_sums(plain_tensors(model), dtypes)
-        return Evidence(sums=sums, logprobs={dtype: tuple(scores(model, token_ids, dtype)) for dtype in dtypes})
-
-    return testify
-
-
-def model_facts(model: CausalLM) -> ModelFacts:
-    """Return the facts that a server of the same model reports."""
-    return facts_of(model.config)
-
-
-def facts_of(shape: ModelShape) -> ModelFacts:
-    """Return :func:`model_facts` from the model's transformers configuration."""
-    sizes = shape.get_text_config()
-    return ModelFacts(**{name: getattr(sizes, name) for name in ModelFacts.__dataclass_fields__})

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from agentgym.trainers.losses import config
+from agentgym.trainers.kinds import max_logits
 
 Made = TypeVar("Made")
 
@@ -25,7 +25,7 @@ def head_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
 
-    More than :func:`config.max_logits` logits are computed in pieces, and recomputed for the gradient.
+    More than ``max_logits`` logits are computed in pieces, and recomputed for the gradient.
 
     Args:
         head: maps states to logits ``[N, V]``.
@@ -73,7 +73,7 @@ def _in_pieces(
     """Return what a function makes of a few states and targets at a time; several pieces are made again for the
     gradient.
     """
-    rows = max(1, config.max_logits(is_gpu=states.is_cuda) // vocabulary_of(head))
+    rows = max(1, max_logits(is_gpu=states.is_cuda) // vocabulary_of(head))
     pairs = list(zip(torch.split(states, rows), torch.split(targets, rows), strict=True))
     if len(pairs) == 1 or not torch.is_grad_enabled():
         return [piece(*pair) for pair in pairs]

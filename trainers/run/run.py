@@ -24,8 +24,8 @@ from agentgym.server_tokens import remember_token
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.devices import gpu_bytes
-from agentgym.trainers.distributed.lending import can_lend
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.reference import EarlierAdapters, Reference
 from agentgym.trainers.distributed.sharding import sharded_copy
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.judges.teacher import HintTeacher
@@ -33,13 +33,13 @@ from agentgym.trainers.losses.trial import try_out
 from agentgym.trainers.models.card import Card, model_card
 from agentgym.trainers.models.model import copy_of_trained, end_ids, never_trained
 from agentgym.trainers.models.precision import allow_tf32
-from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
+from agentgym.trainers.placement.lending import can_lend
 from agentgym.trainers.planning.microbatch import planned_tokens, tokens_note, with_tokens
-from agentgym.trainers.run_cluster import cluster_of
-from agentgym.trainers.run_env import RunEnv, named
-from agentgym.trainers.run_model import load_policy, load_teacher, policy_tokenizer
-from agentgym.trainers.run_policy import RunPolicy
+from agentgym.trainers.run.cluster import cluster_of
+from agentgym.trainers.run.env import RunEnv, named
+from agentgym.trainers.run.model import load_policy, load_teacher, policy_tokenizer
+from agentgym.trainers.run.policy import RunPolicy
 
 if TYPE_CHECKING:
     from agentgym.endpoint.gateway import Gateway

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agentgym.trainers.config.train import LoraSettings
+from agentgym.trainers.models.config import LoraSettings
 
 COUNTED: Final = ("llama", "qwen2", "qwen3")
 """Values of ``model_type`` whose weights this module can count; other models must be built to be counted."""

@@ -19,10 +19,10 @@ import ray
 
 from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError, error_text
 from agentgym.ports import free_port
-from agentgym.trainers.ray.config import SERVERS_NAME
+from agentgym.trainers.config.cluster import SERVERS_NAME
 
 if TYPE_CHECKING:
-    from agentgym.trainers.run_folder import TrainResult
+    from agentgym.trainers.run.folder import TrainResult
 
 NUM_THREADS = 3
 """Threads of a rank's actor: one trains, one returns output, one stops the training."""

@@ -6,14 +6,15 @@ from agentgym.errors import UsageError
 from agentgym.registry import find, is_remote
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.losses.trial import try_out
+from agentgym.trainers.models.config import LoraSettings, ModelConfig
+from agentgym.trainers.models.head import trunk_of
+from agentgym.trainers.models.meta import meta_model
 from agentgym.trainers.models.model import end_ids, load_tokenizer
+from agentgym.trainers.models.model_shapes import read_values
 from agentgym.trainers.models.sources import cached_model
-from agentgym.trainers.planning.meta import meta_model
-from agentgym.trainers.planning.model_shapes import read_values
-from agentgym.trainers.run_env import RunEnv
-from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.run.env import RunEnv
 
 
 def rehearse(config: TrainConfig, num_ranks: int) -> list[str]:

@@ -13,24 +13,24 @@ from agentgym.errors import EngineError, boundary
 from agentgym.trainers.config.rank_limits import Roles, episodes_of_rank
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.copies import copy_whole, move_whole
-from agentgym.trainers.distributed.lending import Lender
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, shard_from_first
-from agentgym.trainers.engines.build import (
-    borrowing_engine,
-    build_engine,
-    build_guest,
-    connect_engine,
-    engine_notes,
-    facts_of,
-    on_rank,
-)
+from agentgym.trainers.engines.facts import facts_of
 from agentgym.trainers.engines.vllm.gathered import GatheredWeights
 from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.server import ServersEngine, VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover, Published, probe_ids
 from agentgym.trainers.models.model import frozen_copy, never_trained
 from agentgym.trainers.models.quantized import is_quantized
+from agentgym.trainers.placement.build import (
+    borrowing_engine,
+    build_engine,
+    build_guest,
+    connect_engine,
+    engine_notes,
+    on_rank,
+)
+from agentgym.trainers.placement.lending import Lender
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.checkpoint import checkpoints_of
 from agentgym.trainers.config.overrides import load_config
-from agentgym.trainers.distributed.checkpoint import checkpoints_of
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline, tensors_of
 from agentgym.trainers.models.adapters import save_adapters
@@ -16,7 +16,7 @@ from agentgym.trainers.models.model import add_lora, end_ids, load_model, save_m
 from agentgym.trainers.models.quantized import check_same_tensors, kept_state, stored_state
 from agentgym.trainers.models.rehearsal import prepare_saving
 from agentgym.trainers.models.tiny import build_model, read_tokenizer
-from agentgym.trainers.run_folder import TOKENIZER_NAME
+from agentgym.trainers.run.folder import TOKENIZER_NAME
 
 
 def export_checkpoint(run_dir: Path, out: Path, name: str = "", *, only_adapters: bool = False) -> Path:

@@ -1,0 +1,1 @@
+"""Ranks of the trainer that Ray places and restarts."""

@@ -27,7 +27,7 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.demos import collect_demos, collect_texts
-from agentgym.trainers.data.samples import build_samples, judge_groups
+from agentgym.trainers.data.samples import build_samples, filter_groups
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.models.config import ModelConfig
@@ -98,7 +98,7 @@ async def warm_start(model: Any, renderer: ChatRenderer, pool: EnvPool, tasks: S
 def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     """Compute every turn's advantage, and take one optimizer step on the policy-gradient loss."""
     credit = credit_groups(groups, CREDIT)
-    verdicts = judge_groups(groups, credit, GROUPS.min_valid, "advantage")  # drops groups whose advantages are all 0
+    verdicts = filter_groups(groups, credit, GROUPS.min_valid, "advantage")  # drops groups whose advantages are all 0
     batches = build_batches(build_samples(verdicts), aggregation="token-mean")
     optimizer.zero_grad()
     total = 0.0

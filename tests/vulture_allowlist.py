@@ -181,7 +181,7 @@ _.CreditGRPOTrainer  # the user's, like the next three
 _.environment_factory
 _.episode_return
 _.task_dataset
-_.of_record  # GroupVerdict: a training step repeated from its record
+_.of_record  # FilteredGroup: a training step repeated from its record
 _.completions  # TRL calls reward functions by these names
 _.use_vllm  # read by TRL's loss
 _._generate_and_score_completions  # called by TRL

@@ -36,13 +36,13 @@ from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.columns import ColumnMaker
-from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.best import note_evaluation
-from agentgym.trainers.phases.demonstrations import Given, collect_rows, read_given
+from agentgym.trainers.phases.demonstrations import LoadedDemos, collect_rows, read_given
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.probe import probe_tasks
@@ -143,7 +143,7 @@ class TrainingLoop:
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
         phase = self.checkpoint.phase if self.checkpoint else "sft"
         self.learns_from_demos = bool(config.sft.mix.weight) or (phase == "sft" and config.sft.has_phase)
-        self.given = read_given(config.sft) if self.learns_from_demos and ranks.is_main else Given()
+        self.given = read_given(config.sft) if self.learns_from_demos and ranks.is_main else LoadedDemos()
         self.mix: SftMix | None = None
         self.run = Run(config, run_dir, ranks)
         self.config = config = self.run.config  # with the worked example of prompts, where one is shown
@@ -191,7 +191,7 @@ class TrainingLoop:
                 await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
             if state.phase == "sft" and config.sft.has_phase:
-                await run.policy.rest()
+                await run.policy.sleep_engine()
                 warm_start(run, state, rows, self.checkpoints, self.log)
             if state.phase != "rl":
                 await self.begin_rl()
@@ -299,7 +299,7 @@ class TrainingLoop:
         try:
             while state.step < config.num_steps:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
-                    with self.last_step_kept():
+                    with self.save_on_failure():
                         await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
                         is_over = await note_evaluation(run, self.log, state.step)
                     if is_over:
@@ -309,7 +309,7 @@ class TrainingLoop:
                 clock = Clock()
                 metrics = await self.step(rollouts, clock)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan
-                with self.last_step_kept(), self.logged(metrics, rollouts, clock):
+                with self.save_on_failure(), self.logged(metrics, rollouts, clock):
                     await run.policy.update(state.step)
                 self.checkpoints.check()
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
@@ -331,7 +331,7 @@ class TrainingLoop:
         self.saved_step = self.state.step
 
     @contextmanager
-    def last_step_kept(self, *, is_on_all_ranks: bool = False) -> Iterator[None]:
+    def save_on_failure(self, *, is_on_all_ranks: bool = False) -> Iterator[None]:
         """Save the last complete step if the body of this context manager fails or is interrupted.
 
         A resumed run then loses no step.
@@ -381,9 +381,9 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         self.restart()
         period = begin_period(run, state)
-        with self.last_step_kept():
+        with self.save_on_failure():
             groups = await rollouts.take(state.step, clock, period)
-        with self.last_step_kept(is_on_all_ranks=True):
+        with self.save_on_failure(is_on_all_ranks=True):
             check_rollouts(groups, config.group, "group.max_failure_rate")
         self.log.watch(trajectory for group in groups for trajectory in group.trajectories)
         if why := failures_of(groups):
@@ -396,9 +396,9 @@ class TrainingLoop:
 
         train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
-            metrics = await asyncio.to_thread(beside(train))
+            metrics = await asyncio.to_thread(on_background_thread(train))
         else:
-            await run.policy.rest()
+            await run.policy.sleep_engine()
             metrics = train()
         state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
         return metrics

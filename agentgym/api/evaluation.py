@@ -83,7 +83,7 @@ class EvalPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PythonObjects:
     """An environment and a policy given as Python objects instead of names."""
 
     make_env: MakeEnv | None = None
@@ -182,7 +182,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         "max_context_tokens": max_context_tokens, "opponent": opponent,
     }  # fmt: skip
     given = plan_of(env, policy, {name: value for name, value in options.items() if value is not None})
-    objects = Given(
+    objects = PythonObjects(
         None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(name_of(policy), policy)
     )
     effort = Effort(num_envs=num_envs, prices=read_prices(prices) if prices else None)
@@ -251,7 +251,9 @@ def name_of(given: Callable[..., object]) -> str:
     return str(getattr(given, "__name__", type(given).__name__))
 
 
-def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given()) -> tuple[EvalPlan, Path]:
+def begin(
+    given: dict[str, Any], run_dir: Path | None, objects: PythonObjects = PythonObjects()
+) -> tuple[EvalPlan, Path]:
     """Return the plan and the folder of a new evaluation, after checking all arguments.
 
     Raises:
@@ -274,7 +276,7 @@ def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given())
     return plan, folder
 
 
-def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
+def env_maker(plan: EvalPlan, given: PythonObjects) -> Callable[[], Env]:
     """Return a function that makes an instance of the plan's environment."""
     if given.make_env is None:
         return partial(make, id_of(plan.env, plan.kwargs), **plan.kwargs)
@@ -308,7 +310,7 @@ async def play(
     resume: bool = False,
     status: Console | None = None,
     bars: Bars = episode_progress,
-    given: Given = Given(),
+    given: PythonObjects = PythonObjects(),
 ) -> runner.EvalSummary:
     """Run the planned evaluation and write the episodes and the summary to its folder.
 
@@ -347,7 +349,7 @@ async def _play(  # noqa: PLR0913  (the rest of play, within its ledger)
     resume: bool,
     status: Console,
     bars: Bars,
-    given: Given,
+    given: PythonObjects,
 ) -> runner.EvalSummary:
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else id_of(plan.env, plan.kwargs)
@@ -399,7 +401,9 @@ def _with_example(plan: EvalPlan, env: Env) -> SamplingPlan:
     return replace(plan.sampling, context={**plan.context, "examples": [asdict(message) for message in shown]})
 
 
-def _keep_journal(plan: EvalPlan, folder: Path, name: str, tasks: list[Task], status: Console, given: Given) -> None:
+def _keep_journal(
+    plan: EvalPlan, folder: Path, name: str, tasks: list[Task], status: Console, given: PythonObjects
+) -> None:
     """Record the versions that the evaluation uses, and report which have changed since it began."""
     facts = {} if given.make_agent else policy_facts(plan.policy)
     changes = journal.note(

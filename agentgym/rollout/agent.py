@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, PolicyFaultError, boundary
-from agentgym.rollout.branch import Given
+from agentgym.rollout.branch import ForcedTokens
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.first_prompt import too_long
 from agentgym.rollout.memory import scripted_summary
@@ -94,7 +94,7 @@ class GuidedAgent(Agent, Protocol):
         """Append a hint at an action to the prompt of the next decision only."""
         ...
 
-    def give(self, given: Given) -> None:
+    def give(self, given: ForcedTokens) -> None:
         """Begin the next decision with given tokens."""
         ...
 
@@ -147,7 +147,7 @@ class ModelAgent:
         self._num_decisions = 0
         self._render_s = 0.0
         self._hint: Message | None = None
-        self._given: Given | None = None
+        self._given: ForcedTokens | None = None
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         """Start the context with the first observation."""
@@ -219,11 +219,11 @@ class ModelAgent:
         """Append a hint at an action to the next prompt only."""
         self._hint = action
 
-    def give(self, given: Given) -> None:
+    def give(self, given: ForcedTokens) -> None:
         """Begin the next completion with given tokens. They are left out if the context has no room for them."""
         self._given = given
 
-    def _take_given(self) -> Given | None:
+    def _take_given(self) -> ForcedTokens | None:
         """Return the tokens that the next completion begins with; None if there are none or no room for them."""
         given, self._given = self._given, None
         context = self._context
@@ -232,7 +232,9 @@ class ModelAgent:
         # one token less than is free, since servers that score sample one more
         return given if given.num_tokens <= min(context.max_new_tokens, context.num_free_tokens - 1) else None
 
-    async def _complete(self, prompt_ids: tuple[int, ...], sampling: SamplingParams, given: Given | None) -> Completion:
+    async def _complete(
+        self, prompt_ids: tuple[int, ...], sampling: SamplingParams, given: ForcedTokens | None
+    ) -> Completion:
         engine = self._engine
         with boundary(EngineError, f"{type(engine).__name__}.generate"):
             if given is not None and given.moved is not None:

@@ -57,7 +57,7 @@ START = Start()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ForcedTokens:
     """Copied tokens with which the first own turn of a branch begins."""
 
     known: Completion
@@ -83,7 +83,7 @@ class Branch:
     """Copied turns, each with True if it begins a segment."""
     snapshot: Snapshot | None = None
     """Native snapshot after the copied turns; if None, the actions are replayed."""
-    given: Given | None = None
+    given: ForcedTokens | None = None
     """Tokens with which the first own turn begins; None if the policy samples all of it."""
     look_ahead: LookAhead | None = None
     """Rule that stops the episode; None to play it to its end."""
@@ -140,7 +140,7 @@ def _others(start: Start, trajectories: Sequence[Trajectory], num_turns: int) ->
     return tuple(one.turns[start.turn : start.turn + num_turns + 1] for one in alike)
 
 
-def _given(start: Start, turns: Sequence[Turn]) -> Given | None:
+def _given(start: Start, turns: Sequence[Turn]) -> ForcedTokens | None:
     """Return the tokens with which the first own turn of a branch begins, or None.
 
     Raises:
@@ -153,12 +153,12 @@ def _given(start: Start, turns: Sequence[Turn]) -> Given | None:
         raise ConfigError(f"{start}: turn {start.turn} has {len(here.token_ids)} tokens")
     known = part_of(here, 0, start.num_tokens)
     if start.correction < 0:
-        return Given(known=known)
+        return ForcedTokens(known=known)
     if not start.turn < start.correction < len(turns):
         raise ConfigError(f"{start}: a correction is a turn after turn {start.turn} of an episode of {len(turns)}")
     later = turns[start.correction]
     first = later.num_thinking_tokens if start.num_tokens else 0  # the thinking of the first turn stays
-    return Given(known=known, moved=part_of(later.completion, first, len(later.completion.token_ids)))
+    return ForcedTokens(known=known, moved=part_of(later.completion, first, len(later.completion.token_ids)))
 
 
 def part_of(completion: Completion, first: int, last: int) -> Completion:

@@ -38,7 +38,7 @@ from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
 from agentgym.rollout.seeds import derive_seed
 from agentgym.settings import Count, Fraction, Natural, Settings, check_ranges
-from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
+from agentgym.types import CancelledMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 if TYPE_CHECKING:
     from agentgym.rollout.reflection import Reflect
@@ -329,13 +329,13 @@ class _Member:
 
         return replace(self.request, num_retries=num_retries, on_turn=note)
 
-    def as_cut(self, finished: tuple[Trajectory, ...] | None) -> CutMember:
+    def as_cut(self, finished: tuple[Trajectory, ...] | None) -> CancelledMember:
         """Return the record of a cancelled member."""
         reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
         if finished and finished[0].is_stopped:
             reason = "pruned"
         turns = self._turns or []
-        return CutMember(
+        return CancelledMember(
             member=self.request.member,
             seed=self.request.seed,
             reason=reason,

@@ -20,7 +20,7 @@ from agentgym.rollout.branch import Start
 from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.pruned import Prune
-from agentgym.rollout.replay import Place, Replayed, SuccessStore, Swap, choose_swap
+from agentgym.rollout.replay import RecordRef, Replayed, SuccessStore, Swap, choose_swap
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
@@ -95,7 +95,7 @@ class EnvPlanner:
         seed: int,
         probed: Sequence[Visit] = (),
         *,
-        pool: Mapping[int, Sequence[Place]] | None = None,
+        pool: Mapping[int, Sequence[RecordRef]] | None = None,
         criteria: Sequence[str] = (),
         at: Callable[[int], tuple[StrategyConfig, int]] | None = None,
     ) -> None:
@@ -203,10 +203,10 @@ class EnvPlanner:
             window = self._at(step)[0].replay.window
             self.groups = [at for at in self.groups if at[0] > step - window] + [(step, group.ordinal)]
         elif self._config.replays:
-            won = [Place(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
+            won = [RecordRef(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
             self.successes.add(task, won, self._at(step)[0].replay.keep)
 
-    def again(self, num_fresh: int, step: int) -> list[Place]:
+    def again(self, num_fresh: int, step: int) -> list[RecordRef]:
         """Return the earlier groups that are trained beside the fresh ones of a step."""
         if not self._config.replays_groups or not num_fresh:
             return []
@@ -214,7 +214,7 @@ class EnvPlanner:
         ages = [step - at for at, _ in self.groups]
         rng = np.random.default_rng([self._seed, step, num_fresh])
         chosen: list[int] = config.call("replay", group_ages=ages, num_fresh=num_fresh, step=step, rng=rng)
-        return [Place(*self.groups[at], 0) for at in chosen]
+        return [RecordRef(*self.groups[at], 0) for at in chosen]
 
     def note(self, group: TrajectoryGroup, task: int, step: int) -> float | None:
         """Add a group that was played to the history, and return its success rate; None if it has no evidence."""

@@ -18,7 +18,7 @@ BEFORE_RL = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordRef:
     """The position of an episode in the records of a run."""
 
     step: int
@@ -35,7 +35,7 @@ class Swap:
 
     ordinal: int
     member: int
-    stored: Place
+    stored: RecordRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Replayed:
     """Earlier episodes that a step trains again."""
 
     swaps: tuple[Swap, ...] = ()
-    groups: tuple[Place, ...] = ()
+    groups: tuple[RecordRef, ...] = ()
     """Places of whole groups, whose ``member`` is 0."""
 
 
@@ -52,20 +52,20 @@ class SuccessStore:
 
     Example:
         >>> store = SuccessStore()
-        >>> store.add(3, [Place(0, 5, 1), Place(1, 9, 0)], keep=1)
+        >>> store.add(3, [RecordRef(0, 5, 1), RecordRef(1, 9, 0)], keep=1)
         >>> store.places(3), store.places(4)
-        ((Place(step=1, ordinal=9, member=0),), ())
+        ((RecordRef(step=1, ordinal=9, member=0),), ())
     """
 
-    def __init__(self, places: Mapping[int, tuple[Place, ...]] | None = None) -> None:
+    def __init__(self, places: Mapping[int, tuple[RecordRef, ...]] | None = None) -> None:
         self._places = dict(places or {})
 
-    def add(self, task: int, places: Sequence[Place], keep: int) -> None:
+    def add(self, task: int, places: Sequence[RecordRef], keep: int) -> None:
         """Add successes of a task and keep the last ``keep`` of them."""
         if places:
             self._places[task] = (*self.places(task), *places)[-keep:]
 
-    def places(self, task: int) -> tuple[Place, ...]:
+    def places(self, task: int) -> tuple[RecordRef, ...]:
         """Return the positions of a task's successes."""
         return self._places.get(task, ())
 
@@ -76,7 +76,7 @@ class SuccessStore:
     @classmethod
     def from_dict(cls, saved: Mapping[int, Sequence[tuple[int, int, int]]]) -> SuccessStore:
         """Return the store that :meth:`to_dict` described."""
-        return cls({int(task): tuple(Place(*place) for place in places) for task, places in saved.items()})
+        return cls({int(task): tuple(RecordRef(*place) for place in places) for task, places in saved.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ class _Records:
         self._run_dir = run_dir
         self._read: dict[Path, dict[int, TrajectoryGroup]] = {}
 
-    def path(self, place: Place, env_name: str) -> Path:
+    def path(self, place: RecordRef, env_name: str) -> Path:
         """Return the file that holds a place of an environment."""
         before = place.step == BEFORE_RL
         return probe_record_path(self._run_dir, env_name) if before else record_path(self._run_dir, place.step)
 
-    def group(self, place: Place, env_name: str = "") -> TrajectoryGroup | None:
+    def group(self, place: RecordRef, env_name: str = "") -> TrajectoryGroup | None:
         """Return the group at a place, None if it is not there."""
         path = self.path(place, env_name)
         if path not in self._read:
@@ -138,7 +138,7 @@ class _Records:
         return self._read[path].get(place.ordinal)
 
 
-def _repeated(records: _Records, place: Place) -> TrajectoryGroup:
+def _repeated(records: _Records, place: RecordRef) -> TrajectoryGroup:
     group = records.group(place)
     if group is None:
         raise CorruptDataError(
@@ -150,7 +150,7 @@ def _repeated(records: _Records, place: Place) -> TrajectoryGroup:
     return replace(group, trajectories=members, cut=())
 
 
-def _found(records: _Records, place: Place, group: TrajectoryGroup) -> Trajectory:
+def _found(records: _Records, place: RecordRef, group: TrajectoryGroup) -> Trajectory:
     of, task = records.group(place, group.env_name), group.task
     if of is None or place.member >= len(of.trajectories) or of.task.content_hash != task.content_hash:
         raise CorruptDataError(

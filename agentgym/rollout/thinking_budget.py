@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentgym.engine import Engine, SamplingParams, checked_completion
-from agentgym.rollout.branch import Given
+from agentgym.rollout.branch import ForcedTokens
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason
 
@@ -84,7 +84,7 @@ def joined(first: Completion, rest: Completion) -> Completion:
 
 
 async def moved_completion(
-    engine: Engine, prompt_ids: Sequence[int], given: Given, sampling: SamplingParams
+    engine: Engine, prompt_ids: Sequence[int], given: ForcedTokens, sampling: SamplingParams
 ) -> Completion:
     """Return a turn that consists of given tokens, with the log-probabilities of the moved ones in this context.
 

@@ -302,12 +302,12 @@ CutReason = Literal["slow", "surplus", "waiting", "pruned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutMember:
+class CancelledMember:
     """A member that was cancelled: an over-provisioned one because its group was complete without it, or one that the
     rollout strategy pruned. It is neither data nor a failure.
 
     Example:
-        >>> CutMember(member=8, seed=3, reason="slow", num_turns=4, num_sampled_tokens=31).reason
+        >>> CancelledMember(member=8, seed=3, reason="slow", num_turns=4, num_sampled_tokens=31).reason
         'slow'
     """
 
@@ -332,7 +332,7 @@ class TrajectoryGroup:
     """Position of the task in the run's task order. Each position is trained exactly once."""
     task: Task
     trajectories: tuple[Trajectory, ...]
-    cut: tuple[CutMember, ...] = ()
+    cut: tuple[CancelledMember, ...] = ()
     """Cancelled members; empty unless members are over-provisioned or pruned."""
     env_name: str = ""
     """Name of the environment in a run that mixes several; empty in other runs."""

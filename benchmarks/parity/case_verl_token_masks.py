@@ -17,7 +17,7 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import Aggregation, LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics
 from agentgym.trainers.losses.loss import BatchLogprobs, gated_loss, policy_loss
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import choose_tokens
@@ -73,7 +73,7 @@ def ours(drawn: dict[str, Tensor], config: LossConfig) -> Scalar:
     logprob = drawn["logprob"][mask]
     frozen = FrozenTokens(logprob=logprob, logprob_old=old, entropy=of_token)
     before = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=of_token)
-    was_gated = gated_loss(before, batch, config, UpdateFacts())[1]
+    was_gated = gated_loss(before, batch, config, UpdateStatistics())[1]
     (choice,) = choose_tokens([batch], [frozen], [was_gated], [batch.weight], config, SEED)
 
     def loss(logprob: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.data.plan import token_weights
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
@@ -128,7 +128,7 @@ def draw_rows(
 def ours(rows: TokenRows, config: LossConfig, history: EntropyHistory | None = None) -> np.ndarray:
     """Return our loss and its gradients with respect to log-probabilities and entropies, ``[1 + 2 B T]``."""
     batch = rows.batch(config)
-    facts: UpdateFacts = update_facts([batch], [rows.frozen()], config)
+    facts: UpdateStatistics = update_facts([batch], [rows.frozen()], config)
 
     def loss(logprob: Tensor, entropy: Tensor) -> Tensor:
         scores = BatchLogprobs(

@@ -28,7 +28,7 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.trainers.data.batch import make_batch
 from agentgym.trainers.data.outline import outlined
 from agentgym.trainers.data.plan import plan_batches
-from agentgym.trainers.data.samples import build_samples, judge_groups
+from agentgym.trainers.data.samples import build_samples, filter_groups
 from agentgym.trainers.data.spread import StepRows
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.types import (
@@ -99,7 +99,7 @@ def measure(way: str, folder: Path, num_groups: int, num_turns: int) -> None:
     own = [made(ordinal, num_turns) for ordinal in range(ranks.rank, num_groups, ranks.count)]
     forget_peak()
     before, began = resident("VmRSS"), time.process_time()
-    num_tokens = step(own, ranks, is_spread=way == "spread")
+    num_tokens = step(own, ranks, rollouts_are_sharded=way == "spread")
     seconds, peak = time.process_time() - began, resident("VmHWM") - before
     found = {"mib": round(peak / MIB), "received_mib": round(Counted.received / MIB, 1), "cpu_s": round(seconds, 1)}
     (folder / str(ranks.rank)).write_text(json.dumps({**found, "trained_tokens": num_tokens}))
@@ -107,14 +107,14 @@ def measure(way: str, folder: Path, num_groups: int, num_turns: int) -> None:
     ranks.leave()
 
 
-def step(own: Sequence[TrajectoryGroup], ranks: Ranks, *, is_spread: bool) -> int:
+def step(own: Sequence[TrajectoryGroup], ranks: Ranks, *, rollouts_are_sharded: bool) -> int:
     """Exchange episodes, credit them, and make the micro-batches that this rank trains; return their sampled tokens."""
-    shown = [outlined(group, with_texts=False) for group in own] if is_spread else own
+    shown = [outlined(group, with_texts=False) for group in own] if rollouts_are_sharded else own
     mine = {group.ordinal: group for group in own}
     every = sorted((group for share in ranks.gathered(shown) for group in share), key=lambda group: group.ordinal)
     groups = [mine.get(group.ordinal, group) for group in every]
-    verdicts = judge_groups(groups, credit_groups(groups, CreditConfig(estimator="gigpo")), 2, "off")
-    rows = StepRows.of(build_samples(verdicts), ranks, is_spread=is_spread)
+    verdicts = filter_groups(groups, credit_groups(groups, CreditConfig(estimator="gigpo")), 2, "off")
+    rows = StepRows.of(build_samples(verdicts), ranks, rollouts_are_sharded=rollouts_are_sharded)
     plan = plan_batches(rows.outlines, num_lanes=ranks.count)
     shares = [ranks.share(len(plan.batches), of=rank) for rank in range(ranks.count)]
     wanted = [[row for index, _ in share for row in plan.batches[index].rows] for share in shares]

@@ -33,7 +33,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentgym.credit.credited import credit_columns
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, filter_groups
 from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard
@@ -127,7 +127,7 @@ class LiveTensors(TorchDispatchMode):
         self.peak = max(self.peak, self.live)
 
 
-def made_groups() -> list[GroupVerdict]:
+def made_groups() -> list[FilteredGroup]:
     """Return groups of rewarded one-turn episodes of equal length."""
     sys.path.append(str(HERE.parents[1] / "tests" / "shared"))
     from testkit.made_groups import group, trajectory, turn
@@ -139,7 +139,7 @@ def made_groups() -> list[GroupVerdict]:
         credit.append(
             tuple((TurnCredit(shaped_reward=0.0, return_to_go=0.0, advantage=m - 1.5),) for m in range(GROUP_SIZE))
         )
-    return judge_groups(groups, credit_columns(groups, credit), 1, "advantage")
+    return filter_groups(groups, credit_columns(groups, credit), 1, "advantage")
 
 
 def measure(num_ranks: int, shape: str) -> dict[str, Any]:

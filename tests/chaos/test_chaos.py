@@ -49,7 +49,7 @@ from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.data.samples import judge_groups
+from agentgym.trainers.data.samples import filter_groups
 from agentgym.trainers.engines.openai.endpoint import Endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.losses.config import LossConfig
@@ -148,7 +148,7 @@ def test_the_gradient_is_that_of_the_valid_members(seed: int) -> None:
     stepped = []
     for groups in (left, bare):
         model = tiny_model(seed=seed, vocab_size=400)
-        verdicts = judge_groups(groups, credit_groups(groups, CreditConfig()), 1, "advantage")
+        verdicts = filter_groups(groups, credit_groups(groups, CreditConfig()), 1, "advantage")
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         result = update_policy(model, optimizer, verdicts, LossConfig(), temperature=1.0, max_grad_norm=1.0)
         assert result.metrics["grad_norm"] > 0

@@ -28,7 +28,7 @@ from agentgym.rollout.plan import EnvPlanner
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, record_path, write_records
 from agentgym.rollout.reflection import reflect_with
-from agentgym.rollout.replay import Place, Replayed, Swap, read_again, swapped
+from agentgym.rollout.replay import RecordRef, Replayed, Swap, read_again, swapped
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.strategies.aepo import AepoOptions, ArpoOptions, aepo, arpo, roots_of
 from agentgym.rollout.strategies.config import StrategyConfig
@@ -252,7 +252,7 @@ def test_a_stored_episode_is_found_though_json_has_no_tuples(tmp_path: Path) -> 
     own = TrajectoryGroup(ordinal=3, task=task, trajectories=(episode([-1.0], task=task), stored))
     write_records(record_path(tmp_path, 2), [GroupRecord(group=own)])
     fresh = TrajectoryGroup(ordinal=9, task=task, trajectories=(episode([-3.0], task=task),) * 2)
-    again = Replayed((Swap(9, 1, Place(2, 3, 1)),))
+    again = Replayed((Swap(9, 1, RecordRef(2, 3, 1)),))
     (made,) = swapped([fresh], read_again([fresh], again, tmp_path))
     assert made.trajectories == (
         fresh.trajectories[0], replace(stored, replayed_step=2, parent=-1, branch_turn=0),

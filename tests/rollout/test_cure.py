@@ -28,7 +28,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.cure import CureOptions, critical_start, cure
 from agentgym.rollout.thinking_budget import generate_in_budget
-from agentgym.trainers.data.samples import build_samples, judge_groups
+from agentgym.trainers.data.samples import build_samples, filter_groups
 from agentgym.types import Completion, FinishReason, Status, Trajectory, TrajectoryGroup
 
 RNG = np.random.default_rng
@@ -165,7 +165,7 @@ def test_copied_tokens_train_once() -> None:
 
     def trained(*modulators: Any) -> list[int]:
         credit = CreditConfig(estimator="grpo", modulators=modulators)
-        samples = build_samples(judge_groups([group], credit_groups([group], credit), 1, "off"))
+        samples = build_samples(filter_groups([group], credit_groups([group], credit), 1, "off"))
         counts = [0] * len(group.trajectories)
         for sample in samples:
             counts[sample.trajectory] += int(sample.loss_mask.sum())

@@ -29,7 +29,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.match import play_task
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
-from agentgym.trainers.data.samples import judge_groups
+from agentgym.trainers.data.samples import filter_groups
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.types import Message, Observation, Status, Task, Trajectory, TrajectoryGroup
@@ -304,7 +304,7 @@ def metrics_of(*games: tuple[Trajectory, ...], version: int = 0) -> dict[str, fl
     """Return the metrics of a step whose groups are one game each."""
     groups = [TrajectoryGroup(ordinal=number, task=TASK, trajectories=players) for number, players in enumerate(games)]
     credit = credit_groups(groups, CreditConfig(estimator="rae"))
-    return describe_rollouts(judge_groups(groups, credit, 1, "off"), version)
+    return describe_rollouts(filter_groups(groups, credit, 1, "off"), version)
 
 
 def test_games_that_every_first_mover_forfeits_are_no_success() -> None:
@@ -331,6 +331,6 @@ def test_tokens_that_are_trained_again_are_as_old_as_their_policy() -> None:
     again, shown = replace(again, replayed_step=2), replace(again, is_demonstration=True)
     trained = made.group(again, new, shown)
     credit = credit_groups([trained], CreditConfig(estimator="grpo"))
-    metrics = describe_rollouts(judge_groups([trained], credit, 1, "off"), 5)
+    metrics = describe_rollouts(filter_groups([trained], credit, 1, "off"), 5)
     assert (metrics["staleness_mean"], metrics["staleness_max"]) == (1.5, 3.0)
     assert (metrics["num_replayed"], metrics["sampled_tokens"]) == (1.0, 2.0)

@@ -21,10 +21,10 @@ from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.record import GroupRecord, read_records, write_records
-from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
-from agentgym.types import CutMember, Message, Observation, Status, Task, TrajectoryGroup
+from agentgym.types import CancelledMember, Message, Observation, Status, Task, TrajectoryGroup
 
 
 class Timed(Counter):
@@ -74,12 +74,12 @@ def test_the_first_valid_members_complete_a_group_and_the_slow_are_cut() -> None
     assert seeds(group) == seeds(whole)[1:3], "members 1 and 2, in order"
     tokens = len(whole.trajectories[0].turns[0].completion.token_ids)
     assert group.cut == (
-        CutMember(member=0, seed=seeds(whole)[0], reason="slow", num_turns=0, num_sampled_tokens=0),
-        CutMember(member=3, seed=seeds(whole)[3], reason="slow", num_turns=0, num_sampled_tokens=0),
+        CancelledMember(member=0, seed=seeds(whole)[0], reason="slow", num_turns=0, num_sampled_tokens=0),
+        CancelledMember(member=3, seed=seeds(whole)[3], reason="slow", num_turns=0, num_sampled_tokens=0),
     )
     later, _, _ = play([Timed(3), Timed(2), Timed(2)], Quorum(num_started=3, num_needed=2))
     assert later.cut == (
-        CutMember(member=0, seed=seeds(whole)[0], reason="slow", num_turns=1, num_sampled_tokens=tokens),
+        CancelledMember(member=0, seed=seeds(whole)[0], reason="slow", num_turns=1, num_sampled_tokens=tokens),
     )
 
 
@@ -121,7 +121,7 @@ def test_the_account_of_what_was_cut_is_on_record_and_in_the_metrics(tmp_path: o
     (again,) = read_records(path)
     assert again.group == group and [cut.reason for cut in again.group.cut] == ["slow", "surplus"]
     credit = credit_groups([group], CreditConfig(estimator="rloo"))
-    metrics = describe_rollouts([GroupVerdict(group, credit, None)])
+    metrics = describe_rollouts([FilteredGroup(group, credit, None)])
     sampled = sum(len(turn.completion.token_ids) for turn in group.trajectories[0].turns)
     assert (metrics["num_cut"], metrics["cut/slow"], metrics["cut/surplus"], metrics["cut/waiting"]) == (2, 1, 1, 0)
     assert metrics["cut_tokens"] == 1.5 * sampled

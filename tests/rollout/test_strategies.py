@@ -14,7 +14,7 @@ from agentgym.errors import ConfigError
 from agentgym.plugins import Options
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
-from agentgym.rollout.replay import BEFORE_RL, Place, Replayed, Swap
+from agentgym.rollout.replay import BEFORE_RL, RecordRef, Replayed, Swap
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.dart import LongestSuccessOptions, ShrinkingOptions, shrinking
@@ -110,9 +110,9 @@ def test_a_task_is_played_for_as_long_as_its_longest_success() -> None:
 
 
 def test_a_pool_from_before_the_run_is_replayed() -> None:
-    pool = {3: [Place(BEFORE_RL, 7, 1)]}
+    pool = {3: [RecordRef(BEFORE_RL, 7, 1)]}
     made = EnvPlanner(StrategyConfig(replay=SuccessOptions(probed=True), probe=2), TASKS, 4, seed=0, pool=pool)
-    assert made.swap(group(0, [False] * 4), 3, 0) == Swap(0, 3, Place(BEFORE_RL, 7, 1))
+    assert made.swap(group(0, [False] * 4), 3, 0) == Swap(0, 3, RecordRef(BEFORE_RL, 7, 1))
     assert made.swap(group(0, [False] * 4), 2, 0) is None and made.swap(group(0, [True, False]), 3, 0) is None
     with pytest.raises(ConfigError, match=r"stores what strategy\.probe plays"):
         StrategyConfig(replay=SuccessOptions(probed=True))
@@ -349,7 +349,7 @@ def test_a_task_that_comes_twice_in_a_step_is_not_trained_again_in_it(replay: Op
     again = made.observe(0, [group(0, [True, False]), group(1, [False, False])])
     assert again == Replayed(), "the record is not written yet"
     swaps = made.observe(1, [group(2, [False, False]), group(3, [False, False])]).swaps
-    assert swaps and {swap.stored for swap in swaps} == {Place(0, 0, 0)}
+    assert swaps and {swap.stored for swap in swaps} == {RecordRef(0, 0, 0)}
 
 
 def test_every_strategy_says_where_it_is_from() -> None:

@@ -18,7 +18,7 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.facts import UpdateStatistics
 from agentgym.trainers.losses.options import ClipCovOptions
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.reporting.activity import Activity, TrainedSteps, changed_by_corrections
@@ -190,9 +190,11 @@ def test_corrections_count_the_tokens_they_change() -> None:
     batch = tokens([1.0] * 4, rollout=[-1.0, -1.0, -1.0, -1.0])
     old = torch.tensor([-1.0, -1.00001, -0.5, -3.0], dtype=torch.float64)
     loss = LossConfig(corrections=(of.IcepopOptions(), of.M2poOptions(), of.BatchNormaliseOptions()))
-    found = changed_by_corrections(old, batch, loss, UpdateFacts(is_in_m2po=torch.tensor([True, True, True, False])))
+    found = changed_by_corrections(
+        old, batch, loss, UpdateStatistics(is_in_m2po=torch.tensor([True, True, True, False]))
+    )
     assert found == {"changed/icepop": 2.0, "changed/m2po": 1.0, "changed/batch_normalise": 0.0}
-    assert changed_by_corrections(old, batch, loss, UpdateFacts(mean_weight=2.0))["changed/batch_normalise"] == 4.0
+    assert changed_by_corrections(old, batch, loss, UpdateStatistics(mean_weight=2.0))["changed/batch_normalise"] == 4.0
 
 
 def test_an_update_reports_what_its_corrections_change(small_model: Any) -> None:

@@ -31,7 +31,7 @@ from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.layout import Forest
-from agentgym.trainers.data.samples import TrainingSample, build_samples, judge_groups
+from agentgym.trainers.data.samples import TrainingSample, build_samples, filter_groups
 from agentgym.trainers.kinds import LayoutKind
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.train import train
@@ -200,7 +200,7 @@ def branched() -> TrajectoryGroup:
 
 def samples_of(group: TrajectoryGroup, credit: CreditConfig) -> list[TrainingSample]:
     credited = credit_groups([group], credit)
-    return build_samples(judge_groups([group], credited, 1, "advantage"))
+    return build_samples(filter_groups([group], credited, 1, "advantage"))
 
 
 def gradient(model: Any, samples: list[TrainingSample], layout: LayoutKind) -> tuple[torch.Tensor, int]:

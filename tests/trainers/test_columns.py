@@ -22,7 +22,7 @@ from agentgym.rollout.record import read_records, write_records
 from agentgym.trainers.config.columns import needed_columns
 from agentgym.trainers.config.train import EnvConfig, TrainConfig
 from agentgym.trainers.critics.columns import ColumnMaker, DriftMeter
-from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, build_samples, filter_groups
 from agentgym.types import Status, TrajectoryGroup
 
 NO_RENDERER: Any = None
@@ -137,9 +137,9 @@ def test_tasks_met_longest_ago_are_forgotten(small_model: Any) -> None:
 # ------------------------------------------------------------------------------------------- advantages per token
 
 
-def token_credit(credit: CreditConfig, **columns: Any) -> tuple[GroupVerdict, ...]:
+def token_credit(credit: CreditConfig, **columns: Any) -> tuple[FilteredGroup, ...]:
     groups = two_groups()
-    return tuple(judge_groups(groups, credit_groups(groups, credit, columns=columns), 1, "off"))
+    return tuple(filter_groups(groups, credit_groups(groups, credit, columns=columns), 1, "off"))
 
 
 def test_advantages_per_token_reach_their_tokens(small_model: Any) -> None:
@@ -175,7 +175,7 @@ def test_credit_per_token_is_recorded_and_read_back(tmp_path: Any) -> None:
     records = tuple(verdict.to_record() for verdict in verdicts)
     write_records(tmp_path / "r.jsonl.gz", records)
     assert read_records(tmp_path / "r.jsonl.gz") == records
-    again = [GroupVerdict.of_record(record) for record in read_records(tmp_path / "r.jsonl.gz")]
+    again = [FilteredGroup.of_record(record) for record in read_records(tmp_path / "r.jsonl.gz")]
     for one, other in zip(build_samples(again), build_samples(verdicts), strict=True):
         for field in fields(TrainingSample):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
@@ -186,7 +186,7 @@ def test_a_group_whose_tokens_differ_teaches_though_its_turns_do_not() -> None:
     credit = credit_groups([made], CreditConfig(estimator="grpo"), columns={"num_tokens": [2, 2]})
     for of_token, expected in (([0.5, -0.5, 0.5, -0.5], None), ([0.0] * 4, "zero_variance")):
         flat = replace(credit, advantage=np.zeros(2), token_advantage=np.array(of_token))
-        assert [verdict.dropped for verdict in judge_groups([made], flat, 1, "advantage")] == [expected]
+        assert [verdict.dropped for verdict in filter_groups([made], flat, 1, "advantage")] == [expected]
 
 
 # --------------------------------------------------------------------------------------------------- what is needed

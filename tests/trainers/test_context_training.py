@@ -17,7 +17,7 @@ from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
-from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.placement.policy import load_context
@@ -82,7 +82,7 @@ def test_an_episode_three_times_longer_than_the_window_is_played_and_trained(tmp
     assert all(row["logprob_gap_max"] < 1e-4 for row in rows), "the trainer reads the tokens that were sampled"
     for step, row in enumerate(rows):
         kept = [r for r in read_records(record_path(run_dir, step)) if r.dropped is None]
-        samples = build_samples([GroupVerdict.of_record(record) for record in kept])
+        samples = build_samples([FilteredGroup.of_record(record) for record in kept])
         assert len(samples) == sum(len(t.segments) for r in kept for t in r.group.trajectories)
         assert row["trained_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
         assert row["num_summaries"] == row["num_segments"] - 1 > 2

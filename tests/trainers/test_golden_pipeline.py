@@ -15,7 +15,7 @@ from agentgym.trainers.data.batch import TrainBatch, build_batches
 from agentgym.trainers.data.plan import Unit
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.facts import UpdateStatistics
 from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss
 from agentgym.trainers.losses.options import TokenTisOptions
 
@@ -76,10 +76,10 @@ def test_gated_rewards_to_gigpo_to_turn_level_gspo_to_token_tis(aggregation: str
 
     batch = batch_of(credit.advantage.tolist(), aggregation, unit)
     scores = BatchLogprobs(logprob=flat(NEW), logprob_old=flat(OLD), entropy=torch.zeros(6))
-    turn_losses, _ = gated_loss(scores, batch, LOSS, UpdateFacts())
+    turn_losses, _ = gated_loss(scores, batch, LOSS, UpdateStatistics())
     expected_losses = [-1.469515, -1.469515, -0.72, 0.844928, 0.844928, 0.981667]
     assert turn_losses.tolist() == pytest.approx(expected_losses, abs=1e-5)
-    weights = correction_weight(scores.logprob_old, batch, LOSS, UpdateFacts())
+    weights = correction_weight(scores.logprob_old, batch, LOSS, UpdateStatistics())
     assert weights.tolist() == pytest.approx([1.105171, 1, 2, 1, 1, 0.818731], abs=1e-5)
     token_losses = [-1.624066, -1.469515, -1.44, 0.844928, 0.844928, 0.803721]
     assert (turn_losses * weights).tolist() == pytest.approx(token_losses, abs=1e-5)

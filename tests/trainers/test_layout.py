@@ -252,7 +252,7 @@ def rows_alike(ordinal: int, num_rows: int, num_shared: int, num_own: int) -> li
 def test_a_prefix_is_shared_where_it_saves_more_than_a_further_call_costs() -> None:
     rows = [*rows_alike(0, 8, 90, 10), *rows_alike(1, 8, 20, 80)]
     plans = [
-        plan_batches(rows, tokens_per_microbatch=4096, layout="prefix", worth_a_call=worth).batches
+        plan_batches(rows, tokens_per_microbatch=4096, layout="prefix", min_shared_tokens=worth).batches
         for worth in (0, 600, 700)
     ]
     assert [[batch.layout for batch in batches] for batches in plans] == [["prefix"] * 2, ["prefix", "rows"], ["rows"]]

@@ -24,16 +24,16 @@ from agentgym.trainers.losses import correction, policy, regularisers
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import POLICY_LOSSES, Aggregation
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateFacts, update_facts
+from agentgym.trainers.losses.facts import UpdateStatistics, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
 
 def per_token(
-    config: LossConfig, log_ratio: Sequence[float], advantage: Sequence[float], facts: UpdateFacts | None = None
+    config: LossConfig, log_ratio: Sequence[float], advantage: Sequence[float], facts: UpdateStatistics | None = None
 ) -> list[float]:
-    return gated_loss(scores(log_ratio), tokens(advantage), config, facts or UpdateFacts())[0].tolist()
+    return gated_loss(scores(log_ratio), tokens(advantage), config, facts or UpdateStatistics())[0].tolist()
 
 
 # ---------------------------------------------------------------------------------------------------- denominators
@@ -86,7 +86,7 @@ def test_segments_of_a_trajectory_are_one_unit_and_turns_are_one_each() -> None:
 def test_ppo_clip() -> None:
     loss = per_token(LossConfig(), [0.3, -0.4, 0.05, -0.1], [1, 1, -1, -1])
     assert_close(loss, [-1.28, -0.670320, 1.051271, 0.904837])
-    was_clipped = gated_loss(scores([0.3, -0.4]), tokens([1, 1]), LossConfig(), UpdateFacts())[1]
+    was_clipped = gated_loss(scores([0.3, -0.4]), tokens([1, 1]), LossConfig(), UpdateStatistics())[1]
     assert was_clipped.tolist() == [True, False]
 
 
@@ -104,7 +104,7 @@ def test_gspo() -> None:
 
 def test_gspo_over_turns_takes_each_turn_alone() -> None:
     batch = tokens([1.0, 1.0, -1.0], turn=[0, 0, 1])
-    loss, _ = gated_loss(scores([0.2, 0.0, 0.4]), batch, LossConfig(kind="gspo", clip_high=1.0), UpdateFacts())
+    loss, _ = gated_loss(scores([0.2, 0.0, 0.4]), batch, LossConfig(kind="gspo", clip_high=1.0), UpdateStatistics())
     assert_close(loss, [-math.exp(0.1)] * 2 + [math.exp(0.4)])
 
 
@@ -112,7 +112,7 @@ def test_cispo() -> None:
     logprob = torch.tensor([-2.0, -1.0, -0.5], dtype=torch.float64, requires_grad=True)
     old = logprob.detach() - torch.tensor(logs([0.5, 1, 3]), dtype=torch.float64)
     given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
-    loss, _ = gated_loss(given_scores, tokens([1, 1, 1]), LossConfig(kind="cispo"), UpdateFacts())
+    loss, _ = gated_loss(given_scores, tokens([1, 1, 1]), LossConfig(kind="cispo"), UpdateStatistics())
     assert_close(-torch.autograd.grad(loss.sum(), logprob)[0], [0.5, 1.0, 1.28])
 
 
@@ -143,8 +143,10 @@ def test_bapo() -> None:
     frozen = frozen_tokens(new.logprob, new.logprob_old)
     bounds = update_facts([tokens(advantage)], [frozen], config).ratio_bounds
     assert bounds == pytest.approx((0.8, 1.35))
-    assert_close(per_token(config, logs(ratios), advantage, UpdateFacts(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9])
-    assert_close(per_token(config, [math.log(5)], [-1.0], UpdateFacts(ratio_bounds=bounds)), [3.0])  # dual clip
+    assert_close(
+        per_token(config, logs(ratios), advantage, UpdateStatistics(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9]
+    )
+    assert_close(per_token(config, [math.log(5)], [-1.0], UpdateStatistics(ratio_bounds=bounds)), [3.0])  # dual clip
 
 
 def test_bapo_cuts_its_last_step_short() -> None:
@@ -161,7 +163,7 @@ def test_aepo_clip() -> None:
     logprob = torch.tensor(logs([2.0, 1.1, 0.5, 5.0, 0.5]), dtype=torch.float64, requires_grad=True)
     config = LossConfig(kind="aepo_clip", clip_high=0.25)
     batch = tokens([1.0, 1.0, 1.0, -1.0, -1.0])
-    loss, was_clipped = gated_loss(scores(logprob), batch, config, UpdateFacts())
+    loss, was_clipped = gated_loss(scores(logprob), batch, config, UpdateStatistics())
     assert_close(loss, [-1.25, -1.1, -0.5, 3.0, 0.8])
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.25, -1.1, -0.5, 0.0, 0.0])
     assert was_clipped.tolist() == [False, False, False, True, True]
@@ -173,7 +175,7 @@ def test_reinforce() -> None:
     old = logprob.detach() - torch.tensor(logs([1.5, 4.0]), dtype=torch.float64)
     config = LossConfig(kind="reinforce", mode="bypass", corrections=())
     given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(2))
-    loss, _ = gated_loss(given_scores, tokens([1.0, -1.0]), config, UpdateFacts())
+    loss, _ = gated_loss(given_scores, tokens([1.0, -1.0]), config, UpdateStatistics())
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.5, 2.0])
 
 
@@ -183,7 +185,7 @@ def test_rl_plus() -> None:
     old = torch.tensor(logs([0.25, 0.36, 0.25]), dtype=torch.float64)
     batch = replace(tokens([1.0, 2.0, 1.0]), demonstrated=torch.tensor([True, True, False]))
     given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
-    loss, was_clipped = gated_loss(given_scores, batch, LossConfig(kind="rl_plus"), UpdateFacts())
+    loss, was_clipped = gated_loss(given_scores, batch, LossConfig(kind="rl_plus"), UpdateStatistics())
     first, second = -(1 / 0.875) * 0.5**0.5, -(0.72 / 1.04) * 2 * 0.8
     assert_close(loss, [first, second, -1.28])
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [first, second, 0.0])
@@ -198,7 +200,7 @@ def test_rl_plus_without_demonstrations_is_ppo_clip() -> None:
 def test_opmd() -> None:
     logprob = torch.tensor([-1.0, -3.0], dtype=torch.float64, requires_grad=True)
     batch, config = tokens([1.0, -0.5]), LossConfig(kind="opmd", options=of.OpmdOptions(tau=0.25), corrections=())
-    loss, was_gated = gated_loss(scores(logprob), batch, config, UpdateFacts())
+    loss, was_gated = gated_loss(scores(logprob), batch, config, UpdateStatistics())
     assert_close(loss, [0.8, -1.2])
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-0.8, 0.4])
     assert not was_gated.any()
@@ -211,7 +213,7 @@ def test_opmd_squared() -> None:
     batch = tokens([1.0, 1.0, -0.5], row=[0, 0, 1])
     given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
     config = LossConfig(kind="opmd_squared", options=of.OpmdSquaredOptions(tau=0.5), corrections=())
-    loss, _ = gated_loss(given_scores, batch, config, UpdateFacts())
+    loss, _ = gated_loss(given_scores, batch, config, UpdateStatistics())
     first, second = (logprob[:2] + 1).sum(), logprob[2] + 1
     squared = ((1.0 - 0.5 * first) ** 2 - 1.0) + ((-0.5 - 0.5 * second) ** 2 - 0.25)
     assert loss.sum().item() == pytest.approx(squared.item())
@@ -226,16 +228,18 @@ def test_opmd_squared_over_turns_takes_each_turn_alone() -> None:
         logprob=logprob, logprob_old=torch.full((2,), -1.0, dtype=torch.float64), entropy=torch.zeros(2)
     )
     config = LossConfig(kind="opmd_squared", options=of.OpmdSquaredOptions(tau=0.5, level="turn"), corrections=())
-    loss, _ = gated_loss(given_scores, tokens([1.0, 1.0], turn=[0, 1]), config, UpdateFacts())
+    loss, _ = gated_loss(given_scores, tokens([1.0, 1.0], turn=[0, 1]), config, UpdateStatistics())
     assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-0.9, -1.25])
 
 
 # ---------------------------------------------------------------------------------- worked examples: corrections
 
 
-def weights(config: LossConfig, log_rho: Sequence[float], facts: UpdateFacts | None = None, **layout: Any) -> Tensor:
+def weights(
+    config: LossConfig, log_rho: Sequence[float], facts: UpdateStatistics | None = None, **layout: Any
+) -> Tensor:
     batch = tokens([1.0] * len(log_rho), **layout)
-    return correction_weight(torch.tensor(log_rho, dtype=torch.float64), batch, config, facts or UpdateFacts())
+    return correction_weight(torch.tensor(log_rho, dtype=torch.float64), batch, config, facts or UpdateStatistics())
 
 
 RHO = [0.3, 0.9, 1.2, 4, 6]
@@ -309,7 +313,7 @@ def test_decoupled_ppo() -> None:
     config = LossConfig(corrections=(of.DecoupledOptions(cap=2.0, action="clamp"),), clip_high=0.2)
     batch = tokens([1.0], rollout=[-1.0])
     new = scores([-0.7], [-0.8])
-    assert_close(correction_weight(new.logprob_old, batch, config, UpdateFacts()), [1.221403])
+    assert_close(correction_weight(new.logprob_old, batch, config, UpdateStatistics()), [1.221403])
     assert policy_loss(new, batch, config).loss.item() == pytest.approx(-1.349859, abs=1e-5)
     coupled = LossConfig(mode="bypass", corrections=(), clip_high=0.2)
     assert policy_loss(scores([-0.7], [-1.0]), batch, coupled).loss.item() == pytest.approx(-1.2)
@@ -320,7 +324,7 @@ def test_decoupled_ppo() -> None:
 def test_batch_normalise() -> None:
     assert normaliser(logs(RHO), of.TokenTisOptions()) == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
     config = LossConfig(corrections=(of.TokenTisOptions(), of.BatchNormaliseOptions()))
-    halved = weights(config, logs(RHO), UpdateFacts(mean_weight=2.0))
+    halved = weights(config, logs(RHO), UpdateStatistics(mean_weight=2.0))
     assert_close(halved, [0.15, 0.45, 0.6, 1, 1])
 
 
@@ -447,10 +451,10 @@ def test_epo() -> None:
     history = EntropyHistory().after({0: 1.0})
     given_scores = scores([0.0] * 4, entropy=[0.5, 1, 2.5, 1.9])
     batch = tokens([0.0] * 4)
-    loss = policy_loss(given_scores, batch, LossConfig(regularisers=(options,)), UpdateFacts(), history).loss
+    loss = policy_loss(given_scores, batch, LossConfig(regularisers=(options,)), UpdateStatistics(), history).loss
     assert loss.item() == pytest.approx(-0.00145)
     late = of.EpoOptions(has_gradient=False, from_turn=3)  # the update never comes to turn 3: no penalty
-    loss = policy_loss(given_scores, batch, LossConfig(regularisers=(late,)), UpdateFacts(), history).loss
+    loss = policy_loss(given_scores, batch, LossConfig(regularisers=(late,)), UpdateStatistics(), history).loss
     assert loss.item() == pytest.approx(-0.001475)
     for step, beta in (
         (0, 1),
@@ -476,7 +480,7 @@ def test_turns_without_history_are_not_smoothed() -> None:
     history = EntropyHistory.from_dict(EntropyHistory().after({1: 1.0}).to_dict())
     config = LossConfig(regularisers=(of.EpoOptions(coef=1.0, alpha=1.0, has_gradient=False),))
     batch = tokens([0.0, 0.0], turn=[0, 1], turn_index=[0, 1])
-    loss = policy_loss(scores([0.0, 0.0], entropy=[9.0, 9.0]), batch, config, UpdateFacts(), history).loss
+    loss = policy_loss(scores([0.0, 0.0], entropy=[9.0, 9.0]), batch, config, UpdateStatistics(), history).loss
     assert loss.item() == pytest.approx(-9.0 + 0.5)
 
 
@@ -487,14 +491,14 @@ def test_llds() -> None:
     def total(gate: Any, advantage: float = 0.0) -> float:
         config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate=gate),), num_updates=2)
         batch = tokens([advantage] * 6, **layout)
-        output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
+        output = policy_loss(scores(new, old), batch, config, UpdateStatistics(num_tokens=6))
         return output.sums["llds"]
 
     assert total("sequence") == pytest.approx(0.5)
     assert total("turn") == pytest.approx(0.7)
     assert total("turn", advantage=-1.0) == 0.0  # what failed may become less likely
     config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate="sequence"),), num_updates=2)
-    output = policy_loss(scores(new, old), tokens([0.0] * 6, **layout), config, UpdateFacts(num_tokens=6))
+    output = policy_loss(scores(new, old), tokens([0.0] * 6, **layout), config, UpdateStatistics(num_tokens=6))
     assert output.loss.item() == pytest.approx(0.1 * 0.083333, abs=1e-6)
 
 
@@ -515,7 +519,7 @@ def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
     given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
-    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts())
+    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateStatistics())
     scale = 1 + of.OpmdOptions().tau if kind == "opmd" else 1
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0] * scale, -batch.advantage)
     assert not was_gated.any()
@@ -541,7 +545,7 @@ def test_corrections_are_one_without_a_gap(options: Any, logprob: list[float]) -
     """Property (g), and no correction carries a gradient."""
     old = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([1.0] * len(logprob), rollout=logprob)
-    weight = correction_weight(old, batch, LossConfig(corrections=(options,)), UpdateFacts())
+    weight = correction_weight(old, batch, LossConfig(corrections=(options,)), UpdateStatistics())
     assert_close(weight, [1.0] * len(logprob))
     assert not weight.requires_grad
 
@@ -583,9 +587,9 @@ def test_sequence_losses_against_loops(rows: list[tuple[int, float, float]]) -> 
     at = [units.index(unit) for unit, _, _ in rows]
     advantage_of = {n: 0.5 - n for n in range(len(units))}
     batch = tokens([advantage_of[n] for n in at], rollout=[-x for _, _, x in rows], turn=at, row=at)
-    loss, _ = gated_loss(scores([x for _, x, _ in rows]), batch, LossConfig(kind="gspo"), UpdateFacts())
+    loss, _ = gated_loss(scores([x for _, x, _ in rows]), batch, LossConfig(kind="gspo"), UpdateStatistics())
     weight = correction_weight(
-        torch.zeros(len(rows)).double(), batch, LossConfig(corrections=(of.SequenceTisOptions(),)), UpdateFacts()
+        torch.zeros(len(rows)).double(), batch, LossConfig(corrections=(of.SequenceTisOptions(),)), UpdateStatistics()
     )
     for n, token_loss, token_weight in zip(at, loss.tolist(), weight.tolist(), strict=True):
         mine = [row for row, unit in zip(rows, at, strict=True) if unit == n]

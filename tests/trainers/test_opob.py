@@ -19,7 +19,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.batch import TrainBatch, build_batches
-from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, build_samples
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.losses.opob import opob_baselines
@@ -30,7 +30,7 @@ from agentgym.trainers.train import train
 OPEN: dict[str, Any] = {"clip_low": 1.0, "clip_high": 1e6}
 
 
-def stale(model: Any) -> list[GroupVerdict]:
+def stale(model: Any) -> list[FilteredGroup]:
     """Groups whose tokens were sampled by another policy than the model; returns are 0, 1 and 2."""
     made = on_policy(model)
     with torch.no_grad():

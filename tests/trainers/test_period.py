@@ -19,7 +19,7 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, filter_groups
 from agentgym.trainers.phases.period import Period, _trains_alike
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
 from agentgym.trainers.run.env import RunEnv
@@ -51,9 +51,9 @@ def groups(num_groups: int = 4) -> tuple[TrajectoryGroup, ...]:
     return tuple(made)
 
 
-def judged(chosen: tuple[TrajectoryGroup, ...], settings: TrainConfig) -> list[GroupVerdict]:
+def judged(chosen: tuple[TrajectoryGroup, ...], settings: TrainConfig) -> list[FilteredGroup]:
     credit = credit_groups(chosen, settings.credit, state=CreditState())
-    return judge_groups(chosen, credit, 2, settings.zero_variance_filter)
+    return filter_groups(chosen, credit, 2, settings.zero_variance_filter)
 
 
 def as_they_come(model: Any, settings: TrainConfig, parts: list[tuple[TrajectoryGroup, ...]]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from testkit.ranks import forked
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import ConfigError, EnvError, RunStoppedError, UsageError
 from agentgym.trainers.distributed.config import RanksConfig
-from agentgym.trainers.distributed.devices import _training_stream, beside, on_this_device
+from agentgym.trainers.distributed.devices import _training_stream, on_background_thread, on_this_device
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.engines.vllm.transfer import _both
 from agentgym.trainers.trl.episode import EventLoopThread
@@ -103,8 +103,8 @@ def test_training_beside_rollouts_has_a_stream_of_its_own(monkeypatch: pytest.Mo
     cuda = FakeCuda(2).install(monkeypatch)
     cuda.set_device(1)
     _training_stream.cache_clear()
-    streams = [asyncio.run(asyncio.to_thread(beside(cuda.current_stream))) for _ in range(2)]
-    devices = asyncio.run(asyncio.to_thread(beside(cuda.current_device)))
+    streams = [asyncio.run(asyncio.to_thread(on_background_thread(cuda.current_stream))) for _ in range(2)]
+    devices = asyncio.run(asyncio.to_thread(on_background_thread(cuda.current_device)))
     _training_stream.cache_clear()
     first, second = streams
     assert isinstance(first, FakeStream) and first is second, "memory that one step frees is the next one's"

@@ -27,7 +27,7 @@ from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, 
 from agentgym.rollout.token_scores import read_scores
 from agentgym.trainers.checkpoint import checkpoint_path
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.rank_limits import check_ranks, do_all_play, do_lend, do_share_servers
+from agentgym.trainers.config.rank_limits import all_ranks_sample, check_ranks, do_lend, do_share_servers
 from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.recipes import load_recipe
 
@@ -518,21 +518,21 @@ def played(record: GroupRecord) -> list[Any]:
 
 def test_all_ranks_play_where_they_can() -> None:
     config = apply_overrides(load_recipe("tiny"), ["groups_per_step=8"])
-    assert not do_all_play(config, 1)
-    assert do_all_play(config, 2) and do_all_play(config, 8) and do_all_play(config, 3)
-    assert not do_all_play(apply_overrides(config, ["ranks.rollouts=first"]), 2)
+    assert not all_ranks_sample(config, 1)
+    assert all_ranks_sample(config, 2) and all_ranks_sample(config, 8) and all_ranks_sample(config, 3)
+    assert not all_ranks_sample(apply_overrides(config, ["ranks.rollouts=first"]), 2)
     on_ray = apply_overrides(config, ["cluster.address=local"])
-    assert do_all_play(on_ray, 2) and not do_lend(on_ray, 2, on_gpu=True)
+    assert all_ranks_sample(on_ray, 2) and not do_lend(on_ray, 2, on_gpu=True)
     assert not do_share_servers(apply_overrides(on_ray, ["engine.kind=vllm"]), 2), "the actors have them"
-    assert not do_all_play(apply_overrides(on_ray, ["ranks.rollouts=first"]), 2)
+    assert not all_ranks_sample(apply_overrides(on_ray, ["ranks.rollouts=first"]), 2)
     own = [f"engine.kind={TESTKIT / 'user_parts.py'}:noted"]
-    assert not do_all_play(apply_overrides(config, own), 2)
-    assert do_all_play(apply_overrides(config, [*own, "ranks.rollouts=all"]), 2)
+    assert not all_ranks_sample(apply_overrides(config, own), 2)
+    assert all_ranks_sample(apply_overrides(config, [*own, "ranks.rollouts=all"]), 2)
     for override, said in (
         (["pipeline.mode=async", "groups_per_step=3"], "pipeline.mode=async and groups_per_step=3, which 2 ranks do"),
     ):
         hindered = apply_overrides(config, override)
-        assert not do_all_play(hindered, 2)
+        assert not all_ranks_sample(hindered, 2)
         with pytest.raises(ConfigError, match=f"ranks.rollouts=all cannot go with {said}"):
             check_ranks(apply_overrides(hindered, ["ranks.rollouts=all"]), 2)
 

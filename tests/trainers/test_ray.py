@@ -39,7 +39,7 @@ TASK = Task(id="t", split="train", seed=3)
 
 
 def connected(settings: TrainConfig) -> Any:
-    return cluster_of(settings, Ranks(), do_all_play=False)
+    return cluster_of(settings, Ranks(), all_ranks_sample=False)
 
 
 def config(*overrides: str) -> TrainConfig:

@@ -22,7 +22,7 @@ ray = pytest.importorskip("ray")
 from agentgym.trainers.ray import engines as ray_engines  # noqa: E402
 from agentgym.trainers.ray.cluster import lead  # noqa: E402
 from agentgym.trainers.ray.engine_client import EngineClient  # noqa: E402
-from agentgym.trainers.ray.engines import GuestEngine, RayEngine  # noqa: E402
+from agentgym.trainers.ray.engines import RayEngine, RemoteEngine  # noqa: E402
 from agentgym.trainers.ray.fleet import Fleet, State  # noqa: E402
 
 QUICK = ClusterConfig(
@@ -183,7 +183,7 @@ def test_a_guest_reads_the_engines_load_and_takes_the_version_from_the_first_ran
         actors = [Actor(), Actor()]
         for actor in actors:
             actor.state = replace(actor.state, health=EngineHealth(running=2, queued=1))
-        engine = GuestEngine(actors, QUICK, max_context_tokens=8)
+        engine = RemoteEngine(actors, QUICK, max_context_tokens=8)
         await engine.connect(lambda line: None)
         await until(engine._fleet, State.READY, State.READY)
         await engine.update_weights(3)

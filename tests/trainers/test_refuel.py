@@ -24,7 +24,7 @@ from agentgym.rollout.strategies.aepo import ArpoOptions
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.batch import build_batches
-from agentgym.trainers.data.samples import TrainingSample, build_samples, judge_groups, sibling_turns
+from agentgym.trainers.data.samples import TrainingSample, build_samples, filter_groups, sibling_turns
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
@@ -106,7 +106,7 @@ def test_the_gradient_of_an_update_is_that_of_the_formula(room: int, aggregation
     """Whatever the micro-batches and the weights of tokens."""
     group = branched()
     credited = credit_groups([group], CreditConfig(estimator="returns", norm="mean_norm"))
-    samples = build_samples(judge_groups([group], credited, 1, "off"))
+    samples = build_samples(filter_groups([group], credited, 1, "off"))
     config = LossConfig(kind="refuel", corrections=(), aggregation=aggregation, options=RefuelOptions(eta=0.7))
     batches = build_batches(samples, aggregation=config.mean, unit=config.unit, tokens_per_microbatch=room)
     assert (len(batches) > 1) == (room == 400)
@@ -186,7 +186,9 @@ def test_turns_of_another_prompt_are_no_siblings(changes: dict[str, Any]) -> Non
 def test_rows_of_groups_without_branches_have_no_siblings() -> None:
     def rows(*members: Any) -> list[TrainingSample]:
         group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=members)
-        return build_samples(judge_groups([group], credit_groups([group], CreditConfig(estimator="returns")), 1, "off"))
+        return build_samples(
+            filter_groups([group], credit_groups([group], CreditConfig(estimator="returns")), 1, "off")
+        )
 
     assert [row.siblings for row in rows(surprising(-1.0), surprising(-1.0))] == [None, None]
     with_branch = rows(surprising(-1.0, -1.0), surprising(-1.0, -1.0, parent=0, branch_turn=1))

@@ -19,7 +19,7 @@ from agentgym.rollout.record import (
     recorded_steps,
     write_records,
 )
-from agentgym.rollout.replay import Place, Replayed, read_again, swapped
+from agentgym.rollout.replay import RecordRef, Replayed, read_again, swapped
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.remix import RemixOptions, remix
 from agentgym.trainers.config.overrides import apply_overrides
@@ -59,16 +59,16 @@ def test_groups_are_kept_for_the_window_and_drawn_by_the_seed() -> None:
                 planner.store(group(2 * step + at), 0, step)
     assert one.groups == [(2, 4), (2, 5), (3, 6), (3, 7)]
     assert one.again(2, 4) == other.again(2, 4) and len(one.again(2, 4)) == 2
-    assert {place for step in range(4, 30) for place in one.again(2, 4)} <= {Place(s, o, 0) for s, o in one.groups}
+    assert {place for step in range(4, 30) for place in one.again(2, 4)} <= {RecordRef(s, o, 0) for s, o in one.groups}
 
 
 def test_a_group_that_is_gone_from_its_record_is_named(tmp_path: Path) -> None:
     write_records(record_path(tmp_path, 2), [GroupRecord(group=group(7))])
-    stored = read_again([group(9)], Replayed(groups=(Place(2, 7, 0),)), tmp_path)
+    stored = read_again([group(9)], Replayed(groups=(RecordRef(2, 7, 0),)), tmp_path)
     (again, fresh) = swapped([group(9)], stored)
     assert (again.ordinal, fresh.ordinal) == (7, 9)
     with pytest.raises(CorruptDataError, match="has no group 8, which is to be trained again"):
-        read_again([group(9)], Replayed(groups=(Place(2, 8, 0),)), tmp_path)
+        read_again([group(9)], Replayed(groups=(RecordRef(2, 8, 0),)), tmp_path)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses.options import SelfDistillOptions
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.scoring.demonstrated import PromptStyle, demonstration_for, self_taught
-from agentgym.trainers.scoring.tokens import Question, TokenScores
+from agentgym.trainers.scoring.tokens import ScoreRequest, TokenScores
 from agentgym.trainers.train import train
 from agentgym.types import Message, Trajectory
 
@@ -52,11 +52,11 @@ def test_a_member_is_taught_by_another_success_the_oracles_first() -> None:
 
 def scored(
     monkeypatch: pytest.MonkeyPatch, members: list[Trajectory], **changes: Any
-) -> tuple[Any, Any, list[Question]]:
+) -> tuple[Any, Any, list[ScoreRequest]]:
     """Return what was taught, the metrics and the questions; a token's log-probability is minus its position."""
-    asked: list[Question] = []
+    asked: list[ScoreRequest] = []
 
-    def score(model: object, questions: list[Question], **settings: Any) -> list[TokenScores]:
+    def score(model: object, questions: list[ScoreRequest], **settings: Any) -> list[TokenScores]:
         asked.extend(questions)
         return [TokenScores(-np.array(one.row.at, dtype=np.float64), np.zeros(len(one.targets))) for one in questions]
 

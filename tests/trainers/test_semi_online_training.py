@@ -18,7 +18,7 @@ from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
-from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.train import train
@@ -71,7 +71,7 @@ def check_run(run_dir: Path) -> list[Trajectory]:
     assert all(row["logprob_gap_max"] < 1e-4 for row in rows), "the trainer reads the tokens that were sampled"
     for step, row in enumerate(rows):
         kept = [r for r in read_records(record_path(run_dir, step)) if r.dropped is None]
-        samples = build_samples([GroupVerdict.of_record(record) for record in kept])
+        samples = build_samples([FilteredGroup.of_record(record) for record in kept])
         assert row["trained_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
     trajectories = [t for record in records(run_dir) for t in record.group.trajectories]
     turns = [turn for t in trajectories for turn in t.turns]

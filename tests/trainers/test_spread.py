@@ -24,9 +24,9 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import how_shared
-from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined
+from agentgym.trainers.data.outline import TEXT_COLUMNS, GroupMetadata, outlined
 from agentgym.trainers.data.plan import SKETCHED, RowOutline
-from agentgym.trainers.data.samples import build_samples, judge_groups
+from agentgym.trainers.data.samples import build_samples, filter_groups
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.phases.rollouts import reads_texts
 from agentgym.trainers.recipes import load_recipe
@@ -153,8 +153,8 @@ def test_credit_and_metrics_of_outlines_are_those_of_the_episodes(with_texts: bo
     for field in ("reward", "anchor", "is_valid", "group", "trajectory"):
         assert same(getattr(turn_table(groups), field), getattr(turn_table(seen), field)), field
     config = CreditConfig(estimator="gigpo")
-    verdicts = judge_groups(groups, credit_groups(groups, config), 1, "advantage")
-    of_seen = judge_groups(seen, credit_groups(seen, config), 1, "advantage")
+    verdicts = filter_groups(groups, credit_groups(groups, config), 1, "advantage")
+    of_seen = filter_groups(seen, credit_groups(seen, config), 1, "advantage")
     assert [one.dropped for one in verdicts] == [one.dropped for one in of_seen]
     assert describe_rollouts(verdicts, 3) == pytest.approx(describe_rollouts(of_seen, 3), nan_ok=True)
     for one, other in zip(verdicts, of_seen, strict=True):
@@ -170,7 +170,7 @@ def test_an_outline_has_no_tokens_texts_or_images() -> None:
     long = group(trajectory([turn(range(1000, 9000), range(1000, 9000))]))
     assert len(pickle.dumps(outlined(long, with_texts=True))) < 0.05 * len(pickle.dumps(long))
     seen = pickle.loads(pickle.dumps(outlined(one, with_texts=False)))
-    assert isinstance(seen, OutlinedGroup)
+    assert isinstance(seen, GroupMetadata)
     (first, *_) = seen.trajectories[0].turns
     assert len(first.prompt_ids) == 90 and first.num_sampled_tokens == 5
     for values in (first.prompt_ids, first.completion.token_ids, first.completion.logprobs):
@@ -180,7 +180,7 @@ def test_an_outline_has_no_tokens_texts_or_images() -> None:
 
 def test_rows_are_numbered_as_if_their_rank_had_all_groups() -> None:
     groups = eventful_groups()
-    verdicts = judge_groups(groups, credit_groups(groups, CreditConfig(estimator="returns")), 1, "off")
+    verdicts = filter_groups(groups, credit_groups(groups, CreditConfig(estimator="returns")), 1, "off")
     every = build_samples(verdicts)
     for own in (0, 1):
         seen = [

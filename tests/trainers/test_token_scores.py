@@ -13,20 +13,20 @@ from testkit.policy_updates import on_policy, verdicts
 
 from agentgym.errors import CorruptDataError
 from agentgym.rollout.token_scores import TurnScores, read_scores, scores_path, write_scores
-from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
 from agentgym.trainers.reporting.token_scores import places_of
 
 
-def scored(model: Any, made: Sequence[GroupVerdict], loss: LossConfig) -> dict[tuple[int, int, int], TurnScores]:
+def scored(model: Any, made: Sequence[FilteredGroup], loss: LossConfig) -> dict[tuple[int, int, int], TurnScores]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     result = update_policy(model, optimizer, made, loss, temperature=1.0, max_grad_norm=1.0)
     assert [one.key for one in result.scores] == sorted(one.key for one in result.scores)
     return {one.key: one for one in result.scores}
 
 
-def expected(model: Any, made: Sequence[GroupVerdict]) -> dict[tuple[int, int, int], tuple[list[float], list[float]]]:
+def expected(model: Any, made: Sequence[FilteredGroup]) -> dict[tuple[int, int, int], tuple[list[float], list[float]]]:
     """Log-probabilities and entropies of every turn by a full forward."""
     found = {}
     for verdict in made:

@@ -45,7 +45,7 @@ from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.config.overrides import apply_overrides, save_config
 from agentgym.trainers.config.train import EvalConfig
-from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, build_samples, filter_groups
 from agentgym.trainers.distributed.hashes import HASHES
 from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.update import update_policy
@@ -139,7 +139,7 @@ def test_the_training_step_can_be_repeated_from_the_record_without_environments(
     run.model.load_state_dict(begin["model"], strict=False)  # tied embeddings are there under one name
     optimizer = make_optimizer(run.model, config().optimizer)
     optimizer.load_state_dict(begin["optimizer"])
-    verdicts = [GroupVerdict.of_record(record) for record in read_records(record_path(short, 1))]
+    verdicts = [FilteredGroup.of_record(record) for record in read_records(record_path(short, 1))]
     update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1.0)
     state = run.model.state_dict()
     assert {name for name, _ in run.model.named_parameters()} == set(end["model"])
@@ -187,7 +187,7 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
     alone = tuple(replace(g, trajectories=g.valid) for g in groups)
 
     def gradient(chosen: Any) -> torch.Tensor:
-        verdicts = judge_groups(chosen, credit_groups(chosen, config().credit), 2, "off")
+        verdicts = filter_groups(chosen, credit_groups(chosen, config().credit), 2, "off")
         optimizer = torch.optim.SGD(run.model.parameters(), lr=0.0)
         update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1e9)
         return torch.cat([p.grad.flatten() for p in run.model.parameters() if p.grad is not None])
@@ -455,7 +455,7 @@ def test_estimators_train_with_finite_losses(estimator: str, tmp_path: Path) -> 
 def test_turns_without_loss_weight_are_masked(finished: Path) -> None:
     (record, *_) = [r for r in read_records(record_path(finished, 0)) if r.dropped is None]
     credit = tuple(tuple(replace(turn, loss_weight=0.0) for turn in row) for row in record.credit)
-    masked = build_samples([GroupVerdict.of_record(replace(record, credit=credit))])
+    masked = build_samples([FilteredGroup.of_record(replace(record, credit=credit))])
     assert masked and all(not any(sample.loss_mask) for sample in masked)
 
 

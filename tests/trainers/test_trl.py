@@ -34,7 +34,7 @@ from agentgym.render.config import ChatConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, record_path
-from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, build_samples, filter_groups
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
@@ -108,7 +108,7 @@ def gradient_of(model: Any) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def our_gradient(model: Any, verdicts: Sequence[GroupVerdict]) -> torch.Tensor:
+def our_gradient(model: Any, verdicts: Sequence[FilteredGroup]) -> torch.Tensor:
     """What our own trainer would step along."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     update_policy(model, optimizer, verdicts, SAME_LOSS, temperature=1.0, max_grad_norm=1e9)
@@ -143,8 +143,8 @@ def recorded(folder: Path, batch: int = 0) -> tuple[GroupRecord, ...]:
     return read_records(record_path(folder, batch))
 
 
-def verdicts_of(groups: Sequence[TrajectoryGroup]) -> list[GroupVerdict]:
-    return judge_groups(groups, credit_groups(groups, CREDIT), 2, "advantage")
+def verdicts_of(groups: Sequence[TrajectoryGroup]) -> list[FilteredGroup]:
+    return filter_groups(groups, credit_groups(groups, CREDIT), 2, "advantage")
 
 
 # -------------------------------------------------------------------------------------------------------- the loss
@@ -190,7 +190,7 @@ def test_the_first_gradient_is_that_of_our_own_trainer(tmp_path: Path, num_piece
     assert len(trainer.reached) == num_pieces
     ratios = torch.cat([inputs["importance_sampling_ratio"].flatten() for inputs in trainer.reached])
     assert (ratios.max() == 2.0) == (engine is not None), "the correction is TRL's, cut at its bound"
-    ours = our_gradient(start, [GroupVerdict.of_record(record) for record in recorded(tmp_path)])
+    ours = our_gradient(start, [FilteredGroup.of_record(record) for record in recorded(tmp_path)])
     assert ours.norm() > 0.1
     torch.testing.assert_close(gradients.seen[0], ours, atol=2e-6, rtol=1e-4)
 

@@ -16,7 +16,7 @@ from agentgym.engine import Engine
 from agentgym.errors import ClosedError, EngineError
 from agentgym.trainers.engines.vllm import server as vllm_server
 from agentgym.trainers.engines.vllm.in_flight import State
-from agentgym.trainers.engines.vllm.server import GuestEngine
+from agentgym.trainers.engines.vllm.server import ReadOnlyServersEngine
 from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.types import Completion
 
@@ -28,7 +28,7 @@ class Shared:
         self.w = w
         self.said: list[str] = []
         w.engine.share()
-        self.guest = GuestEngine(w.config, FACTS, max_context_tokens=64, say=self.said.append)
+        self.guest = ReadOnlyServersEngine(w.config, FACTS, max_context_tokens=64, say=self.said.append)
 
     async def train(self, version: int, number: int) -> None:
         """A step of the trainer, and what the ranks do together after it."""

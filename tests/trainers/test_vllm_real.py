@@ -35,7 +35,7 @@ from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
 from agentgym.trainers.engines.vllm.in_flight import Server, State, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
-from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
+from agentgym.trainers.engines.vllm.server import ReadOnlyServersEngine, VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
 from agentgym.trainers.models.kv_cache import cache_argument, cache_of
@@ -207,7 +207,9 @@ async def num_sampling(server: Server) -> int:
     return sum(given.get(flight.name, 0) > 0 for flight in server.flights)
 
 
-async def play(engine: VllmEngine | GuestEngine, number: int, updated: asyncio.Event) -> tuple[list[int], Completion]:
+async def play(
+    engine: VllmEngine | ReadOnlyServersEngine, number: int, updated: asyncio.Event
+) -> tuple[list[int], Completion]:
     """Send requests one after the other, so that one is in flight during the update; return the last one."""
     prompt, seed = [280 - number, 5, 6, 7] * (1 + number % 3), number
     while True:

@@ -17,7 +17,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.data.samples import judge_groups
+from agentgym.trainers.data.samples import filter_groups
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.trainers.train import train
@@ -60,7 +60,7 @@ def test_credit_compares_each_role_with_its_own_results_and_the_metrics_tell_the
     advantages = [[{turn.advantage for turn in turns} for turns in of_group] for of_group in of_turns]
     # proposer: rewards 0, 1, -0.5, 0 against baselines 0, 0, 0.5, 0; solver: 1, 0, none, 1 against 0, 0.5, 0.25
     assert advantages == [[{0.0}, {1.0}], [{1.0}, {-0.5}], [{-1.0}, set()], [{0.0}, {0.75}]]
-    metrics = describe_rollouts(judge_groups(groups, credit, 1, "off"))
+    metrics = describe_rollouts(filter_groups(groups, credit, 1, "off"))
     assert {name: value for name, value in metrics.items() if name.startswith("player/")} == pytest.approx(
         {"player/0/success": 3 / 4, "player/0/return": 1 / 8, "player/1/success": 2 / 3, "player/1/return": 2 / 3}
     )

@@ -40,7 +40,7 @@ def _why_rows_stay_whole(config: TrainConfig, num_ranks: int) -> str:
     return "cannot go with a VCPO baseline, which scores rows by itself" if config.loss.has_opob else ""
 
 
-def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
+def all_ranks_sample(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes, False if the first rank samples all of them."""
     return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
 
@@ -54,17 +54,17 @@ def episodes_of_rank(config: TrainConfig, num_ranks: int) -> int:
         >>> [episodes_of_rank(config, num_ranks) for num_ranks in (1, 8)]
         [64, 8]
     """
-    return -(-config.group.num_envs // num_ranks) if do_all_play(config, num_ranks) else config.group.num_envs
+    return -(-config.group.num_envs // num_ranks) if all_ranks_sample(config, num_ranks) else config.group.num_envs
 
 
 def do_all_have_engines(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from an embedded engine of its own."""
-    return config.engine.kind == "torch" and not config.cluster.plays and do_all_play(config, num_ranks)
+    return config.engine.kind == "torch" and not config.cluster.plays and all_ranks_sample(config, num_ranks)
 
 
 def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from vLLM servers."""
-    return config.engine.kind == "vllm" and not config.cluster.plays and do_all_play(config, num_ranks)
+    return config.engine.kind == "vllm" and not config.cluster.plays and all_ranks_sample(config, num_ranks)
 
 
 def do_all_send(config: TrainConfig, num_ranks: int) -> bool:
@@ -92,7 +92,7 @@ def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     engine = config.engine
     is_own = engine.kind == "torch" and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
     is_here = is_own and not config.cluster.plays
-    return is_here and config.model.lora.quantize == "none" and do_all_play(config, num_ranks)
+    return is_here and config.model.lora.quantize == "none" and all_ranks_sample(config, num_ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Roles:
     def of(cls, config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> Roles:
         """Return the roles for a number of ranks, as the functions of this module give them."""
         return cls(
-            all_play=do_all_play(config, num_ranks),
+            all_play=all_ranks_sample(config, num_ranks),
             share_servers=do_share_servers(config, num_ranks),
             all_send=do_all_send(config, num_ranks),
             gather=do_gather(config, num_ranks),
@@ -129,7 +129,7 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
     """Say which ranks play, and what each receives of the episodes."""
     where = " on the Ray cluster" if config.cluster.plays else ""
     who = f"each plays 1/{num_ranks} of a step's groups{where}"
-    if not do_all_play(config, num_ranks):
+    if not all_ranks_sample(config, num_ranks):
         forced = config.ranks.rollouts == "first"
         why = ["ranks.rollouts=first"] if forced else _why_one_plays(config, num_ranks)
         who = f"the first one plays ({', '.join(why)})"

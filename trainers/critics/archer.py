@@ -14,7 +14,7 @@ from agentgym.credit.table import Floats
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import Reading, ValueNetwork, optimizer_step, read_values
-from agentgym.trainers.data.outline import Elsewhere, tokens_of
+from agentgym.trainers.data.outline import RemoteValues, tokens_of
 from agentgym.trainers.distributed.sharding import load_optimizer, own_part, parameters_of, ranks_of
 from agentgym.trainers.scoring.hidden import ReadRow
 from agentgym.trainers.types import CausalLM, StateDict
@@ -29,7 +29,7 @@ class StoredTrajectory:
     """An episode in the replay buffer: its context windows, the positions of its turns, and their rewards."""
 
     windows: tuple[Sequence[int], ...]
-    """Token ids; ``Elsewhere`` if another rank has them."""
+    """Token ids; ``RemoteValues`` if another rank has them."""
     at: tuple[tuple[int, ...], ...]
     """Per window, two positions per turn: the last prompt token (state) and the last sampled token (action)."""
     rewards: tuple[float, ...]
@@ -37,11 +37,11 @@ class StoredTrajectory:
     @property
     def is_here(self) -> bool:
         """False if another rank has the tokens."""
-        return not any(isinstance(window, Elsewhere) for window in self.windows)
+        return not any(isinstance(window, RemoteValues) for window in self.windows)
 
     def left_out(self) -> StoredTrajectory:
         """Return the episode without its tokens."""
-        return replace(self, windows=tuple(Elsewhere(len(window)) for window in self.windows))
+        return replace(self, windows=tuple(RemoteValues(len(window)) for window in self.windows))
 
     @property
     def rows(self) -> list[ReadRow]:

@@ -23,11 +23,11 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
-from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.scoring.answers import check_scoring, score_answers
-from agentgym.trainers.scoring.tokens import Question, sampled_positions, score, segments_of
+from agentgym.trainers.scoring.tokens import ScoreRequest, sampled_positions, score, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
@@ -74,7 +74,7 @@ class ColumnMaker:
 
     def _scored(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, Any]:
         """Return the columns that are scores of tokens; each rank asks for those of its own groups."""
-        own = [group for group in groups if not isinstance(group, OutlinedGroup)]
+        own = [group for group in groups if not isinstance(group, GroupMetadata)]
         columns: dict[str, Any] = {}
         if self._names & {"entropy", "token_entropy"}:
             columns |= self._entropies(own, temperature)
@@ -114,7 +114,7 @@ class ColumnMaker:
         segments = segments_of(groups)
         scores = score(
             self._model,
-            [Question.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
+            [ScoreRequest.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
             temperature=temperature,
             tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
         )
@@ -220,7 +220,7 @@ class DriftMeter:
         """Return the drift under the current weights for each task of the groups that has a stored response, by key."""
         known = [key for key in dict.fromkeys(task_keys(groups)) if key in self._last]
         here = {key: then for key in known if (then := self._last[key]) is not None}
-        questions = [Question.about(each.token_ids, each.at) for then in here.values() for each in then]
+        questions = [ScoreRequest.about(each.token_ids, each.at) for then in here.values() for each in then]
         scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
         own = {key: _mean_change([(each, next(scores).logprobs) for each in then]) for key, then in here.items()}
         every = {key: change for of_rank in self._ranks.gathered(own) for key, change in of_rank.items()}
@@ -235,8 +235,8 @@ class DriftMeter:
             first = next((member for member in group.valid if member.turns), None)
             if first is not None:
                 spoken.pop(key, None)
-                spoken[key] = None if isinstance(group, OutlinedGroup) else _windows(first)
-        questions = [Question.about(*window) for windows in spoken.values() for window in windows or ()]
+                spoken[key] = None if isinstance(group, GroupMetadata) else _windows(first)
+        questions = [ScoreRequest.about(*window) for windows in spoken.values() for window in windows or ()]
         scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
         for key, windows in spoken.items():
             self._last.pop(key, None)

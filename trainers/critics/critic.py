@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Bools, Floats
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.data.outline import Elsewhere, tokens_of
+from agentgym.trainers.data.outline import RemoteValues, tokens_of
 from agentgym.trainers.data.plan import of_similar_length
 from agentgym.trainers.distributed.clipping import clipped_norm
 from agentgym.trainers.distributed.deal import dealt
@@ -139,10 +139,10 @@ class Reading:
         """Plan the micro-batches, and receive tokens from the ranks that have them. All ranks must call this.
 
         Args:
-            rows: all rows, in the same order on all ranks. Tokens of another rank are ``Elsewhere``.
+            rows: all rows, in the same order on all ranks. Tokens of another rank are ``RemoteValues``.
         """
         ranks, batches = ranks_of(policy), of_similar_length([row.num_tokens for row in rows], tokens_per_microbatch)
-        held = {index: row for index, row in enumerate(rows) if not isinstance(row.token_ids, Elsewhere)}
+        held = {index: row for index, row in enumerate(rows) if not isinstance(row.token_ids, RemoteValues)}
         return cls(len(rows), batches, ranks.share(len(batches)), dealt(ranks, held, batches))
 
 

@@ -65,7 +65,7 @@ class TrainBatch:
         """Number of sampled tokens."""
         return int(self.row.numel())
 
-    def anchored(self, logprob_old: Tensor) -> TrainBatch:
+    def with_old_policy_as_sampler(self, logprob_old: Tensor) -> TrainBatch:
         """Return the micro-batch with the old policy in place of a sampling policy for demonstrated tokens.
 
         Corrections, KL estimates and gaps between the two are then neutral for them.

@@ -32,15 +32,15 @@ LONG_KEY = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutlinedGroup(TrajectoryGroup):
+class GroupMetadata(TrajectoryGroup):
     """A group whose tokens another rank has; :func:`outlined` makes it."""
 
 
-class Elsewhere(Sequence[Any]):
+class RemoteValues(Sequence[Any]):
     """Values that another rank has: their number, and an error for whoever reads them.
 
     Example:
-        >>> len(Elsewhere(3))
+        >>> len(RemoteValues(3))
         3
     """
 
@@ -55,17 +55,17 @@ class Elsewhere(Sequence[Any]):
 
 
 def tokens_of(segment: Segment) -> Sequence[int]:
-    """Return all tokens of a window, shape ``[T]``; those of an outline are :class:`Elsewhere`."""
-    if any(isinstance(turn.prompt_ids, Elsewhere) for turn in segment.turns):
-        return Elsewhere(sum(len(turn.prompt_ids) + len(turn.completion.token_ids) for turn in segment.turns))
+    """Return all tokens of a window, shape ``[T]``; those of an outline are :class:`RemoteValues`."""
+    if any(isinstance(turn.prompt_ids, RemoteValues) for turn in segment.turns):
+        return RemoteValues(sum(len(turn.prompt_ids) + len(turn.completion.token_ids) for turn in segment.turns))
     return segment.token_ids
 
 
-class Repeated(Sequence[Any]):
+class ConstantSequence(Sequence[Any]):
     """One value, several times.
 
     Example:
-        >>> list(Repeated(7, 3))
+        >>> list(ConstantSequence(7, 3))
         [7, 7, 7]
     """
 
@@ -79,11 +79,11 @@ class Repeated(Sequence[Any]):
         return ((self._value,) * self._count)[index]
 
 
-def outlined(group: TrajectoryGroup, *, with_texts: bool) -> OutlinedGroup:
+def outlined(group: TrajectoryGroup, *, with_texts: bool) -> GroupMetadata:
     """Return a group without tokens, log-probabilities and images, and without texts if nobody compares them."""
     given = {field.name: getattr(group, field.name) for field in fields(TrajectoryGroup)}
     members = tuple(_outlined(one, with_texts) for one in group.trajectories)
-    return OutlinedGroup(**{**given, "trajectories": members})
+    return GroupMetadata(**{**given, "trajectories": members})
 
 
 def _outlined(trajectory: Trajectory, with_texts: bool) -> Trajectory:
@@ -101,9 +101,9 @@ def _outlined(trajectory: Trajectory, with_texts: bool) -> Trajectory:
 def _turn(turn: Turn, with_texts: bool) -> Turn:
     sampled = turn.completion
     count, versions = len(sampled.token_ids), set(sampled.policy_versions)
-    tokens: Any = Elsewhere(count)
-    same: Any = Repeated(next(iter(versions)), count) if len(versions) == 1 else sampled.policy_versions
-    prompt: Any = Elsewhere(len(turn.prompt_ids))
+    tokens: Any = RemoteValues(count)
+    same: Any = ConstantSequence(next(iter(versions)), count) if len(versions) == 1 else sampled.policy_versions
+    prompt: Any = RemoteValues(len(turn.prompt_ids))
     key = turn.state_key
     return replace(
         turn,

@@ -152,7 +152,7 @@ def plan_batches(
     tokens_per_microbatch: int = 8192,
     layout: LayoutKind = "rows",
     num_lanes: int = 1,
-    worth_a_call: int = 0,
+    min_shared_tokens: int = 0,
 ) -> BatchPlan:
     """Plan the micro-batches of one optimizer update, each of at most ``tokens_per_microbatch`` tokens with padding.
 
@@ -162,7 +162,7 @@ def plan_batches(
             ``packed`` puts many rows into one sequence, with each distinct prefix once.
         num_lanes: number of ranks that take micro-batches in turn and wait for each other after each one. Micro-batches
             are then sorted by size, so that those of a round are similar, and are no larger than the rounds demand.
-        worth_a_call: number of tokens that a group's common prefix must save for micro-batches of its own. On a GPU a
+        min_shared_tokens: tokens that a group's common prefix must save for micro-batches of its own. On a GPU a
             further forward and backward pass takes some time however few tokens it has.
     """
     units, num_units = _numbered(
@@ -171,7 +171,7 @@ def plan_batches(
     counts = [count for row in rows for _, count in row.trained]
     weights = _weights(np.array([at for own in units for at in own], np.int64), counts, aggregation, norm_length)
     ends = np.cumsum([len(row.trained) for row in rows], dtype=np.int64)[:-1]
-    split = _split_for(rows, layout, tokens_per_microbatch, num_lanes, worth_a_call)
+    split = _split_for(rows, layout, tokens_per_microbatch, num_lanes, min_shared_tokens)
     planned = [_planned(rows, some, kind) for some, kind in split]
     if num_lanes > 1:
         planned.sort(key=lambda batch: -batch.num_forwarded)
@@ -260,18 +260,20 @@ def of_similar_length(lengths: Sequence[int], room: int) -> list[list[int]]:
 Split = list[tuple[Sequence[int], LayoutKind]]
 
 
-def _split_for(rows: Sequence[RowOutline], layout: LayoutKind, room: int, num_lanes: int, worth_a_call: int) -> Split:
+def _split_for(
+    rows: Sequence[RowOutline], layout: LayoutKind, room: int, num_lanes: int, min_shared_tokens: int
+) -> Split:
     """Split rows so that ranks need no more rounds than with the whole room, and no more room than these rounds demand.
 
     Nine full micro-batches on eight ranks take two rounds, in the second of which one rank works. Sixteen of half the
     size take the time of one.
     """
-    made = _micro_batches(rows, layout, room, worth_a_call)
+    made = _micro_batches(rows, layout, room, min_shared_tokens)
     most = -(-len(made) // num_lanes) * num_lanes
     low, high = 1, room
     while num_lanes > 1 and low < high:
         middle = (low + high) // 2
-        smaller = _micro_batches(rows, layout, middle, worth_a_call)
+        smaller = _micro_batches(rows, layout, middle, min_shared_tokens)
         if len(smaller) <= most:
             made, high = smaller, middle
         else:
@@ -279,7 +281,7 @@ def _split_for(rows: Sequence[RowOutline], layout: LayoutKind, room: int, num_la
     return made
 
 
-def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int, worth_a_call: int) -> Split:
+def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int, min_shared_tokens: int) -> Split:
     """Choose the rows of each micro-batch, and the cheapest layout for them."""
     if layout == "packed":
         return [(some, layout) for some in _packed(rows, room)]
@@ -290,7 +292,7 @@ def _micro_batches(rows: Sequence[RowOutline], layout: LayoutKind, room: int, wo
         for at, row in enumerate(rows):
             groups.setdefault(row.ordinal, []).append(at)
         shared = [some for group in groups.values() for some in _after_prefix(rows, group, room)]
-        pays = [_pays([rows[at] for at in some], worth_a_call) for some in shared]
+        pays = [_pays([rows[at] for at in some], min_shared_tokens) for some in shared]
         made = [(some, layout) for some, does in zip(shared, pays, strict=True) if does]
         alone = [at for some, does in zip(shared, pays, strict=True) if not does for at in some]
     split = of_similar_length([rows[at].num_tokens for at in alone], room)
@@ -313,10 +315,10 @@ def _after_prefix(rows: Sequence[RowOutline], group: Sequence[int], room: int) -
     return batches
 
 
-def _pays(rows: Sequence[RowOutline], worth_a_call: int) -> bool:
+def _pays(rows: Sequence[RowOutline], min_shared_tokens: int) -> bool:
     """Return True if the prefix layout, which needs a second forward call, saves at least a tenth of the tokens."""
     num_saved = (len(rows) - 1) * _shared(rows)
-    return num_saved >= worth_a_call and 10 * num_saved >= len(rows) * rows[-1].num_tokens
+    return num_saved >= min_shared_tokens and 10 * num_saved >= len(rows) * rows[-1].num_tokens
 
 
 def _shared(rows: Sequence[RowOutline]) -> int:

@@ -14,7 +14,7 @@ from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord
-from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.types import Segment, Trajectory, TrajectoryGroup
 
 ZERO = 1e-8
@@ -54,7 +54,7 @@ class TrainingSample:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupVerdict:
+class FilteredGroup:
     """A group and its rows of the batch's credit; ``dropped`` is the reason if the group is not trained, else None."""
 
     group: TrajectoryGroup
@@ -62,7 +62,7 @@ class GroupVerdict:
     dropped: str | None
 
     @classmethod
-    def of_record(cls, record: GroupRecord) -> GroupVerdict:
+    def of_record(cls, record: GroupRecord) -> FilteredGroup:
         """Restore a verdict from a record, to train on recorded groups."""
         return cls(record.group, credit_columns([record.group], [record.credit]), record.dropped)
 
@@ -72,12 +72,12 @@ class GroupVerdict:
         return GroupRecord(group=self.group, credit=credit, dropped=self.dropped, columns=dict(columns or {}))
 
 
-def judge_groups(
+def filter_groups(
     groups: Collection[TrajectoryGroup],
     credit: CreditColumns,
     min_valid: int,
     zero_variance_filter: Literal["advantage", "return", "off"],
-) -> list[GroupVerdict]:
+) -> list[FilteredGroup]:
     """Decide which groups train: those with enough valid members and, by ``zero_variance_filter``, a learning signal.
 
     Args:
@@ -92,7 +92,7 @@ def judge_groups(
             zero_variance_filter == "advantage" and not _teaches(rows)
         ):
             dropped = "zero_variance"
-        verdicts.append(GroupVerdict(group, rows, dropped))
+        verdicts.append(FilteredGroup(group, rows, dropped))
     return verdicts
 
 
@@ -104,7 +104,7 @@ def _teaches(credit: CreditColumns) -> bool:
 
 
 def build_samples(
-    verdicts: Iterable[GroupVerdict], taught: Mapping[tuple[int, int], Floats] | None = None
+    verdicts: Iterable[FilteredGroup], taught: Mapping[tuple[int, int], Floats] | None = None
 ) -> list[TrainingSample]:
     """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
@@ -112,7 +112,7 @@ def build_samples(
     rank has gives no rows; trajectories are numbered as if it did.
 
     Args:
-        taught: log-probabilities of a teacher (:data:`agentgym.trainers.scoring.demonstrated.Taught`).
+        taught: log-probabilities of a teacher (:data:`agentgym.trainers.scoring.demonstrated.TeacherLogprobs`).
     """
     known = taught or {}
     samples: list[TrainingSample] = []
@@ -121,7 +121,7 @@ def build_samples(
         if verdict.dropped is not None:
             continue
         group, start = verdict.group, 0
-        if isinstance(group, OutlinedGroup):
+        if isinstance(group, GroupMetadata):
             num_trajectories += len(group.valid)
             continue
         columns = _columns(group, verdict.credit)

@@ -23,7 +23,7 @@ class StepRows:
     """The training rows of a step.
 
     Example:
-        >>> rows = StepRows.of([], Ranks(), is_spread=False)
+        >>> rows = StepRows.of([], Ranks(), rollouts_are_sharded=False)
         >>> rows.outlines, rows.fetched(Ranks(), [()])
         ([], {})
     """
@@ -32,19 +32,19 @@ class StepRows:
     """Outlines of all rows, equal on all ranks."""
     held: Mapping[int, TrainingSample]
     """The rows of this rank's episodes, by index."""
-    is_spread: bool
+    rollouts_are_sharded: bool
     """True if each row is on one rank alone."""
 
     @classmethod
-    def of(cls, samples: Sequence[TrainingSample], ranks: Ranks, *, is_spread: bool) -> StepRows:
+    def of(cls, samples: Sequence[TrainingSample], ranks: Ranks, *, rollouts_are_sharded: bool) -> StepRows:
         """Collect the outlines of all ranks' rows. If the rows are spread, all ranks must call this.
 
         Args:
             samples: the rows of this rank's episodes, in order.
         """
         outlines = [RowOutline.of(sample) for sample in samples]
-        if not is_spread:
-            return cls(outlines, dict(enumerate(samples)), is_spread)
+        if not rollouts_are_sharded:
+            return cls(outlines, dict(enumerate(samples)), rollouts_are_sharded)
         shares = ranks.gathered([outline.sketched() for outline in outlines])
         # One rank has all rows of a trajectory, and sorting keeps their order.
         every = sorted(
@@ -52,7 +52,7 @@ class StepRows:
             key=lambda one: one[0].trajectory,
         )
         held = {index: samples[at] for index, (_, rank, at) in enumerate(every) if rank == ranks.rank}
-        return cls([outline for outline, _, _ in every], held, is_spread)
+        return cls([outline for outline, _, _ in every], held, rollouts_are_sharded)
 
     def fetched(self, ranks: Ranks, wanted: Sequence[Collection[int]]) -> dict[int, TrainingSample]:
         """Return the rows that this rank wants, from the ranks that have them.
@@ -62,7 +62,7 @@ class StepRows:
         """
         mine = wanted[ranks.rank]
         own = {row: self.held[row] for row in mine if row in self.held}
-        if not self.is_spread:
+        if not self.rollouts_are_sharded:
             return own
         of_others = [() if rank == ranks.rank else rows for rank, rows in enumerate(wanted)]
         sent = {row: pack(self.held[row]) for rows in of_others for row in rows if row in self.held}

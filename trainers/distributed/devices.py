@@ -44,7 +44,7 @@ def on_this_device(work: Callable[Arguments, Result]) -> Callable[Arguments, Res
     return on_device
 
 
-def beside(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def on_background_thread(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Wrap ``work`` for a thread that trains while this one samples: on the same GPU, on a separate CUDA stream.
 
     All threads share CUDA's default stream. On it the engine's next step would wait until a training step ends. The

@@ -132,7 +132,7 @@ def sharded_copy(model: CausalLM) -> CausalLM:
     return made
 
 
-def borrower_of(model: CausalLM) -> CausalLM:
+def empty_copy_of(model: CausalLM) -> CausalLM:
     """Return a copy of a sharded model whose parameters have no elements, on the model's device."""
     made: CausalLM = model.make_empty()  # type: ignore[attr-defined]
     return made

@@ -8,7 +8,7 @@ import torch
 
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
-from agentgym.trainers.engines.vllm.proof import Evidence, Witness, scores, weight_sums
+from agentgym.trainers.engines.vllm.proof import Evidence, WeightChecksum, scores, weight_sums
 from agentgym.trainers.models.model import base_tensors, plain_tensors
 from agentgym.trainers.types import CausalLM, ModelShape
 
@@ -25,7 +25,7 @@ def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | No
     return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 
 
-def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
+def witness(model: CausalLM, *, has_adapters: bool = False) -> WeightChecksum:
     """Return a function that computes the evidence of a model's current weights, by which servers are checked.
 
     Args:
@@ -34,7 +34,7 @@ def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
     """
     known: dict[str, dict[str, int]] = {}
 
-    def testify(token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
+    def compute_checksum(token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
         if has_adapters:
             missing = [dtype for dtype in dtypes if dtype not in known]
             known.update(weight_sums(base_tensors(model), missing) if missing else {})
@@ -43,7 +43,7 @@ def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
             sums = weight_sums(plain_tensors(model), dtypes)
         return Evidence(sums=sums, logprobs={dtype: tuple(scores(model, token_ids, dtype)) for dtype in dtypes})
 
-    return testify
+    return compute_checksum
 
 
 def model_facts(model: CausalLM) -> ModelFacts:

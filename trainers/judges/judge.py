@@ -150,7 +150,7 @@ class Judge:
         first = first_wrong([fmean(scores) for scores in votes], self.config.wrong_below)
         return [] if first is None else [first]
 
-    async def _verdict(self, question: Question, vote: int) -> tuple[float, ...]:
+    async def _verdict(self, question: JudgeRequest, vote: int) -> tuple[float, ...]:
         """Return a verdict: the stored one for an equal question, else the first valid answer.
 
         Raises:
@@ -176,7 +176,7 @@ class Judge:
             return scores
         raise JudgeError(f"{self.config.endpoint.url} gave no verdict in {len(faults)} answers, at last: {faults[-1]}")
 
-    async def _answer(self, question: Question, seed: int) -> str:
+    async def _answer(self, question: JudgeRequest, seed: int) -> str:
         sampling = SamplingParams(
             max_new_tokens=self.config.max_new_tokens, temperature=self.config.temperature, seed=seed
         )
@@ -297,7 +297,7 @@ _ANSWER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgeRequest:
     """The messages of a request, and the names that the scores in its answer must have."""
 
     messages: tuple[WireMessage, ...]
@@ -311,14 +311,14 @@ class Question:
         return _object({"reason": {"type": "string"}, "scores": scores})
 
 
-def ask_about_episodes(trajectories: Sequence[Trajectory], rubric: str, max_chars: int) -> Question:
+def ask_about_episodes(trajectories: Sequence[Trajectory], rubric: str, max_chars: int) -> JudgeRequest:
     """Build the question for a score of each episode; episodes are numbered from 1 in the given order."""
     ids = tuple(str(at) for at in range(1, len(trajectories) + 1))
     told = [f"Episode {name}:\n{transcript(one, max_chars)}" for name, one in zip(ids, trajectories, strict=True)]
     return _question(told, rubric, ids)
 
 
-def ask_about_turns(trajectory: Trajectory, rubric: str, max_chars: int) -> Question:
+def ask_about_turns(trajectory: Trajectory, rubric: str, max_chars: int) -> JudgeRequest:
     """Build the question for a score of each turn of an episode; turns are numbered from 1."""
     ids = tuple(str(at) for at in range(1, len(trajectory.turns) + 1))
     return _question([f"The episode, whose turns you score:\n{transcript(trajectory, max_chars)}"], rubric, ids)
@@ -343,12 +343,12 @@ def read_verdict(text: str, ids: Sequence[str]) -> tuple[tuple[float, ...], str]
     return tuple(_score(name, scores[name]) for name in ids), str(answer.get("reason", ""))
 
 
-def _question(told: Sequence[str], rubric: str, ids: tuple[str, ...]) -> Question:
+def _question(told: Sequence[str], rubric: str, ids: tuple[str, ...]) -> JudgeRequest:
     example = ", ".join(f'"{name}": 0.5' for name in ids[:2]) + (", ..." if len(ids) > 2 else "")
     answer = _ANSWER.format(example=example, ids=", ".join(ids))
     text = "\n\n".join([*map(escaped, told), answer])
     system: WireMessage = {"role": "system", "content": _TASK.format(rubric=rubric) + answer}
-    return Question((system, {"role": "user", "content": text}), ids)
+    return JudgeRequest((system, {"role": "user", "content": text}), ids)
 
 
 def _score(name: str, value: object) -> float:

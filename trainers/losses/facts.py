@@ -27,7 +27,7 @@ SMALLEST_MEAN = 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateFacts:
+class UpdateStatistics:
     """Numbers about one update, over its ``M`` trained tokens. The defaults have no effect."""
 
     num_tokens: int = 1
@@ -84,7 +84,7 @@ class FrozenTokens:
         )
 
 
-def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateFacts:
+def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateStatistics:
     """Compute the facts about an update.
 
     Args:
@@ -92,7 +92,7 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
         frozen: scores of each micro-batch; empty if no component needs the whole update.
         config: the loss's configuration.
     """
-    facts = UpdateFacts(
+    facts = UpdateStatistics(
         num_tokens=max(1, sum(batch.num_tokens for batch in batches)),
         last_turn=max((int(batch.turn_index.max()) for batch in batches if batch.num_tokens), default=0),
     )
@@ -120,7 +120,7 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
 
 
 def _shares(
-    batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig, facts: UpdateFacts
+    batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig, facts: UpdateStatistics
 ) -> Tensor:
     """Return the weights of :func:`token_weights` over the tokens that are not rejected, and 0 for the others."""
     pieces = []

@@ -12,7 +12,7 @@ from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.losses import correction, policy
 from agentgym.trainers.losses.component import POLICY_LOSSES, REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.facts import UpdateStatistics
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
@@ -67,7 +67,7 @@ def policy_loss(
     scores: BatchLogprobs,
     batch: TrainBatch,
     config: LossConfig,
-    facts: UpdateFacts | None = None,
+    facts: UpdateStatistics | None = None,
     history: EntropyHistory | None = None,
 ) -> LossOutput:
     """Compute the loss of a micro-batch; the sum over an update's micro-batches is the update's loss.
@@ -79,7 +79,7 @@ def policy_loss(
         facts: facts about the whole update, if the configuration needs them.
         history: EPO's memory, including the current step.
     """
-    facts = UpdateFacts() if facts is None else facts
+    facts = UpdateStatistics() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
     weight = correction_weight(scores.logprob_old, batch, config, facts)
     share = facts.share_of(batch)
@@ -104,7 +104,7 @@ def policy_loss(
 
 
 def gated_loss(
-    scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
+    scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics
 ) -> tuple[Tensor, Tensor]:
     """Return the policy loss per token ``[N]`` before corrections, and where its gate acted ``[N]``."""
     component = POLICY_LOSSES[config.kind]
@@ -145,7 +145,7 @@ def _ratio(scores: BatchLogprobs, batch: TrainBatch, config: LossConfig) -> Tens
     return sequence_log_ratio(scores.logprob, scores.logprob_old, unit).exp()
 
 
-def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts) -> Tensor:
+def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics) -> Tensor:
     """Return the product of all corrections' weights and masks, detached, ``[N]``; ones without corrections."""
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     weight = torch.ones_like(rho)
@@ -158,7 +158,7 @@ def _regularisers(
     scores: BatchLogprobs,
     batch: TrainBatch,
     config: LossConfig,
-    facts: UpdateFacts,
+    facts: UpdateStatistics,
     history: EntropyHistory | None,
 ) -> list[tuple[str, Tensor, Tensor]]:
     """Return for each regulariser its name, its term per token, and the weight of the term per token."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.sft import add_gradient
@@ -27,7 +27,7 @@ class AddedLoss:
     Args:
         rows_of: the rows of each optimizer step of the RL step, by number.
         name: prefix of its metrics.
-        is_spread: ``rows_of`` returns other rows on each rank; else the same.
+        rollouts_are_sharded: ``rows_of`` returns other rows on each rank; else the same.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class AddedLoss:
         weight: float,
         name: str,
         *,
-        is_spread: bool = False,
+        rollouts_are_sharded: bool = False,
     ) -> None:
-        self._is_spread = is_spread
+        self._rollouts_are_sharded = rollouts_are_sharded
         self._config, self._model, self._rows_of = config, model, rows_of
         self._weight, self._name = weight, name
         self._losses: list[float] = []
@@ -51,7 +51,13 @@ class AddedLoss:
         Raises:
             RunStoppedError: the loss is not finite.
         """
-        sums = add_gradient(self._model, self._rows_of(number), self._config, self._weight, is_spread=self._is_spread)
+        sums = add_gradient(
+            self._model,
+            self._rows_of(number),
+            self._config,
+            self._weight,
+            rollouts_are_sharded=self._rollouts_are_sharded,
+        )
         if not sums.weight:
             return
         if not math.isfinite(sums.mean):
@@ -109,13 +115,13 @@ def echo_of(
     model: CausalLM,
     renderer: ChatRenderer,
     *,
-    is_spread: bool = False,
+    rollouts_are_sharded: bool = False,
 ) -> AddedLoss:
     """Return the additional loss of a step's environment replies; each optimizer step uses all of them.
 
     Args:
-        is_spread: each rank has the tokens of a part of the groups, and outlines of the others.
+        rollouts_are_sharded: each rank has the tokens of a part of the groups, and outlines of the others.
     """
-    held = [group for group in groups if not isinstance(group, OutlinedGroup)]
+    held = [group for group in groups if not isinstance(group, GroupMetadata)]
     rows = reply_rows([member for group in held for member in group.valid], renderer)
-    return AddedLoss(config, model, lambda number: rows, config.echo, "echo", is_spread=is_spread)
+    return AddedLoss(config, model, lambda number: rows, config.echo, "echo", rollouts_are_sharded=rollouts_are_sharded)

@@ -10,7 +10,7 @@ from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import CreditResult, credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.trainers.critics.columns import ColumnMaker, MadeColumns
-from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, filter_groups
 from agentgym.trainers.run.env import RunEnv
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
@@ -31,7 +31,7 @@ class EnvCredit:
 
     of: EnvGroups
     credit: CreditResult
-    verdicts: tuple[GroupVerdict, ...]
+    verdicts: tuple[FilteredGroup, ...]
 
     @property
     def metrics(self) -> Metrics:
@@ -40,7 +40,7 @@ class EnvCredit:
         return {f"{self.of.env.prefix}{name}": value for name, value in numbers.items()}
 
     @property
-    def recorded(self) -> list[tuple[GroupVerdict, dict[str, Any]]]:
+    def recorded(self) -> list[tuple[FilteredGroup, dict[str, Any]]]:
         """Return the verdicts with the columns that credit read."""
         return list(zip(self.verdicts, split_columns(self.of.made.columns, self.of.groups), strict=True))
 
@@ -78,13 +78,13 @@ def judged(
     state: CreditState,
     step: int,
     columns: Mapping[str, object] | None = None,
-) -> tuple[list[GroupVerdict], CreditResult]:
+) -> tuple[list[FilteredGroup], CreditResult]:
     """Credit groups of one environment in a step, and decide which of them train."""
     config = env.at(step)
     credit = credit_groups(groups, config.credit, columns=columns, state=state)
-    return judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter), credit
+    return filter_groups(groups, credit, config.group.min_valid, config.zero_variance_filter), credit
 
 
-def in_order(credited: Sequence[EnvCredit]) -> list[GroupVerdict]:
+def in_order(credited: Sequence[EnvCredit]) -> list[FilteredGroup]:
     """Return the verdicts of all environments in the order of the groups."""
     return sorted((verdict for part in credited for verdict in part.verdicts), key=lambda one: one.group.ordinal)

@@ -35,14 +35,14 @@ from agentgym.types import Task, ToolSpec, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class LoadedDemos:
     """Demonstrations that exist before the run begins: files and recorded runs."""
 
     conversations: tuple[Conversation, ...] = ()
     runs: tuple[Recorded, ...] = ()
 
 
-def read_given(config: SftConfig) -> Given:
+def read_given(config: SftConfig) -> LoadedDemos:
     """Read all files and recorded runs, so that their errors are reported before a model is loaded.
 
     Raises:
@@ -53,13 +53,13 @@ def read_given(config: SftConfig) -> Given:
         check_trl("sft.trainer=trl")
     if config.teacher:
         parse_endpoint(config.teacher.removeprefix(ENDPOINT))
-    return Given(
+    return LoadedDemos(
         conversations=tuple(read_files(config.files)),
         runs=tuple(read_run(path) for path in config.runs),
     )
 
 
-async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
+async def collect_rows(run: Run, given: LoadedDemos, log: Log) -> list[SftRow]:
     """Return the training rows of all sources, in the order of files, runs, and teacher or oracle.
 
     Raises:

@@ -58,7 +58,7 @@ async def _evaluate_in(run: Run, env: RunEnv, log: Log, label: str) -> EvalSumma
         "policy": f"{config.recipe} {label} RL",
         "seed": derive_seed(config.seed, "evaluation"),
     }
-    if not run.do_all_play:
+    if not run.all_ranks_sample:
         return await run.ranks.from_main(lambda: _evaluate(run, env, log, label, tasks, about))
     mine: list[TrajectoryGroup] = []
 

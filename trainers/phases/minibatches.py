@@ -10,7 +10,7 @@ from torch import Tensor
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.plan import RowOutline
-from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 
@@ -19,7 +19,7 @@ Rows = list[int]
 
 
 def plan_minibatches(
-    verdicts: Sequence[GroupVerdict], rows: Sequence[RowOutline], config: LossConfig, seed: int
+    verdicts: Sequence[FilteredGroup], rows: Sequence[RowOutline], config: LossConfig, seed: int
 ) -> list[list[Rows]]:
     """Return the rows of every minibatch of every epoch, ``[epoch][minibatch]``.
 
@@ -86,7 +86,7 @@ class OldLogprobs:
         return torch.cat([self._of_row[rows[index]] for index in batch.samples]).to(batch.rollout_logprob.device)
 
 
-def _rows_of_groups(verdicts: Iterable[GroupVerdict], rows: Sequence[RowOutline]) -> list[Rows]:
+def _rows_of_groups(verdicts: Iterable[FilteredGroup], rows: Sequence[RowOutline]) -> list[Rows]:
     groups: list[Rows] = []
     num_trajectories = at = 0
     for verdict in verdicts:

@@ -21,7 +21,7 @@ import numpy as np
 from agentgym.credit.credited import CreditColumns
 from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.phases.credit import judged, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult
@@ -53,7 +53,7 @@ class Period:
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
         self._update.add(build_samples(verdicts), places_of(verdicts))
 
-    def finish(self, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None = None) -> UpdateResult:
+    def finish(self, verdicts: Sequence[FilteredGroup], add_gradient: AddGradient | None = None) -> UpdateResult:
         """Make the optimizer step.
 
         Args:

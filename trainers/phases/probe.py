@@ -18,7 +18,7 @@ from agentgym.errors import CorruptDataError, RunStoppedError
 from agentgym.evals.statistics import pass_at
 from agentgym.rollout.group import run_groups
 from agentgym.rollout.record import GroupRecord, probe_record_path, read_records, replace_text, write_records
-from agentgym.rollout.replay import BEFORE_RL, Place
+from agentgym.rollout.replay import BEFORE_RL, RecordRef
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.reporting.metrics import Log
@@ -76,14 +76,14 @@ async def _counts(run: Run, env: RunEnv, log: Log) -> Counts:
     return counts
 
 
-async def _pool(run: Run, env: RunEnv) -> Mapping[str, Sequence[Place]]:
+async def _pool(run: Run, env: RunEnv) -> Mapping[str, Sequence[RecordRef]]:
     """Return the places of the probe's successes by task id; none if they are not replayed."""
     if not env.config.strategy.keeps_probe:
         return {}
     groups = [record.group for record in read_records(probe_record_path(run.run_dir, env.name))]
     return {
         group.task.id: [
-            Place(BEFORE_RL, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success
+            RecordRef(BEFORE_RL, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success
         ]
         for group in groups
     }

@@ -18,8 +18,8 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.outline import TEXT_COLUMNS, OutlinedGroup, outlined
-from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.data.outline import TEXT_COLUMNS, GroupMetadata, outlined
+from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.judges.teacher import HintTeacher
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
@@ -96,15 +96,15 @@ class Rollouts:
         on_beat: Callable[[Beat], None] = lambda beat: None,
     ) -> None:
         config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
-        self._is_spread, self._with_texts = run.is_spread, reads_texts(config)
+        self._rollouts_are_sharded, self._with_texts = run.rollouts_are_sharded, reads_texts(config)
         self._run, self._envs, self._groups_per_step = run, run.envs, config.groups_per_step
         self._agents: dict[tuple[int, SamplingParams], MakeAgent] = {}
         self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
-        self._num_parts = run.ranks.count if run.do_all_play else 1
+        self._num_parts = run.ranks.count if run.all_ranks_sample else 1
         """Number of ranks that sample."""
-        part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
-        engine = run.engine if run.ranks.is_main or run.do_all_play else None
+        part, parts = (run.ranks.rank if run.all_ranks_sample else 0), self._num_parts
+        engine = run.engine if run.ranks.is_main or run.all_ranks_sample else None
         self._health = health_of(engine)
         self._prefix = PrefixHits()
         part_of_envs = replace(config.group, num_envs=run.num_episodes)
@@ -209,10 +209,10 @@ class Rollouts:
 
         ranks, stored = self._ranks, await self._ranks.from_main(read)
         made = swapped(groups, stored)
-        if not self._is_spread:
+        if not self._rollouts_are_sharded:
             return made
         elsewhere = [at % ranks.count != ranks.rank for at in range(len(stored.groups))]
-        elsewhere += [isinstance(group, OutlinedGroup) for group in groups]
+        elsewhere += [isinstance(group, GroupMetadata) for group in groups]
         return [
             outlined(group, with_texts=self._with_texts) if is_elsewhere else group
             for group, is_elsewhere in zip(made, elsewhere, strict=True)
@@ -233,7 +233,7 @@ class Rollouts:
 
         while done := await self._played(following):
             clock.lap("rollout")
-            await asyncio.to_thread(beside(period.add), done)
+            await asyncio.to_thread(on_background_thread(period.add), done)
             clock.lap("train")
             groups += done
         return sorted(groups, key=lambda group: group.ordinal)
@@ -244,7 +244,7 @@ class Rollouts:
 
         async def own() -> Sequence[TrajectoryGroup]:
             groups = await play()
-            if not self._is_spread:
+            if not self._rollouts_are_sharded:
                 return groups
             mine.update((group.ordinal, group) for group in groups)
             return [outlined(group, with_texts=self._with_texts) for group in groups]

@@ -116,7 +116,12 @@ class SftSums:
 
 
 def add_gradient(
-    model: CausalLM, rows: Sequence[SftRow], config: LossConfig, factor: float = 1.0, *, is_spread: bool = False
+    model: CausalLM,
+    rows: Sequence[SftRow],
+    config: LossConfig,
+    factor: float = 1.0,
+    *,
+    rollouts_are_sharded: bool = False,
 ) -> SftSums:
     """Add the gradient of the mean loss over the weighted tokens of some rows; return the sums of all ranks.
 
@@ -126,15 +131,15 @@ def add_gradient(
     Args:
         config: the size of micro-batches, the precision, and whether layers are recomputed.
         factor: factor of the loss.
-        is_spread: each rank passes rows of its own; else all pass the same. Each trains on its share in both cases.
+        rollouts_are_sharded: each rank passes its own rows; else all pass the same. Each trains on its share.
     """
     ranks, device, total = ranks_of(model), next(model.parameters()).device, SftSums()
     weight = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
-    if is_spread:
+    if rollouts_are_sharded:
         weight = sum(ranks.gathered(weight))
     if not weight:
         return SftSums()
-    share = _from_all if is_spread else _share
+    share = _from_all if rollouts_are_sharded else _share
     for part, scale in share(rows, config.microbatch_tokens, ranks):
         with recomputed(model) if config.recompute_activations else nullcontext():
             with computing(config.precision, device):

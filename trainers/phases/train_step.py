@@ -11,8 +11,8 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
 from agentgym.trainers.checkpoint import TrainState
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
-from agentgym.trainers.data.outline import OutlinedGroup
-from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.data.outline import GroupMetadata
+from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
 from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
@@ -22,7 +22,7 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
 from agentgym.trainers.run.run import Run
-from agentgym.trainers.scoring.demonstrated import Taught, self_taught
+from agentgym.trainers.scoring.demonstrated import TeacherLogprobs, self_taught
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -40,7 +40,7 @@ def begin_period(run: Run, state: TrainState) -> Period | None:
         max_grad_norm=config.optimizer.max_grad_norm,
         reference=run.teacher or state.reference,
         history=state.entropy_history,
-        is_spread=run.is_spread,
+        rollouts_are_sharded=run.rollouts_are_sharded,
     )
     return Period(run.envs, state.credit, update, state.step)
 
@@ -114,10 +114,10 @@ def _keep_record(run: Run, step: int, credited: Sequence[EnvCredit]) -> None:
     ranks, path = run.ranks, record_path(run.run_dir, step)
     pairs = sorted((pair for part in credited for pair in part.recorded), key=lambda pair: pair[0].group.ordinal)
     lines = (
-        [] if isinstance(verdict.group, OutlinedGroup) else [line_of(verdict.to_record(columns))]
+        [] if isinstance(verdict.group, GroupMetadata) else [line_of(verdict.to_record(columns))]
         for verdict, columns in pairs
     )
-    if not run.is_spread:
+    if not run.rollouts_are_sharded:
         if ranks.is_main:
             write_lines(path, chain.from_iterable(lines))
         return
@@ -128,7 +128,7 @@ def _keep_record(run: Run, step: int, credited: Sequence[EnvCredit]) -> None:
         _exhaust(rounds)
 
 
-def _keep_scores(run: Run, step: int, verdicts: Sequence[GroupVerdict], scores: Sequence[TurnScores]) -> None:
+def _keep_scores(run: Run, step: int, verdicts: Sequence[FilteredGroup], scores: Sequence[TurnScores]) -> None:
     """Have the first rank write the scores of tokens, group by group, of the ranks that trained them."""
     kept = [verdict.group.ordinal for verdict in verdicts if verdict.dropped is None]
     of_group: dict[int, list[TurnScores]] = {ordinal: [] for ordinal in kept}
@@ -157,11 +157,15 @@ def _added_losses(
     loss = scheduled(run.config, state.step).loss
     return [
         *([mix.at_step(state.step)] if mix else []),
-        *([echo_of(groups, loss, state.model, run.renderer, is_spread=run.is_spread)] if loss.echo else []),
+        *(
+            [echo_of(groups, loss, state.model, run.renderer, rollouts_are_sharded=run.rollouts_are_sharded)]
+            if loss.echo
+            else []
+        ),
     ]
 
 
-def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[Taught, Metrics]:
+def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[TeacherLogprobs, Metrics]:
     """Return what the policy with a demonstration in its prompt says about its episodes, for ``self_distill``."""
     config = scheduled(run.config, state.step)
     options = config.loss.regulariser("self_distill")
@@ -184,9 +188,9 @@ def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> t
 def _update(
     run: Run,
     state: TrainState,
-    verdicts: Sequence[GroupVerdict],
+    verdicts: Sequence[FilteredGroup],
     add_gradient: AddGradient | None,
-    taught: Taught | None = None,
+    taught: TeacherLogprobs | None = None,
 ) -> UpdateResult:
     config = scheduled(run.config, state.step)
     return update_policy(
@@ -201,5 +205,5 @@ def _update(
         seed=derive_seed(config.seed, "updates", state.step),
         add_gradient=add_gradient,
         taught=taught,
-        is_spread=run.is_spread,
+        rollouts_are_sharded=run.rollouts_are_sharded,
     )

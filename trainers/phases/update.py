@@ -13,7 +13,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import make_batch
 from agentgym.trainers.data.plan import BatchPlan
-from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, build_samples
 from agentgym.trainers.data.spread import StepRows
 from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.reference import Reference
@@ -24,9 +24,9 @@ from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.phases.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.phases.update_step import Batches, UpdateStep, device_of, plan_for
-from agentgym.trainers.reporting.token_scores import Place, TokenScores, places_of
+from agentgym.trainers.reporting.token_scores import TokenScores, TurnRef, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
-from agentgym.trainers.scoring.demonstrated import Taught
+from agentgym.trainers.scoring.demonstrated import TeacherLogprobs
 from agentgym.trainers.types import CausalLM
 
 
@@ -45,7 +45,7 @@ class UpdateResult:
 def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
     model: CausalLM,
     optimizer: torch.optim.Optimizer,
-    verdicts: Sequence[GroupVerdict],
+    verdicts: Sequence[FilteredGroup],
     config: LossConfig,
     *,
     temperature: float,
@@ -54,8 +54,8 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history: EntropyHistory | None = None,
     seed: int = 0,
     add_gradient: AddGradient | None = None,
-    taught: Taught | None = None,
-    is_spread: bool = False,
+    taught: TeacherLogprobs | None = None,
+    rollouts_are_sharded: bool = False,
 ) -> UpdateResult:
     """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
 
@@ -71,7 +71,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         seed: seed of the shuffles between epochs and of random token masks; equal on all ranks.
         add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
         taught: log-probabilities under the policy that sees a demonstration, if ``self_distill`` needs them.
-        is_spread: each group's tokens are on one rank alone, the outline elsewhere; equal on all ranks.
+        rollouts_are_sharded: each group's tokens are on one rank alone, the outline elsewhere; equal on all ranks.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -79,12 +79,12 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history = EntropyHistory() if history is None else history
     ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    rows = StepRows.of(build_samples(kept, taught), ranks, is_spread=is_spread)
+    rows = StepRows.of(build_samples(kept, taught), ranks, rollouts_are_sharded=rollouts_are_sharded)
     step = UpdateStep(model, config, temperature, reference, history)
     totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
     for number, of in enumerate(_minibatches(step, rows, plan_minibatches(kept, rows.outlines, config, seed))):
         frozen = step.frozen_tokens(of.batches, of.share, of.old)
-        batches = step.credited(of.samples, anchored(of.batches, of.share, of.old, frozen), frozen)
+        batches = step.credited(of.samples, with_old_policy_as_sampler(of.batches, of.share, of.old, frozen), frozen)
         facts, choices = step.prepare(of.plan, batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
@@ -171,7 +171,7 @@ def _wanted(step: UpdateStep, some: Rows, plan: BatchPlan) -> list[list[int]]:
     return [[some[at] for index in step.needed(plan, share) for at in plan.batches[index].rows] for share in shares]
 
 
-def anchored(
+def with_old_policy_as_sampler(
     batches: Batches,
     share: Share,
     old_logprobs: Sequence[Tensor | None],
@@ -185,7 +185,7 @@ def anchored(
     """
     known = {index: logprob for (index, _), logprob in zip(share, old_logprobs, strict=True) if logprob is not None}
     known |= {index: tokens.logprob_old for index, tokens in enumerate(frozen)}
-    return {at: batch.anchored(known[at]) if at in known else batch for at, batch in batches.items()}
+    return {at: batch.with_old_policy_as_sampler(known[at]) if at in known else batch for at, batch in batches.items()}
 
 
 def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
@@ -199,7 +199,7 @@ class PartialUpdate:
     It requires that no component needs the whole update (``LossConfig.needs_whole_update``) and one update per step.
     The gradient equals that of :func:`update_policy` over all parts at once, up to the order of additions.
 
-    With ``is_spread`` each row is on one rank alone, and all ranks add each part.
+    With ``rollouts_are_sharded`` each row is on one rank alone, and all ranks add each part.
     """
 
     def __init__(
@@ -212,13 +212,13 @@ class PartialUpdate:
         max_grad_norm: float,
         reference: Reference | None = None,
         history: EntropyHistory | None = None,
-        is_spread: bool = False,
+        rollouts_are_sharded: bool = False,
     ) -> None:
         if config.has_several_updates:
             raise ConfigError("PartialUpdate makes one update per step: set loss.num_updates and loss.num_epochs to 1")
         self._history = EntropyHistory() if history is None else history
         self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
-        self._ranks, self._is_spread = ranks_of(model), is_spread
+        self._ranks, self._rollouts_are_sharded = ranks_of(model), rollouts_are_sharded
         self._step = UpdateStep(model, config, temperature, reference, self._history)
         self._totals = UpdateTotals()
         self._scores = TokenScores()
@@ -226,7 +226,7 @@ class PartialUpdate:
         self._num_batches = 0
         optimizer.zero_grad()
 
-    def add(self, samples: Sequence[TrainingSample], places: Sequence[Place] = ()) -> None:
+    def add(self, samples: Sequence[TrainingSample], places: Sequence[TurnRef] = ()) -> None:
         """Add a part's gradient; with a sharded model all ranks add the same part, each its share of it.
 
         Args:
@@ -234,14 +234,14 @@ class PartialUpdate:
             places: the result of :func:`~agentgym.trainers.reporting.token_scores.places_of`, to store token scores.
         """
         config = self._step.config
-        rows = StepRows.of(samples, self._ranks, is_spread=self._is_spread)
+        rows = StepRows.of(samples, self._ranks, rollouts_are_sharded=self._rollouts_are_sharded)
         if not rows.outlines:
             return
         # The weights are normalised over the part, as if it were the whole update.
         of = _minibatch(self._step, rows, list(range(len(rows.outlines))))
         averaged = of.plan.num_averaged(config.mean)
         logprobs = self._step.old_logprobs(of.batches, of.share, is_only=True)
-        batches = anchored(of.batches, of.share, logprobs, [])
+        batches = with_old_policy_as_sampler(of.batches, of.share, logprobs, [])
         facts, _ = self._step.prepare(of.plan, batches, [])
         for (index, scale), logprob_old in zip(of.share, logprobs, strict=True):
             batch = batches[index]

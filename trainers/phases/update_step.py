@@ -19,7 +19,7 @@ from agentgym.trainers.distributed.ranks import Ranks, Share
 from agentgym.trainers.distributed.reference import Reference, scored
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, LossOutput, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums, kl
@@ -45,7 +45,7 @@ def plan_for(model: CausalLM, rows: Sequence[RowOutline], config: LossConfig) ->
         tokens_per_microbatch=config.microbatch_tokens,
         layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
         num_lanes=num_lanes(ranks_of(model)),
-        worth_a_call=tokens_of_a_call(model, device_of(model)) if config.layout == "prefix" else 0,
+        min_shared_tokens=tokens_of_a_call(model, device_of(model)) if config.layout == "prefix" else 0,
     )
 
 
@@ -140,7 +140,7 @@ class UpdateStep:
 
     def prepare(
         self, plan: BatchPlan, made: Batches, frozen: Sequence[FrozenTokens], seed: int = 0
-    ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
+    ) -> tuple[UpdateStatistics, Sequence[TokenChoice | None]]:
         """Return the facts about the whole update, and each micro-batch's token masks if there are any."""
         self.include_present_step()
         batches = list(made.values())
@@ -192,7 +192,7 @@ class UpdateStep:
             return batches_for(self.model, [samples[row] for row in rows], config)
 
         def backward(rows: Rows, batch: TrainBatch) -> None:
-            alone.backward(batch, known.of(rows, batch), UpdateFacts())
+            alone.backward(batch, known.of(rows, batch), UpdateStatistics())
 
         return gradient_energy(self.model, found, make, backward)
 
@@ -220,7 +220,7 @@ class UpdateStep:
         self,
         batch: TrainBatch,
         logprob_old: Tensor | None,
-        facts: UpdateFacts,
+        facts: UpdateStatistics,
         scale: int = 1,
         choice: TokenChoice | None = None,
     ) -> tuple[Tensor, LossOutput]:
@@ -233,7 +233,7 @@ class UpdateStep:
         return entropy, scaled
 
     def _loss(
-        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, choice: TokenChoice | None
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateStatistics, choice: TokenChoice | None
     ) -> tuple[Tensor, LossOutput]:
         logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
         scores = BatchLogprobs(

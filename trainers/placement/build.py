@@ -21,7 +21,7 @@ from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.facts import engine_dtype, facts_of, model_facts, witness
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.weights import Present
-from agentgym.trainers.engines.vllm.server import GuestEngine, VllmEngine
+from agentgym.trainers.engines.vllm.server import ReadOnlyServersEngine, VllmEngine
 from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, gpu_id
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.kinds import TRANSFERS
@@ -60,14 +60,14 @@ def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path, num_episod
     return made
 
 
-def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> GuestEngine:
+def build_guest(config: TrainConfig, shape: ModelShape, rank: int) -> ReadOnlyServersEngine:
     """Create the engine of a rank that samples from vLLM servers to which other ranks give the weights.
 
     Each rank has the servers in another order, since a server is chosen in order if loads are equal.
     """
     first = rank % len(config.engine.urls)
     urls = (*config.engine.urls[first:], *config.engine.urls[:first])
-    return GuestEngine(
+    return ReadOnlyServersEngine(
         replace(config.engine, urls=urls),
         facts_of(shape),
         max_context_tokens=config.model.max_context_tokens,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch.nn import Module, Parameter
 
-from agentgym.trainers.distributed.sharding import borrower_of, whole
+from agentgym.trainers.distributed.sharding import empty_copy_of, whole
 from agentgym.trainers.engines.torch.weights import can_read
 from agentgym.trainers.models.quantized import is_quantized, kept_state
 from agentgym.trainers.types import CausalLM, StateDict
@@ -23,7 +23,7 @@ def can_lend(model: CausalLM, max_context_tokens: int) -> bool:
     return not is_quantized(model) and can_read(model, max_context_tokens)
 
 
-class Lender:
+class GatherOnDemand:
     """Gives an empty model the weights of a sharded one, while an engine reads them.
 
     All ranks must have one, and must read the same parts in the same order.
@@ -34,9 +34,9 @@ class Lender:
 
     def __init__(self, sharded: CausalLM) -> None:
         self._sharded = sharded
-        self.borrower = borrower_of(sharded)
+        self.empty_model = empty_copy_of(sharded)
         """A model of the same structure, without weights."""
-        self._parameters: dict[str, Parameter] = dict(self.borrower.named_parameters())
+        self._parameters: dict[str, Parameter] = dict(self.empty_model.named_parameters())
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._state: StateDict = {}
         self.begin()
@@ -47,7 +47,7 @@ class Lender:
 
     @contextmanager
     def present(self, *modules: Module) -> Iterator[None]:
-        """Give modules of the borrower their weights within this context."""
+        """Give modules of the empty model their weights within this context."""
         # parameters that two modules share (tied embeddings) have one name
         names = list(dict.fromkeys(self._names[id(p)] for module in modules for p in module.parameters()))
         try:
@@ -58,7 +58,7 @@ class Lender:
             self._drop(names)
 
     def give_all(self, *, is_kept: bool) -> None:
-        """Give the borrower all weights, in the machine's memory.
+        """Give the empty model all weights, in the machine's memory.
 
         Args:
             is_kept: False on a rank that only takes part in gathering them.

@@ -24,7 +24,7 @@ from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.connection import check_resources, connect, options_of
 from agentgym.trainers.ray.engine_actor import EngineActor
-from agentgym.trainers.ray.engines import GuestEngine, RayEngine
+from agentgym.trainers.ray.engines import RayEngine, RemoteEngine
 from agentgym.trainers.ray.env_server import EnvServerActor, ports
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
@@ -75,10 +75,10 @@ class JoinedCluster:
         """Return a pool over the env workers, which all pools and ranks share."""
         return RayPool(self._workers, make_env, self._rank)
 
-    def engine(self, model: CausalLM | None, tokenizer: Tokenizer) -> GuestEngine:
+    def engine(self, model: CausalLM | None, tokenizer: Tokenizer) -> RemoteEngine:
         """Return an engine over the engine actors, which the first rank must have started."""
         handles = self._found("engine", self._config.num_engines)
-        return GuestEngine(handles, self._config, max_context_tokens=self._run_config.model.max_context_tokens)
+        return RemoteEngine(handles, self._config, max_context_tokens=self._run_config.model.max_context_tokens)
 
     async def connect(self, say: Callable[[str], None]) -> None:
         """Wait for the first env worker. The first rank says what is lost.

@@ -78,7 +78,7 @@ class FleetEngine(EngineClient):
         await self._fleet.close()
 
 
-class GuestEngine(FleetEngine):
+class RemoteEngine(FleetEngine):
     """The engine of a rank that plays on actors of the first rank, which sends them their weights."""
 
     def __init__(self, handles: Sequence[ActorHandle], config: ClusterConfig, *, max_context_tokens: int) -> None:

@@ -13,7 +13,7 @@ from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.losses import correction
 from agentgym.trainers.losses.component import REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.facts import UpdateStatistics
 from agentgym.trainers.reporting.course import Course
 from agentgym.trainers.types import StateDict
 
@@ -26,7 +26,7 @@ UNGATED = ("sapo",)
 
 
 def changed_by_corrections(
-    logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
+    logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics
 ) -> dict[str, float]:
     """Return, for each correction, the number of a micro-batch's tokens whose weight it changes from 1.
 

@@ -10,13 +10,13 @@ from typing import get_args
 
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.voids import suspicious_kinds, voids_of
-from agentgym.trainers.data.samples import ZERO, GroupVerdict
+from agentgym.trainers.data.samples import ZERO, FilteredGroup
 from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall, Trajectory
 
 _TRUNCATED = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
-def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
+def describe_rollouts(verdicts: Sequence[FilteredGroup], version: int = 0) -> dict[str, float]:
     """Compute the metrics of one step's groups: success, returns, turns, statuses, credit and dropped groups.
 
     * ``success``, ``return``, ``num_turns``: means over new valid episodes that began at the start and had no hint. An
@@ -142,7 +142,7 @@ OF_EACH_ENV = ("success", "return", "num_turns", "invalid_share", "sampled_token
 """Metrics that are also logged for each environment of a mixture."""
 
 
-def describe_mixture(names: Sequence[str], verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
+def describe_mixture(names: Sequence[str], verdicts: Sequence[FilteredGroup]) -> dict[str, float]:
     """Return :data:`OF_EACH_ENV` and the number of groups for each environment of a mixture, as ``ENV/METRIC``."""
     found: dict[str, float] = {}
     for name in names:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from agentgym.rollout.token_scores import Key, TurnScores
 from agentgym.trainers.data.batch import TrainBatch
-from agentgym.trainers.data.samples import GroupVerdict, TrainingSample
+from agentgym.trainers.data.samples import FilteredGroup, TrainingSample
 
-Place = tuple[int, int]
+TurnRef = tuple[int, int]
 """Ordinal of a group, and index of an episode among its trajectories."""
 
 
-def places_of(verdicts: Iterable[GroupVerdict]) -> list[Place]:
+def places_of(verdicts: Iterable[FilteredGroup]) -> list[TurnRef]:
     """Return the place of each trajectory of the training rows, by its number in ``TrainingSample.trajectory``."""
     return [
         (verdict.group.ordinal, at)
@@ -36,7 +36,7 @@ class TokenScores:
     def add(
         self,
         samples: Mapping[int, TrainingSample],
-        places: Sequence[Place],
+        places: Sequence[TurnRef],
         batch: TrainBatch,
         entropy: Tensor,
         logprob: Tensor | None,

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def cluster_of(
-    config: TrainConfig, ranks: Ranks, *, do_all_play: bool
+    config: TrainConfig, ranks: Ranks, *, all_ranks_sample: bool
 ) -> tuple[Cluster | JoinedCluster | None, ClusterPlace | None]:
     """Connect to the run's Ray cluster, whose actors the first rank starts. All ranks must call this.
 
     Args:
-        do_all_play: True if all ranks play, False if only the first one does.
+        all_ranks_sample: True if all ranks play, False if only the first one does.
 
     Returns:
         The connection, on the first rank and on others that play by the actors; and the actors' place on ranks that
@@ -30,7 +30,7 @@ def cluster_of(
         MissingExtraError: Ray is not installed.
         ConfigError: no cluster has that address, it is too small, or this rank's machine cannot reach it.
     """
-    if not config.cluster.address or not (ranks.is_main or do_all_play):
+    if not config.cluster.address or not (ranks.is_main or all_ranks_sample):
         return None, None
     require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
     if config.cluster.num_env_servers:
@@ -39,7 +39,7 @@ def cluster_of(
         from agentgym.trainers.ray.cluster import Cluster
 
         cluster = Cluster(config)
-        return cluster, ranks.of_first(cluster.place) if do_all_play else cluster.place
+        return cluster, ranks.of_first(cluster.place) if all_ranks_sample else cluster.place
     place: ClusterPlace | None = ranks.of_first(None)
     assert place is not None, "the first rank sends it"
     return _joined(config, place, ranks.rank) if config.cluster.plays else None, place

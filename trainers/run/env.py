@@ -26,7 +26,7 @@ from agentgym.rollout.context import ContextConfig, Room, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
-from agentgym.rollout.replay import Place
+from agentgym.rollout.replay import RecordRef
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.schedules import scheduled
@@ -50,7 +50,7 @@ def named(what: str, env_name: str) -> str:
 
 MOST_PROBED = 10_000
 """Largest number of training tasks that ``strategy.probe`` plays before RL."""
-NOWHERE: Final[Mapping[str, object]] = MappingProxyType({})
+NO_KWARGS: Final[Mapping[str, object]] = MappingProxyType({})
 MakePool = Callable[[Callable[[], Env]], Pool]
 
 
@@ -61,17 +61,17 @@ class RunEnv:
         name: its name in a mixture; empty in a run on one environment.
         config: the run's configuration with this environment's changes.
         make_pool: creates a pool of environments.
-        elsewhere: further arguments of the environment that are not part of the configuration, such as addresses.
+        extra_kwargs: further arguments of the environment that are not part of the configuration, such as addresses.
 
     Raises:
         ConfigError: the credit or the prompts cannot work with this environment.
     """
 
     def __init__(
-        self, name: str, config: TrainConfig, make_pool: MakePool, elsewhere: Mapping[str, object] = NOWHERE
+        self, name: str, config: TrainConfig, make_pool: MakePool, extra_kwargs: Mapping[str, object] = NO_KWARGS
     ) -> None:
         self.name = name
-        self._env, self._elsewhere = config.env, elsewhere
+        self._env, self._extra_kwargs = config.env, extra_kwargs
         self.pool = make_pool(self._maker({}))
         self.eval_pool = make_pool(self._maker(config.eval.kwargs)) if config.eval.kwargs else self.pool
         self._probe = probe = self.make_env()
@@ -89,7 +89,7 @@ class RunEnv:
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         self.probed: Sequence[Visit] = ()
         """Results of each training task before RL, if ``strategy.probe`` is set."""
-        self.pool_of_successes: Mapping[int, Sequence[Place]] = {}
+        self.pool_of_successes: Mapping[int, Sequence[RecordRef]] = {}
         """Successes before RL that can be replayed, by training task."""
         if config.strategy.probe and len(self.train_tasks) > MOST_PROBED:
             raise ConfigError(
@@ -159,7 +159,7 @@ class RunEnv:
         return scheduled(self.config, step)
 
     def keep_tasks(
-        self, tasks: Sequence[Task], probed: Sequence[Visit], successes: Mapping[int, Sequence[Place]]
+        self, tasks: Sequence[Task], probed: Sequence[Visit], successes: Mapping[int, Sequence[RecordRef]]
     ) -> None:
         """Restrict training to some of the training tasks, whose probe results and successes are known."""
         self.train_tasks, self.probed, self.pool_of_successes = tasks, probed, successes
@@ -203,7 +203,7 @@ class RunEnv:
 
     def _maker(self, changes: Mapping[str, object]) -> Callable[[], Env]:
         """Return a picklable factory of environments, with ``changes`` to their arguments."""
-        return partial(make, self._env.id, **{**self._env.kwargs, **changes, **self._elsewhere})
+        return partial(make, self._env.id, **{**self._env.kwargs, **changes, **self._extra_kwargs})
 
 
 def demo_tasks(env: RunEnv, count: int) -> list[tuple[int, Task]]:

@@ -30,7 +30,7 @@ from agentgym.trainers.placement.build import (
     engine_notes,
     on_rank,
 )
-from agentgym.trainers.placement.lending import Lender
+from agentgym.trainers.placement.lending import GatherOnDemand
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class RunPolicy:
         self._ranks, self._roles, self._cluster = ranks, roles, cluster
         self.model, self.served = self._trained_and_served(loaded)
         """The trained model, and on a rank whose engine needs it, the model to sample from."""
-        self._lender = Lender(self.model) if roles.lend else None
-        if self._lender is not None:
-            self.served = self._lender.borrower
+        self._gather_on_demand = GatherOnDemand(self.model) if roles.lend else None
+        if self._gather_on_demand is not None:
+            self.served = self._gather_on_demand.empty_model
         self._gathered: GatheredWeights | None = None
         self.engine: Engine | None = None
         """The inference engine of a rank that samples, once :meth:`make_engine` has made it; None on others."""
@@ -98,8 +98,8 @@ class RunPolicy:
         ranks = self._ranks
         if self._config.engine.sleep:  # servers that wake take the memory of the gradients, whose step is over
             self.model.zero_grad()
-        if self._lender is not None:
-            self._lender.begin()
+        if self._gather_on_demand is not None:
+            self._gather_on_demand.begin()
         elif self.served is not self.model and not self._roles.gather:
             copy_whole(self.model, self.served)
         if self._roles.share_servers:
@@ -115,13 +115,13 @@ class RunPolicy:
         """Return the unsharded model on the first rank, None on the others. All ranks must call this."""
         if not isinstance(self.model, FSDPModule):
             return self.model
-        if self._lender is not None:
-            self._lender.give_all(is_kept=self._ranks.is_main)
+        if self._gather_on_demand is not None:
+            self._gather_on_demand.give_all(is_kept=self._ranks.is_main)
         else:
             move_whole(self.model, self.served if self._ranks.is_main else None)
         return self.served if self._ranks.is_main else None
 
-    async def rest(self) -> None:
+    async def sleep_engine(self) -> None:
         """Let inference servers on this GPU free their memory for training, if ``engine.sleep`` is set."""
         if self._config.engine.sleep and isinstance(self.engine, VllmEngine):
             await self.engine.rest()
@@ -155,8 +155,10 @@ class RunPolicy:
     def _made_engine(self) -> Engine | None:
         config, ranks, roles = self._config, self._ranks, self._roles
         num_episodes = episodes_of_rank(config, ranks.count)
-        if self._lender is not None:
-            return borrowing_engine(config, self._lender.borrower, self._lender.present, num_episodes)
+        if self._gather_on_demand is not None:
+            return borrowing_engine(
+                config, self._gather_on_demand.empty_model, self._gather_on_demand.present, num_episodes
+            )
         if roles.share_servers and not (ranks.is_main or roles.all_send):
             return build_guest(config, self.model.config, ranks.rank)
         if self._cluster is not None and config.cluster.plays:

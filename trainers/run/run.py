@@ -61,21 +61,21 @@ class Run:
         try_out(config.loss)
         config.harness.require_packages()
         roles = Roles.of(config, ranks.count, on_gpu=torch.cuda.is_available())
-        self.do_all_play = roles.all_play
+        self.all_ranks_sample = roles.all_play
         self.num_episodes = episodes_of_rank(config, ranks.count)
         """Most episodes that this rank plays at the same time, if it samples."""
-        self.is_spread = ranks.count > 1
+        self.rollouts_are_sharded = ranks.count > 1
         """True if the tokens of each episode are on the rank that played it alone."""
         self._is_announced = False
         self._gateway: Gateway | None = None
-        self.cluster, place = cluster_of(config, ranks, do_all_play=self.do_all_play)
-        elsewhere = {"url": place.env_url} if place and place.env_url else {}
+        self.cluster, place = cluster_of(config, ranks, all_ranks_sample=self.all_ranks_sample)
+        extra_kwargs = {"url": place.env_url} if place and place.env_url else {}
         if place and place.engine_urls:
             for url in place.engine_urls:
                 remember_token(url, place.engine_token)
             config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, urls=place.engine_urls))
             self.config = config
-        self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
+        self.envs = tuple(RunEnv(name, own, self._make_pool, extra_kwargs) for name, own in config.by_env.items())
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
         self.tokenizer = policy_tokenizer(config, self.envs, run_dir, self.announce, ranks)

@@ -23,7 +23,7 @@ from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.scoring.hidden import ReadRow, Span
-from agentgym.trainers.scoring.tokens import Question, score
+from agentgym.trainers.scoring.tokens import ScoreRequest, score
 from agentgym.trainers.types import CausalLM
 from agentgym.types import FinishReason, Message, Status, Task, Trajectory, TrajectoryGroup, Turn
 
@@ -171,15 +171,15 @@ def _levels(refs: Sequence[Reference], num_contexts: int, logprobs: Iterator[flo
     return np.array(rows, dtype=np.float64).reshape(num_contexts, len(refs))
 
 
-def _batched(window: Window, refs: Sequence[Reference]) -> list[Question]:
+def _batched(window: Window, refs: Sequence[Reference]) -> list[ScoreRequest]:
     return [
-        Question.about(window.token_ids[:end] + each.token_ids, [end + at for at in each.at])
+        ScoreRequest.about(window.token_ids[:end] + each.token_ids, [end + at for at in each.at])
         for end in window.ends
         for each in refs
     ]
 
 
-def _packed(window: Window, refs: Sequence[Reference]) -> list[Question]:
+def _packed(window: Window, refs: Sequence[Reference]) -> list[ScoreRequest]:
     """Build the row ``[window | answer in context 0 | in context 1 | ...]``; answers lack their last token."""
     token_ids, spans = list(window.token_ids), []
     read_at: list[int] = []
@@ -192,4 +192,4 @@ def _packed(window: Window, refs: Sequence[Reference]) -> list[Question]:
             read_at += [start + at - 1 if at else end - 1 for at in each.at]
             targets += [each.token_ids[at] for at in each.at]
     row = ReadRow(tuple(token_ids), tuple(read_at), tuple(span for span in spans if span.length))
-    return [Question(row, tuple(targets))] if targets else []
+    return [ScoreRequest(row, tuple(targets))] if targets else []

@@ -19,16 +19,16 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import ContextConfig, Room, open_context
 from agentgym.rollout.memory import with_note
 from agentgym.rollout.transcript import transcript
-from agentgym.trainers.data.outline import OutlinedGroup
+from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.options import SelfDistillOptions
-from agentgym.trainers.scoring.tokens import Question, sampled_positions, score
+from agentgym.trainers.scoring.tokens import ScoreRequest, sampled_positions, score
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Observation, ToolSpec, Trajectory, TrajectoryGroup
 
 SHOWN = "\nAn episode of this task that succeeded:\n{episode}\nNow solve the task yourself."
 
-Taught = Mapping[tuple[int, int], Floats]
+TeacherLogprobs = Mapping[tuple[int, int], Floats]
 """For (ordinal of a group, index among its valid members) the teacher's log-probability of each sampled token of the
 episode's first context window."""
 
@@ -55,7 +55,7 @@ def self_taught(
     *,
     temperature: float,
     tokens_per_microbatch: int,
-) -> tuple[Taught, dict[str, float]]:
+) -> tuple[TeacherLogprobs, dict[str, float]]:
     """Score the episodes of groups with a demonstration in their prompts. All ranks must call this.
 
     A rank receives the log-probabilities of the groups whose tokens it has.
@@ -65,10 +65,10 @@ def self_taught(
         that had no demonstration, no room for one, or a prompt of another form.
     """
     keys: list[tuple[int, int]] = []
-    questions: list[Question] = []
+    questions: list[ScoreRequest] = []
     num_without = 0
     for group in groups:
-        for at, member in enumerate(() if isinstance(group, OutlinedGroup) else group.valid):
+        for at, member in enumerate(() if isinstance(group, GroupMetadata) else group.valid):
             if member.is_demonstration or not member.turns:
                 continue
             shown = demonstration_for(group.valid, at)
@@ -91,7 +91,7 @@ def demonstration_for(members: Sequence[Trajectory], at: int) -> Trajectory | No
     return min(others, key=lambda one: (not one.is_demonstration, one.replayed_step is None), default=None)
 
 
-def _question(member: Trajectory, shown: Trajectory, style: PromptStyle, max_chars: int) -> Question | None:
+def _question(member: Trajectory, shown: Trajectory, style: PromptStyle, max_chars: int) -> ScoreRequest | None:
     """Return the tokens of the first context window after a prompt with a demonstration; None if that cannot be."""
     segment = member.segments[0]
     plain_ids = segment.turns[0].prompt_ids
@@ -104,4 +104,4 @@ def _question(member: Trajectory, shown: Trajectory, style: PromptStyle, max_cha
     if len(token_ids) > style.room.window:
         return None
     added = len(taught_ids) - len(plain_ids)
-    return Question.about(token_ids, [position + added for position in sampled_positions(segment)])
+    return ScoreRequest.about(token_ids, [position + added for position in sampled_positions(segment)])

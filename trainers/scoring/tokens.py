@@ -20,19 +20,19 @@ from agentgym.types import Segment, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScoreRequest:
     """A row of tokens, and the target token for each hidden state that is read."""
 
     row: ReadRow
     targets: tuple[int, ...]
 
     @classmethod
-    def about(cls, token_ids: Sequence[int], positions: Sequence[int]) -> Question:
+    def about(cls, token_ids: Sequence[int], positions: Sequence[int]) -> ScoreRequest:
         """Return the question for the tokens at ``positions`` (at least 1), each given all tokens before it.
 
         Example:
-            >>> Question.about((5, 6, 7), (2,))
-            Question(row=ReadRow(token_ids=(5, 6, 7), at=(1,), spans=()), targets=(7,))
+            >>> ScoreRequest.about((5, 6, 7), (2,))
+            ScoreRequest(row=ReadRow(token_ids=(5, 6, 7), at=(1,), spans=()), targets=(7,))
         """
         row = ReadRow(tuple(token_ids), tuple(at - 1 for at in positions))
         return cls(row, tuple(token_ids[at] for at in positions))
@@ -60,7 +60,7 @@ def sampled_positions(segment: Segment) -> tuple[int, ...]:
 
 def score(
     model: CausalLM,
-    questions: Sequence[Question],
+    questions: Sequence[ScoreRequest],
     *,
     temperature: float,
     tokens_per_microbatch: int,
@@ -89,7 +89,7 @@ def score(
     return [answers[number] for number in own]
 
 
-def _scored(model: CausalLM, questions: Sequence[Question], temperature: float) -> list[TokenScores]:
+def _scored(model: CausalLM, questions: Sequence[ScoreRequest], temperature: float) -> list[TokenScores]:
     """Score questions in one forward pass."""
     targets = torch.tensor([token for question in questions for token in question.targets], dtype=torch.long)
     states = hidden_states(trunk_of(model), [question.row for question in questions])

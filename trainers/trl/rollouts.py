@@ -17,7 +17,7 @@ from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, filter_groups
 from agentgym.trainers.trl.environments import TASK_COLUMNS
 from agentgym.trainers.trl.episode import EventLoopThread
 from agentgym.trainers.trl.settings import CreditSettings
@@ -50,7 +50,7 @@ class CreditedRollouts:
 
     def play(
         self, rows: Sequence[Mapping[str, object]], group_size: int, *, version: int, is_training: bool
-    ) -> list[GroupVerdict]:
+    ) -> list[FilteredGroup]:
         """Play and credit one group for every ``group_size`` rows, with the model's current weights as ``version``.
 
         Raises:
@@ -63,7 +63,7 @@ class CreditedRollouts:
         groups = self._loop.run(self._play(list(enumerate(tasks, first)), group_size, version, seed))
         result = credit_groups(groups, self._settings.credit, state=self._credit_state)
         min_valid = self._min_valid(group_size)
-        verdicts = judge_groups(groups, result, min_valid, self._settings.zero_variance_filter)
+        verdicts = filter_groups(groups, result, min_valid, self._settings.zero_variance_filter)
         if is_training:
             self._credit_state = result.state
             self._num_groups += len(groups)
@@ -135,7 +135,7 @@ class CreditedRollouts:
             )
         return task
 
-    def _keep(self, verdicts: Sequence[GroupVerdict]) -> None:
+    def _keep(self, verdicts: Sequence[FilteredGroup]) -> None:
         if self._settings.record_dir is not None:
             records = (verdict.to_record() for verdict in verdicts)
             write_records(record_path(self._settings.record_dir, self._num_batches), records)

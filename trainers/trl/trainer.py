@@ -34,7 +34,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.columns import check_columns
 from agentgym.trainers.config.train import EnvConfig, TrainConfig
-from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import as_ids
 from agentgym.trainers.models.sources import local_model
@@ -204,7 +204,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         picked: Tensor = logprobs
         return picked
 
-    def _log_rollouts(self, verdicts: Sequence[GroupVerdict], batch: dict[str, Tensor]) -> None:
+    def _log_rollouts(self, verdicts: Sequence[FilteredGroup], batch: dict[str, Tensor]) -> None:
         self._log_metrics(rollout_metrics(verdicts, self.state.global_step))
         if self.model.training:
             self.state.num_input_tokens_seen += int(batch["prompt_mask"].sum() + batch["completion_mask"].sum())
@@ -240,7 +240,7 @@ def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_si
 # ------------------------------------------------ metrics of rollouts in TRL's log, and rows of its completions table
 
 
-def rollout_metrics(verdicts: Sequence[GroupVerdict], version: int) -> dict[str, float]:
+def rollout_metrics(verdicts: Sequence[FilteredGroup], version: int) -> dict[str, float]:
     """Return TRL's ``reward`` and ``reward_std`` over the valid episodes, and our metrics under ``rollouts/``.
 
     ``version`` is that of the policy that is trained. The metrics are NaN if no episode is valid; TRL leaves NaN out of
@@ -267,7 +267,7 @@ def gap_metrics(logprob_old: Tensor, logprob_rollout: Tensor, mask: Tensor) -> d
     return {f"{prefix}/mean": gap.mean().item(), f"{prefix}/max": gap.max().item()}
 
 
-def completion_table(verdicts: Sequence[GroupVerdict]) -> dict[str, list[Json]]:
+def completion_table(verdicts: Sequence[FilteredGroup]) -> dict[str, list[Json]]:
     """Return the columns of TRL's completions table, a row per episode; failed episodes have a reward of NaN."""
     episodes = [
         (trajectory, fmean(turn.advantage for turn in credit) if credit else 0.0)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from agentgym.credit.credited import credit_columns
-from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import FilteredGroup, filter_groups
 from agentgym.types import Status, TurnCredit
 from testkit.made_groups import group, trajectory, turn
 
 
-def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
+def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[FilteredGroup]:
     """Return groups of three episodes of different lengths; one has two context windows, one failed."""
-    made: list[GroupVerdict] = []
+    made: list[FilteredGroup] = []
     for ordinal in range(num_groups):
         members = []
         for member in range(3):
@@ -28,7 +28,7 @@ def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
             for member, one in enumerate(members)
         )
         groups = [group(*members, ordinal=ordinal)]
-        made += judge_groups(groups, credit_columns(groups, [credit]), 1, "advantage")
+        made += filter_groups(groups, credit_columns(groups, [credit]), 1, "advantage")
     return made
 
 
@@ -36,7 +36,7 @@ def state(model: Any) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def on_policy(model: Any) -> list[GroupVerdict]:
+def on_policy(model: Any) -> list[FilteredGroup]:
     """Return the groups with the model's own log-probabilities of their tokens."""
     made = verdicts(scale=3.0)
     for verdict in made:

@@ -52,7 +52,7 @@ async def count(run: Run) -> dict[str, int] | None:
     await run.policy.update(0)
     await evaluate_policy(run, SilentLog(), "before", 0)
     found = None
-    if run.ranks.is_main or run.do_all_play:
+    if run.ranks.is_main or run.all_ranks_sample:
         assert isinstance(run.engine, TorchEngine)
         found = {"slots": run.engine._slots.count, "evaluation": counted.most, "training": rollouts._in_flight.limit}
     await rollouts.close()

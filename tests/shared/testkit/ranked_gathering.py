@@ -46,17 +46,17 @@ def compare(family: str, lora: LoraSettings, swaps: bool, precision: Precision, 
     weight_sync = "lora" if swaps else "folder"
     gathered = GatheredWeights(sharded, target, weight_sync, is_sender=ranks.is_main)
     save: Any = (lambda at, dtypes: whole.save_pretrained(at)) if swaps else partial(save_weights, whole)
-    testify = witness(whole, has_adapters=swaps)
+    compute_checksum = witness(whole, has_adapters=swaps)
     for version, dtypes in enumerate((DTYPES, DTYPES[:1], DTYPES[1:])):
         change(sharded)
         change(whole)
         ids = probe_ids(version, whole.config.vocab_size)
         gathered.gather(ids, dtypes)
-        expected = testify(ids, dtypes)
+        expected = compute_checksum(ids, dtypes)
         if target is not None:
             frozen = [weight for name, weight in target.named_parameters() if "mlp" in name and "lora" not in name]
             assert frozen and sum(weight.numel() for weight in frozen) == 0
-            found = gathered.testify(ids, dtypes)
+            found = gathered.compute_checksum(ids, dtypes)
             assert found.sums == expected.sums and list(found.sums) == list(dtypes), (family, lora)
             for dtype in dtypes:
                 made, wanted = (torch.tensor(one.logprobs[dtype]) for one in (found, expected))

@@ -15,7 +15,7 @@ from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.weights import Present
 from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
-from agentgym.trainers.placement.lending import Lender
+from agentgym.trainers.placement.lending import GatherOnDemand
 from agentgym.trainers.types import CausalLM
 from testkit.tiny_models import tiny_model
 
@@ -38,15 +38,15 @@ async def compare(family: str, lora_rank: int, ranks: Ranks) -> None:
     model = add_lora(cast(CausalLM, tiny_model(family)), LoraSettings(rank=lora_rank), 0)
     whole_model = copy.deepcopy(model)
     sharded = shard_from_first(model if ranks.is_main else None, ranks)
-    lender = Lender(sharded)
-    served = lender.borrower
+    gathered = GatherOnDemand(sharded)
+    served = gathered.empty_model
     assert sum(parameter.numel() for parameter in served.parameters()) == 0
-    engine = engine_of(served, lender.present)
+    engine = engine_of(served, gathered.present)
     for version in (0, 1, 2):
         if version:
             change(sharded)
             change(whole_model)
-            lender.begin()
+            gathered.begin()
             await engine.update_weights(version)
         assert sum(parameter.numel() for parameter in served.parameters()) == 0
         expected = engine_of(whole_model)
@@ -55,7 +55,7 @@ async def compare(family: str, lora_rank: int, ranks: Ranks) -> None:
         assert (found.token_ids, found.logprobs) == (wanted.token_ids, wanted.logprobs), (family, lora_rank)
         await expected.close()
     await engine.close()
-    lender.give_all(is_kept=ranks.is_main)
+    gathered.give_all(is_kept=ranks.is_main)
     state: dict[str, Any] = whole_model.state_dict()
     for name, tensor in served.state_dict().items() if ranks.is_main else ():
         assert torch.equal(tensor, state[name]), name

@@ -23,7 +23,7 @@ from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.data.outline import outlined
-from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, build_samples
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig
@@ -75,7 +75,7 @@ CRITICS: Mapping[str, tuple[Callable[..., Critic], CreditConfig]] = {
 }
 
 
-def stale_verdicts() -> list[GroupVerdict]:
+def stale_verdicts() -> list[FilteredGroup]:
     """Return groups that the small model sampled before it changed a little; a trajectory has one advantage."""
     return on_policy(perturbed())
 
@@ -94,7 +94,7 @@ def updated(ranks: Ranks, settings: Mapping[str, Any], *, in_parts: bool = False
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     loss = LossConfig(tokens_per_microbatch=32, **settings)
     verdicts = spread(stale_verdicts(), ranks)
-    how: Any = {"temperature": 0.9, "max_grad_norm": 1e9, "is_spread": ranks.count > 1}
+    how: Any = {"temperature": 0.9, "max_grad_norm": 1e9, "rollouts_are_sharded": ranks.count > 1}
     metrics: dict[str, float] = {}
     for step in range(2):
         if in_parts:

@@ -22,7 +22,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from agentgym.rollout.record import GroupRecord
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.outline import outlined
-from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.data.spread import StepRows
 from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
@@ -43,7 +43,7 @@ UPDATES: tuple[dict[str, Any], ...] = (
 """Settings of the updates. The recorded log-probabilities are invented: the KL is about 9 and changes every update."""
 
 
-def made_verdicts(seed: int) -> list[GroupVerdict]:
+def made_verdicts(seed: int) -> list[FilteredGroup]:
     """Return three groups of three episodes of one to four turns, with advantages; members share a prefix."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -66,7 +66,7 @@ def made_verdicts(seed: int) -> list[GroupVerdict]:
             )
             for member, one in enumerate(made)
         )
-        verdicts.append(GroupVerdict.of_record(GroupRecord(group=group(*made, ordinal=ordinal), credit=credit)))
+        verdicts.append(FilteredGroup.of_record(GroupRecord(group=group(*made, ordinal=ordinal), credit=credit)))
     return verdicts
 
 
@@ -87,7 +87,7 @@ def small_model(seed: int = 0) -> Any:
     return Qwen3ForCausalLM(config)
 
 
-def spread(verdicts: Sequence[GroupVerdict], ranks: Ranks) -> list[GroupVerdict]:
+def spread(verdicts: Sequence[FilteredGroup], ranks: Ranks) -> list[FilteredGroup]:
     """Return the verdicts as a rank sees them that has every N-th group."""
     return [
         verdict if at % ranks.count == ranks.rank else replace(verdict, group=outlined(verdict.group, with_texts=False))
@@ -125,7 +125,7 @@ def main(
         lambda _, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
     )
     scores: list[TurnScores] = []
-    how: dict[str, Any] = {"temperature": 0.9, "max_grad_norm": 0.5, "is_spread": where == "spread"}
+    how: dict[str, Any] = {"temperature": 0.9, "max_grad_norm": 0.5, "rollouts_are_sharded": where == "spread"}
     with counted_rows() as counts:
         for step in range(3):
             for updates in UPDATES:

@@ -91,7 +91,7 @@ class GatheredWeights:
         state, self._state = self._state, {}
         return list(state.items())
 
-    def testify(self, token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
+    def compute_checksum(self, token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
         """Return the evidence for the weights that were gathered."""
         assert self._evidence is not None, "weights must be gathered first"
         return self._evidence

@@ -37,7 +37,7 @@ class Evidence:
     """Log-probabilities (temperature 1) of all but the first of the version's tokens."""
 
 
-Witness = Callable[[Sequence[int], Collection[str]], Evidence]
+WeightChecksum = Callable[[Sequence[int], Collection[str]], Evidence]
 """Type of a function that computes the evidence of the trainer's current weights, for some tokens and dtypes."""
 
 

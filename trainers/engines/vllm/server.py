@@ -333,7 +333,7 @@ class VllmEngine(ServersEngine):
         await asyncio.to_thread(self._sync.close)
 
 
-class GuestEngine(ServersEngine):
+class ReadOnlyServersEngine(ServersEngine):
     """An :class:`~agentgym.engine.Engine` over vLLM servers that other processes give their weights.
 
     Args:

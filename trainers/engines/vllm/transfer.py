@@ -30,7 +30,7 @@ from agentgym.errors import EngineError, boundary
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.engines.vllm.client import VllmClient, WrongServerError
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
-from agentgym.trainers.engines.vllm.proof import Witness
+from agentgym.trainers.engines.vllm.proof import WeightChecksum
 from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
 from agentgym.trainers.engines.vllm.weights import Published, Source, Tensors, name_with_weights, probe_ids, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
@@ -86,7 +86,7 @@ class TransferSync:
         self,
         tensors: Callable[[], Iterable[tuple[str, Tensor]]],
         channel: Channel,
-        witness: Witness,
+        witness: WeightChecksum,
         vocab_size: int,
         *,
         are_kept: bool = False,
@@ -99,7 +99,7 @@ class TransferSync:
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
     def borrow(self, source: Source) -> None:
-        self._tensors, self._witness, self._are_kept = source.tensors, source.testify, True
+        self._tensors, self._witness, self._are_kept = source.tensors, source.compute_checksum, True
 
     def forget(self) -> None:
         self._kept = ()

@@ -26,7 +26,7 @@ from agentgym.canonical import digest
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import checksum_of
-from agentgym.trainers.engines.vllm.proof import Evidence, Witness
+from agentgym.trainers.engines.vllm.proof import Evidence, WeightChecksum
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.trainers.models.sources import share_weights
 
@@ -114,8 +114,8 @@ class Source(Protocol):
         """Return them by checkpoint name; they stay as they are."""
         ...
 
-    def testify(self, token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
-        """Return the evidence for them; see :data:`~agentgym.trainers.engines.vllm.proof.Witness`."""
+    def compute_checksum(self, token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
+        """Return the evidence for them; see :data:`~agentgym.trainers.engines.vllm.proof.WeightChecksum`."""
         ...
 
 
@@ -171,12 +171,12 @@ Save = Callable[[Path, Collection[str]], object]
 class _Folder:
     """Versions as folders such as ``v000003-1a2b3c4d``, which are created atomically."""
 
-    def __init__(self, root: Path, save: Save, witness: Witness, vocab_size: int) -> None:
+    def __init__(self, root: Path, save: Save, witness: WeightChecksum, vocab_size: int) -> None:
         self._root, self._save, self._witness, self._vocab_size = root.resolve(), save, witness, vocab_size
         self._kept: list[Path] = []
 
     def borrow(self, source: Source) -> None:
-        self._save, self._witness = source.save, source.testify
+        self._save, self._witness = source.save, source.compute_checksum
 
     def forget(self) -> None:
         """Do nothing, because the files hold no memory."""

@@ -238,7 +238,7 @@ def compare(a: Evaluation | str | Path, b: Evaluation | str | Path) -> Compariso
     return evals_compare.compare(_opened(a), _opened(b))
 
 
-def _opened(given: Evaluation | str | Path) -> evals_compare.Evaluation:
+def _opened(given: Evaluation | str | Path) -> evals_compare.FinishedEvaluation:
     folder = given.run_dir if isinstance(given, Evaluation) else as_path("an evaluation", given)
     found = evals_compare.open_evaluations(folder)
     if len(found) > 1:

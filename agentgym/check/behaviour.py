@@ -13,7 +13,7 @@ from math import inf, nan
 import numpy as np
 
 from agentgym.check.contract import free_texts
-from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play, step_limit
+from agentgym.check.episodes import MAX_TURNS, CheckEpisode, brief, noop, play, step_limit
 from agentgym.check.first_turns import FirstTurns
 from agentgym.check.outages import retried
 from agentgym.check.policies import Policy, oracle_action, random_action
@@ -249,7 +249,7 @@ def speed(subject: Subject) -> str:
     return f"{num_steps / spent_s:.0f} steps per second with a random policy, resets included"
 
 
-def _play(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Generator[Episode]:
+def _play(subject: Subject, policy: Policy, tasks: Sequence[Task]) -> Generator[CheckEpisode]:
     """Play an episode of each task in one instance: many environments start slowly, and are reset fast."""
     with contextlib.closing(subject.factory()) as env:
         for number, task in enumerate(tasks):

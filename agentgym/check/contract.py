@@ -16,7 +16,7 @@ import numpy as np
 
 from agentgym.canonical import strict_json
 from agentgym.check.determinism import random_episodes
-from agentgym.check.episodes import MAX_TURNS, Episode, brief, play
+from agentgym.check.episodes import MAX_TURNS, CheckEpisode, brief, play
 from agentgym.check.outages import retried
 from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
@@ -107,7 +107,7 @@ def _oracle_ends(subject: Subject) -> bool:
         return False
 
 
-def _never_valid(played: Sequence[Episode]) -> list[str]:
+def _never_valid(played: Sequence[CheckEpisode]) -> list[str]:
     """Return the tools whose every random call was refused for its arguments, so that no check has run them."""
     said = [message.result for one in played for told in one.observations for message in told if message.result]
     refused = {result.name for result in said if result.error_type == "invalid_arguments"}
@@ -184,7 +184,7 @@ def rewards(subject: Subject) -> str:
     return f"{num_turns} turns"
 
 
-def _oracle_episodes(subject: Subject) -> Iterator[Episode]:
+def _oracle_episodes(subject: Subject) -> Iterator[CheckEpisode]:
     """Yield a few episodes of the oracle; none if there is no oracle or it fails, which another check reports.
 
     Raises:

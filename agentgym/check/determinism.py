@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.check.episodes import Episode, aplay, first_difference, noop, play, play_on, replay, scripted
+from agentgym.check.episodes import CheckEpisode, aplay, first_difference, noop, play, play_on, replay, scripted
 from agentgym.check.outages import retried
 from agentgym.check.policies import random_action
 from agentgym.check.report import CheckFailed
@@ -37,7 +37,7 @@ _UNSTEADY = (
 _UNKNOWN_IN_CHILD = 17  # an exit status that Python itself never uses
 
 
-def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[Episode]:
+def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[CheckEpisode]:
     """Return episodes of a random policy, one per task, each played once in a new environment."""
     wanted = subject.num_episodes if num_episodes is None else num_episodes
     played = subject.played
@@ -163,7 +163,7 @@ def instance_isolation(subject: Subject) -> str:
     """Check that interleaved instances play the same episodes as each would alone."""
     alone = random_episodes(subject, 3)
 
-    def together(number: int) -> Episode:
+    def together(number: int) -> CheckEpisode:
         envs = [subject.factory() for _ in alone]
         try:
             return retried(lambda: _interleaved(envs, alone, subject.rng(0)))[number]
@@ -181,14 +181,14 @@ def async_path(subject: Subject) -> str:
     """Check that ``areset`` and ``astep`` return the same as ``reset`` and ``step``."""
     for recorded in random_episodes(subject):
 
-        async def again(recorded: Episode = recorded) -> Episode:
+        async def again(recorded: CheckEpisode = recorded) -> CheckEpisode:
             env = subject.factory()
             try:
                 return await aplay(env, recorded.actions, recorded.task)
             finally:
                 await env.aclose()
 
-        def awaited(again: Callable[[], Coroutine[Any, Any, Episode]] = again) -> Episode:
+        def awaited(again: Callable[[], Coroutine[Any, Any, CheckEpisode]] = again) -> CheckEpisode:
             return asyncio.run(again())
 
         where = f"task {recorded.task.id} by reset/step and areset/astep"
@@ -211,7 +211,7 @@ def snapshots(subject: Subject) -> str:
     return f"{subject.num_episodes} episodes continue alike after restore ({' and '.join(sorted(kinds))})"
 
 
-def _restores(subject: Subject, recorded: Episode) -> str:
+def _restores(subject: Subject, recorded: CheckEpisode) -> str:
     """Check that an episode continues alike after a restore in its middle; return the kind of its snapshot."""
     at = len(recorded.steps) // 2
     env, other = subject.factory(), subject.factory()
@@ -224,7 +224,7 @@ def _restores(subject: Subject, recorded: Episode) -> str:
         rest = recorded.actions[at:]
         expected = play_on(env, scripted(rest), subject.rng(0), said, max_turns=len(rest))
 
-        def restored(target: Env) -> Episode:
+        def restored(target: Env) -> CheckEpisode:
             target.restore(snapshot)
             return play_on(target, scripted(rest), subject.rng(0), said, max_turns=len(rest))
 
@@ -238,20 +238,20 @@ def _restores(subject: Subject, recorded: Episode) -> str:
         other.close()
 
 
-def _replayed(subject: Subject, recorded: Episode, seed: int | None = None) -> Episode:
+def _replayed(subject: Subject, recorded: CheckEpisode, seed: int | None = None) -> CheckEpisode:
     """Return the episode that the same actions give in a new instance."""
     with contextlib.closing(subject.factory()) as env:
         return replay(env, recorded.actions, recorded.task, seed=seed)
 
 
-def _rest_of(subject: Subject, recorded: Episode, at: int) -> Episode:
+def _rest_of(subject: Subject, recorded: CheckEpisode, at: int) -> CheckEpisode:
     """Return the turns from ``at`` on that the same actions give in a new instance."""
     with contextlib.closing(subject.factory()) as env:
         said, rest = _advance(env, recorded, at), recorded.actions[at:]
         return play_on(env, scripted(rest), subject.rng(0), said, max_turns=len(rest))
 
 
-def _advance(env: Env, recorded: Episode, num_turns: int) -> Observation:
+def _advance(env: Env, recorded: CheckEpisode, num_turns: int) -> Observation:
     """Replay the first turns of an episode and return the last observation."""
     said, _ = env.reset(options={"task": recorded.task})
     for action in recorded.actions[:num_turns]:
@@ -259,17 +259,17 @@ def _advance(env: Env, recorded: Episode, num_turns: int) -> Observation:
     return said
 
 
-def _interleaved(envs: Sequence[Env], alone: Sequence[Episode], rng: np.random.Generator) -> list[Episode]:
+def _interleaved(envs: Sequence[Env], alone: Sequence[CheckEpisode], rng: np.random.Generator) -> list[CheckEpisode]:
     """Replay episodes in their environments, interleaved turn by turn."""
     begun = [env.reset(options={"task": episode.task}) for env, episode in zip(envs, alone, strict=True)]
-    parts: list[list[Episode]] = [[] for _ in alone]
+    parts: list[list[CheckEpisode]] = [[] for _ in alone]
     for turn in range(max(len(episode.steps) for episode in alone)):
         for at, (env, episode) in enumerate(zip(envs, alone, strict=True)):
             if turn < len(episode.steps):
                 said = parts[at][-1].observations[-1] if turn else begun[at][0]
                 parts[at].append(play_on(env, scripted([episode.actions[turn]]), rng, said, max_turns=1))
     return [
-        Episode(
+        CheckEpisode(
             task=episode.task,
             first=first,
             first_info=info,
@@ -281,7 +281,11 @@ def _interleaved(envs: Sequence[Env], alone: Sequence[Episode], rng: np.random.G
 
 
 def _same(
-    where: str, one: Episode, other: Episode, as_one: Callable[[], Episode], as_other: Callable[[], Episode]
+    where: str,
+    one: CheckEpisode,
+    other: CheckEpisode,
+    as_one: Callable[[], CheckEpisode],
+    as_other: Callable[[], CheckEpisode],
 ) -> None:
     """Raise :class:`CheckFailed` if two episodes differ.
 
@@ -309,7 +313,7 @@ def _same(
     )
 
 
-def _num_alike(episodes: Sequence[Episode]) -> int:
+def _num_alike(episodes: Sequence[CheckEpisode]) -> int:
     """Return the size of the largest set of equal episodes."""
     return max(sum(first_difference(one, other) is None for other in episodes) for one in episodes)
 

@@ -46,7 +46,7 @@ def reward_of(env: Env, task: Task, action: Message) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CheckStep:
     """One turn: the key of its state, the action, and everything that the environment returned."""
 
     state_key: str
@@ -61,13 +61,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class CheckEpisode:
     """A recorded episode, complete or not."""
 
     task: Task
     first: Observation
     first_info: dict[str, object]
-    steps: tuple[Step, ...]
+    steps: tuple[CheckStep, ...]
     last_state_key: str
 
     @property
@@ -110,11 +110,11 @@ def play(
     *,
     max_turns: int = MAX_TURNS,
     seed: int | None = None,
-) -> Episode:
+) -> CheckEpisode:
     """Reset to a task and let a policy act until the end or ``max_turns``; again if the infrastructure fails."""
     drawn = rng.bit_generator.state
 
-    def attempt() -> Episode:
+    def attempt() -> CheckEpisode:
         rng.bit_generator.state = drawn
         with step_limit("reset"):
             first, info = env.reset(seed=seed, options={"task": task})
@@ -131,9 +131,9 @@ def play_on(
     first_info: dict[str, object] | None = None,
     *,
     max_turns: int = MAX_TURNS,
-) -> Episode:
+) -> CheckEpisode:
     """Let a policy act from the current state on; ``first`` is the last observation."""
-    steps: list[Step] = []
+    steps: list[CheckStep] = []
     observation = first
     while len(steps) < max_turns and not (steps and (steps[-1].terminated or steps[-1].truncated)):
         with step_limit(f"turn {len(steps) + 1}"):
@@ -162,14 +162,14 @@ def _call(action: Message, env: Env) -> str:
     return brief("; ".join(calls) or action.text)
 
 
-async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
+async def aplay(env: Env, actions: Sequence[Message], task: Task) -> CheckEpisode:
     """Replay actions like :func:`replay`, but through the asynchronous methods."""
     return await retried_async(partial(_aplay, env, actions, task))
 
 
-async def _aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
+async def _aplay(env: Env, actions: Sequence[Message], task: Task) -> CheckEpisode:
     first, info = await env.areset(options={"task": task})
-    steps: list[Step] = []
+    steps: list[CheckStep] = []
     for action in actions:
         key = env.state_key()
         steps.append(_step(key, action, await env.astep(action)))
@@ -178,11 +178,11 @@ async def _aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
     return _episode(env, first, info, steps)
 
 
-def replay(env: Env, actions: Sequence[Message], task: Task, *, seed: int | None = None) -> Episode:
+def replay(env: Env, actions: Sequence[Message], task: Task, *, seed: int | None = None) -> CheckEpisode:
     """Reset to a task and replay recorded actions."""
     rng = np.random.default_rng(0)
 
-    def attempt() -> Episode:
+    def attempt() -> CheckEpisode:
         with step_limit("reset"):
             first, info = env.reset(seed=seed, options={"task": task})
         return play_on(env, scripted(actions), rng, first, info, max_turns=len(actions))
@@ -201,7 +201,7 @@ def noop(env: Env, observation: Observation, rng: np.random.Generator) -> Messag
     return noop_action(env)
 
 
-def first_difference(one: Episode, other: Episode) -> str | None:
+def first_difference(one: CheckEpisode, other: CheckEpisode) -> str | None:
     """Return a text about the first difference between two episodes, or None if they are equal."""
     if (found := _differs("first observation", one.first, other.first)) is not None:
         return found
@@ -234,9 +234,9 @@ def _differs(what: str, one: object, other: object) -> str | None:
     return f"{what}: {brief(one)} against {brief(other)}"
 
 
-def _step(key: str, action: Message, returned: StepReturn | TypedStep) -> Step:
+def _step(key: str, action: Message, returned: StepReturn | TypedStep) -> CheckStep:
     observation, reward, terminated, truncated, info = returned
-    return Step(
+    return CheckStep(
         state_key=key,
         action=action,
         observation=observation,
@@ -247,7 +247,7 @@ def _step(key: str, action: Message, returned: StepReturn | TypedStep) -> Step:
     )
 
 
-def _episode(env: Env, first: Observation, first_info: dict[str, object], steps: list[Step]) -> Episode:
-    return Episode(
+def _episode(env: Env, first: Observation, first_info: dict[str, object], steps: list[CheckStep]) -> CheckEpisode:
+    return CheckEpisode(
         task=env.task, first=first, first_info=first_info, steps=tuple(steps), last_state_key=env.state_key()
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from agentgym.check.episodes import Episode
+from agentgym.check.episodes import CheckEpisode
 from agentgym.env.env import Env
 from agentgym.env.tasks import SPLITS
 from agentgym.errors import UsageError
@@ -26,7 +26,7 @@ class Subject:
     seed: int
     arguments: Mapping[str, object] = field(default_factory=dict)
     """Arguments with which the environment is made."""
-    played: list[Episode] = field(default_factory=list, compare=False)
+    played: list[CheckEpisode] = field(default_factory=list, compare=False)
     """Random episodes that were played so far, one per task; checks that read or replay an episode share them."""
 
     @property

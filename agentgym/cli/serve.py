@@ -41,7 +41,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
 ) -> None:
     """Serve environments to trainers and agents on other machines, until Ctrl-C or SIGTERM."""
     require_extra("serve", "serve", "fastapi", "uvicorn", "websockets")
-    from agentgym.server.limits import Limits
+    from agentgym.server.limits import ServerLimits
     from agentgym.server.run import serve as run
     from agentgym.server.sessions import Sessions
     from agentgym.server.workers import Workers, default_num_processes
@@ -53,7 +53,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
         _serve_openenv(envs, protocol, access, port, max_sessions, out)
         return
     access = access_of(host, token_file=token_file, no_token=no_token, allow_host=allow_host)
-    limits = Limits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
+    limits = ServerLimits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
     num_processes = default_num_processes() if processes is None else processes
     workers = Workers(envs, limits, num_processes) if num_processes else None
     sessions = Sessions(envs, limits, workers, trusts_clients=bool(access.token))

@@ -12,7 +12,7 @@ from typing import Any
 from agentgym.endpoint.gateway import KEY_PREFIX, MODEL, Gateway, new_session_id
 from agentgym.endpoint.graph import Sampled
 from agentgym.endpoint.harness import HarnessConfig, check_context
-from agentgym.endpoint.session import EpisodeSession, Policy
+from agentgym.endpoint.session import EndpointPolicy, EpisodeSession
 from agentgym.endpoint.wire.openai_chat import as_wire, read_said
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
@@ -69,7 +69,7 @@ class HarnessAgents:
         check_context(context)
         config.check()
         window = context.window(engine.max_context_tokens)
-        self._policy = Policy(engine=engine, renderer=renderer, sampling=sampling, window_tokens=window)
+        self._policy = EndpointPolicy(engine=engine, renderer=renderer, sampling=sampling, window_tokens=window)
         self._config = config
         self._gateway = gateway or Gateway(config.host, config.port)
         self._say = say

@@ -69,7 +69,7 @@ CallTool = Callable[[str, JsonObject], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class EndpointPolicy:
     """The engine, renderer and settings that answer an agent's requests."""
 
     engine: Engine
@@ -105,7 +105,9 @@ class EpisodeSession:
         state_key: function that returns the key of the environment's state; called before each completion.
     """
 
-    def __init__(self, id: str, policy: Policy, seed: int, max_calls: int, state_key: Callable[[], str]) -> None:
+    def __init__(
+        self, id: str, policy: EndpointPolicy, seed: int, max_calls: int, state_key: Callable[[], str]
+    ) -> None:
         self.id = id
         self.graph = CallGraph(policy.renderer)
         self.moments: list[Moment] = []

@@ -32,7 +32,7 @@ Rows = Mapping[tuple[str, Key], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class FinishedEvaluation:
     """A finished evaluation for a comparison."""
 
     folder: Path
@@ -118,7 +118,7 @@ def as_points(difference: float) -> str:
     return f"{100 * difference:+.1f} pp"
 
 
-def open_evaluations(folder: Path) -> dict[str, Evaluation]:
+def open_evaluations(folder: Path) -> dict[str, FinishedEvaluation]:
     """Return the evaluations in a folder by suite, environment or moment of a training run, in order of time.
 
     Args:
@@ -140,7 +140,7 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
         found = [one for one in _of_training(run) if one.folder.resolve() == folder.resolve()]
     else:
         found = [_of_env(folder)]
-    by_label: dict[str, Evaluation] = {}
+    by_label: dict[str, FinishedEvaluation] = {}
     for evaluation in found:
         if evaluation.label in by_label:
             both = f"{by_label[evaluation.label].folder} or {evaluation.folder}"
@@ -158,7 +158,9 @@ def training_run_of(folder: Path) -> Path | None:
     return Path(os.path.relpath(run)) if is_of_run else None
 
 
-def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
+def pair_evaluations(
+    a: Mapping[str, FinishedEvaluation], b: Mapping[str, FinishedEvaluation]
+) -> list[tuple[FinishedEvaluation, FinishedEvaluation]]:
     """Return the pairs of evaluations in two folders that can be compared: those with the same label, else the last
     ones.
     """
@@ -238,7 +240,7 @@ def flat_items(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple
             yield f"{prefix}{name}", value
 
 
-def compare(a: Evaluation, b: Evaluation) -> Comparison:
+def compare(a: FinishedEvaluation, b: FinishedEvaluation) -> Comparison:
     """Compare two evaluations of the same content.
 
     Raises:
@@ -290,7 +292,7 @@ def compare_moments(run_dir: Path) -> list[Comparison]:
     Raises:
         CorruptDataError: the folder is not a training run, or it has no evaluation.
     """
-    by_name: dict[str, dict[str, Evaluation]] = {}
+    by_name: dict[str, dict[str, FinishedEvaluation]] = {}
     for one in _of_training(run_dir):
         by_name.setdefault(one.name, {})[one.moment] = one
     before, after = MOMENTS["before"], MOMENTS["after"]
@@ -298,19 +300,19 @@ def compare_moments(run_dir: Path) -> list[Comparison]:
     return [compare(*pair) for pair in pairs if _common(*pair)]
 
 
-def _common(a: Evaluation, b: Evaluation) -> list[tuple[str, Key]]:
+def _common(a: FinishedEvaluation, b: FinishedEvaluation) -> list[tuple[str, Key]]:
     """Return the episodes that are evidence in both."""
     return [key for key in a.rows if key in b.rows and _is_evidence(a.rows[key]) and _is_evidence(b.rows[key])]
 
 
-def _how_to_evaluate_alike(a: Evaluation, b: Evaluation) -> str:
+def _how_to_evaluate_alike(a: FinishedEvaluation, b: FinishedEvaluation) -> str:
     run = training_run_of(a.folder) or training_run_of(b.folder)
     if run is None:
         return "evaluate both alike"
     return f"agentgym eval {shell_word(run)} --policy random (or another policy) plays the tasks of the training run"
 
 
-def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
+def _content_differences(a: FinishedEvaluation, b: FinishedEvaluation) -> list[str]:
     """Return the differences in content of two evaluations, each as a phrase."""
     of_a, of_b = dict(flat_items(a.kwargs)), dict(flat_items(b.kwargs))
     found = [f"{a.name} against {b.name}"] if a.name != b.name else []
@@ -327,11 +329,11 @@ def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
     return found or [f"{a.name} was changed between them (its parts' arguments or limits)"]
 
 
-def _scorers(one: Evaluation) -> str:
+def _scorers(one: FinishedEvaluation) -> str:
     return json.dumps(one.scoring, default=str) if one.scoring else "the environment's own word"
 
 
-def open_evaluation(folder: Path) -> Evaluation:
+def open_evaluation(folder: Path) -> FinishedEvaluation:
     """Return the finished evaluation of one policy on one suite.
 
     Raises:
@@ -340,7 +342,7 @@ def open_evaluation(folder: Path) -> Evaluation:
     _check_finished(folder)
     saved = load_saved(folder)
     parts = {part.label: read_rows(part_dir(folder, saved.suite, part.label)) for part in saved.suite.parts}
-    return Evaluation(
+    return FinishedEvaluation(
         folder=folder,
         label=saved.suite.label,
         policy=saved.policy,
@@ -350,7 +352,7 @@ def open_evaluation(folder: Path) -> Evaluation:
     )
 
 
-def _of_env(folder: Path) -> Evaluation:
+def _of_env(folder: Path) -> FinishedEvaluation:
     _check_finished(folder)
     try:
         plan = read_json((folder / "config.json").read_text(encoding="utf-8"))["eval"]
@@ -368,12 +370,12 @@ def _played(
     policy: str,
     scoring: Mapping[str, object] | None = None,
     moment: str = "",
-) -> Evaluation:
+) -> FinishedEvaluation:
     rows = _by_key(read_rows(folder))
     content = {"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]}
     content_hash = digest(content | ({"scoring": scoring} if scoring else {}))
     by_part = {("", key): row for key, row in rows.items()}
-    return Evaluation(
+    return FinishedEvaluation(
         folder=folder,
         label=label,
         policy=policy,
@@ -389,7 +391,7 @@ MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}
 """Evaluations of a training run by folder, in order of time."""
 
 
-def _of_training(folder: Path) -> list[Evaluation]:
+def _of_training(folder: Path) -> list[FinishedEvaluation]:
     source = folder / "config.json"
     if not (config := read_json_object(source)):
         raise CorruptDataError(f"{folder} is not a training run: it has no {source.name}")

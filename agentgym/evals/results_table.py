@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from agentgym.errors import AgentGymError
-from agentgym.evals.compare import Comparison, Evaluation, as_points, compare, holm_text, open_evaluation
+from agentgym.evals.compare import Comparison, FinishedEvaluation, as_points, compare, holm_text, open_evaluation
 from agentgym.evals.episodes import write_json
 from agentgym.evals.prices import cost_text
 from agentgym.evals.repeats import repeat_texts
@@ -41,7 +41,7 @@ def compare_policies(results: Sequence[SuiteResult]) -> list[Comparison]:
     return found
 
 
-def compare_all(opened: Sequence[Evaluation]) -> list[Comparison]:
+def compare_all(opened: Sequence[FinishedEvaluation]) -> list[Comparison]:
     """Compare all pairs of evaluations of one suite, with p-values that are corrected for the number of pairs."""
     found = []
     for a, b in combinations(opened, 2):

@@ -45,7 +45,7 @@ _WIDE, _MIDDLE = 300, 170
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Chart:
     """One chart with its caption."""
 
     label: str
@@ -79,7 +79,7 @@ class Share:
 
 def success_curve(
     rows: Sequence[dict[str, Any]], eval_rows: Sequence[dict[str, Any]], beside: Rows | None = None
-) -> Curve | None:
+) -> Chart | None:
     """Return the chart of training success per step with evaluations as dots; None if there are neither."""
     xs, ys = _column(rows, "success")
     points = _evaluations(eval_rows, "evaluation")
@@ -91,7 +91,7 @@ def success_curve(
         named = _evaluations(beside.evals, f"{beside.name}, evaluation")
         other = Beside(name=beside.name, xs=other_xs, ys=other_ys, points=named)
     of_other = f"; dashed and hollow: {beside.name}" if beside is not None else ""
-    return Curve(
+    return Chart(
         label="success",
         about="share of the step's valid episodes that succeed; failed ones are left out; dots are evaluations with "
         f"95 % intervals{of_other}",
@@ -108,9 +108,9 @@ def small_multiples(
     known: dict[str, tuple[str, Format, str]],
     beside: Sequence[dict[str, object]] = (),
     beside_name: str = "",
-) -> list[Curve]:
+) -> list[Chart]:
     """Return the known curves in the rows, each with the other run's curve."""
-    curves: list[Curve] = []
+    curves: list[Chart] = []
     for name, (label, show, about) in known.items():
         xs, ys = _column(rows, name)
         if ys:
@@ -120,7 +120,7 @@ def small_multiples(
             chart = line_chart(xs, ys, name=label, show=show, from_zero=is_positive, beside=other)
             last_beside = as_text(other_ys[-1], show) if other_ys else ""
             text, last = f"{name}: {about}", as_text(ys[-1], show)
-            curves.append(Curve(label=label, about=text, last=last, chart=chart, last_beside=last_beside))
+            curves.append(Chart(label=label, about=text, last=last, chart=chart, last_beside=last_beside))
     return curves
 
 
@@ -140,7 +140,7 @@ def _evaluations(rows: Sequence[dict[str, Any]], what: str) -> list[Point]:
 
 def other_curves(
     rows: Sequence[dict[str, Any]], beside: Sequence[dict[str, Any]] = (), beside_name: str = ""
-) -> list[Curve]:
+) -> list[Chart]:
     """Return curves of all other numbers in the rows, under their own names."""
     shown = {"phase", "step", "success", *KNOWN}
     names = sorted({name for row in rows for name in row if name not in shown and "/" not in name})

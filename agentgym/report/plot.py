@@ -42,7 +42,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class MeanLine:
     """The mean over a method's seeds at common positions, with a band."""
 
     label: str
@@ -74,7 +74,7 @@ def plot(  # noqa: PLR0913  (one per option of `agentgym plot`)
     labels: Sequence[str] = (),
     group_by: Sequence[str] = (),
     size: tuple[float, float] = (5.0, 3.2),
-) -> list[Line]:
+) -> list[MeanLine]:
     """Draw a metric of training runs and return the lines.
 
     Args:
@@ -151,13 +151,13 @@ def _smoothed(values: Floats, width: int) -> Floats:
     return means
 
 
-def _line(label: str, by_seed: Mapping[str, Sequence[Curve]]) -> Line:
+def _line(label: str, by_seed: Mapping[str, Sequence[Curve]]) -> MeanLine:
     """Return the mean over seeds; a seed with several runs is their mean."""
     curves = [curve for of_seed in by_seed.values() for curve in of_seed]
     seeds = tuple(by_seed)
     if len(curves) == 1:
         (one,) = curves
-        return Line(label=label, num_runs=1, seeds=seeds, xs=one.xs, mean=one.ys, low=one.ys, high=one.ys)
+        return MeanLine(label=label, num_runs=1, seeds=seeds, xs=one.xs, mean=one.ys, low=one.ys, high=one.ys)
     first, last = max(curve.xs[0] for curve in curves), min(curve.xs[-1] for curve in curves)
     if last < first:
         raise UsageError(f"{label}: a run ends at {last:g}, before another one begins at {first:g}; leave one out")
@@ -174,7 +174,7 @@ def _line(label: str, by_seed: Mapping[str, Sequence[Curve]]) -> Line:
         spans = [student_interval(column) for column in values.T.tolist()]
         low, high = np.array([span.low for span in spans]), np.array([span.high for span in spans])
         band = "95 % interval"
-    return Line(
+    return MeanLine(
         label=label,
         num_runs=len(curves),
         seeds=seeds,
@@ -186,7 +186,7 @@ def _line(label: str, by_seed: Mapping[str, Sequence[Curve]]) -> Line:
     )
 
 
-def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[float, float]) -> None:
+def _draw(lines: Sequence[MeanLine], out: Path, across: str, up: str, size: tuple[float, float]) -> None:
     require_extra("agentgym plot", "plot", "matplotlib")
     import matplotlib as mpl
 

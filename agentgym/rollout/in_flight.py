@@ -25,7 +25,7 @@ Priority = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class SampledReport:
     """A report of the completions that another process received in a span of time."""
 
     num_turns: int = 0
@@ -36,7 +36,7 @@ class Sampled:
     span_s: float = 0.0
     """Seconds that the report covers."""
 
-    def plus(self, turn: Turn) -> Sampled:
+    def plus(self, turn: Turn) -> SampledReport:
         """Return the report with one more completion."""
         if not turn.completion.token_ids:
             return self
@@ -47,14 +47,14 @@ class Sampled:
             generate_s=self.generate_s + turn.latency.generate_s,
         )
 
-    def since(self, earlier: Sampled) -> Sampled:
+    def since(self, earlier: SampledReport) -> SampledReport:
         """Return the report of the time after an earlier report that began with this one.
 
         Example:
             >>> Sampled(num_turns=5, span_s=3.0).since(Sampled(num_turns=2, span_s=1.0)).num_turns
             3
         """
-        return Sampled(
+        return SampledReport(
             num_turns=self.num_turns - earlier.num_turns,
             num_tokens=self.num_tokens - earlier.num_tokens,
             generate_s=self.generate_s - earlier.generate_s,
@@ -107,9 +107,9 @@ class InFlight:
     def observe(self, turn: Turn) -> None:
         """Adapt the limit to the engine's time for a turn."""
         if self._adaptive is not None and not self.follows_reports:
-            self._observe(Sampled().plus(turn))
+            self._observe(SampledReport().plus(turn))
 
-    def observe_report(self, sampled: Sampled) -> None:
+    def observe_report(self, sampled: SampledReport) -> None:
         """Adapt the limit to another process's turns, unless the report began before the current window."""
         if self._clock() - sampled.span_s >= self._window_began:
             self._observe(sampled)
@@ -120,7 +120,7 @@ class InFlight:
         if self._adaptive is not None:
             self._adaptive.begin_window(self._window_began)
 
-    def _observe(self, sampled: Sampled) -> None:
+    def _observe(self, sampled: SampledReport) -> None:
         if self._adaptive is None or not sampled.num_turns:
             return
         self._adaptive.observe(

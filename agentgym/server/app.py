@@ -22,7 +22,7 @@ from agentgym.errors import AgentGymError, ClosedError, InfrastructureError, Res
 from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, ForbiddenError, NoSessionError, NoStateError
 from agentgym.server.metrics import Durations, prometheus_text
-from agentgym.server.session import Session
+from agentgym.server.session import EnvSession
 from agentgym.server.sessions import Sessions
 from agentgym.tools.retrieval.body_limits import BodyLimits
 
@@ -340,7 +340,7 @@ def _error_reply(number: Any, error: Exception) -> bytes:
 
 
 def _add_agent(app: FastAPI, sessions: Sessions) -> None:
-    def own(authorization: str) -> Session:
+    def own(authorization: str) -> EnvSession:
         return sessions.of_agent(authorization.removeprefix("Bearer "))
 
     @app.get("/agent/tools")

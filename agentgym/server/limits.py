@@ -8,7 +8,7 @@ from agentgym.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """Limits on sessions and requests."""
 
     max_sessions: int = 4096

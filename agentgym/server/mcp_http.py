@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 import agentgym
 from agentgym.errors import InfrastructureError, UsageError
 from agentgym.server.mcp_stdio import OVER, as_content, has_error, listed
-from agentgym.server.session import Session
+from agentgym.server.session import EnvSession
 from agentgym.server.sessions import Sessions
 
 
@@ -35,7 +35,7 @@ class McpSessions:
             await manager.handle_request(scope, receive, send)
 
 
-def _server(session: Session, sessions: Sessions) -> Server[Any]:
+def _server(session: EnvSession, sessions: Sessions) -> Server[Any]:
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         return listed(session.tools)
 

@@ -19,7 +19,7 @@ from agentgym.env.time_limit import Limited
 from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError, contained_exit
 from agentgym.remote import wire
 from agentgym.remote.wire import Step, View, key_of
-from agentgym.server.limits import Limits
+from agentgym.server.limits import ServerLimits
 from agentgym.types import Message, Observation, RewardPart, Task, ToolCall, ToolSpec
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class LeftBehindError(EnvTimeoutError):
     """A blocking environment exceeded its time limit. Its thread, which nothing can end, continues."""
 
 
-class Session(ABC):
+class EnvSession(ABC):
     """An environment instance that one client uses.
 
     A session answers one request at a time. Each request has a sequence number. If a client repeats its last request
@@ -134,10 +134,10 @@ class Session(ABC):
         return found
 
 
-class LocalSession(Session):
+class LocalSession(EnvSession):
     """A session whose environment runs in this process, in a separate thread if it is blocking."""
 
-    def __init__(self, env: Env, limits: Limits, key: str = "") -> None:
+    def __init__(self, env: Env, limits: ServerLimits, key: str = "") -> None:
         super().__init__(key)
         self.env = env
         self.env_id, self.tools = env.env_id, env.tools

@@ -18,8 +18,8 @@ from agentgym.errors import AgentGymError, EnvError, UsageError, boundary, unkno
 from agentgym.registry import creator_of, find, make
 from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, NoStateError, TaskPage
-from agentgym.server.limits import Limits
-from agentgym.server.session import OPERATIONS, LocalSession, Session
+from agentgym.server.limits import ServerLimits
+from agentgym.server.session import OPERATIONS, EnvSession, LocalSession
 from agentgym.server.untrusted import UntrustedClients
 from agentgym.types import Task
 
@@ -98,7 +98,7 @@ class Sessions:
     def __init__(
         self,
         names: Sequence[str],
-        limits: Limits,
+        limits: ServerLimits,
         workers: Workers | None = None,
         *,
         serves_server: bool = False,
@@ -112,9 +112,9 @@ class Sessions:
         self.is_draining = False
         self.counts: Counter[str] = Counter()
         self._names = {name: find(name).id for name in names}
-        self._by_id: dict[str, Session] = {}
-        self._by_agent_token: dict[str, Session] = {}
-        self._by_key: dict[str, asyncio.Future[Session]] = {}
+        self._by_id: dict[str, EnvSession] = {}
+        self._by_agent_token: dict[str, EnvSession] = {}
+        self._by_key: dict[str, asyncio.Future[EnvSession]] = {}
         self._num_opening = 0
         self._templates: dict[str, tuple[Env, dict[str, Sequence[Task]]]] = {}
 
@@ -162,7 +162,7 @@ class Sessions:
             return None
         return await self._ask_session(session, op, request)
 
-    async def _ask_session(self, session: Session, op: str, request: Mapping[str, Any]) -> Any:
+    async def _ask_session(self, session: EnvSession, op: str, request: Mapping[str, Any]) -> Any:
         sequence = request.get("seq")
         if sequence is not None and (not is_whole(sequence) or sequence < 1):
             raise UsageError("seq must be a whole number from 1 on")
@@ -176,7 +176,7 @@ class Sessions:
 
     # -------------------------------------------------------------------------------------------------- lifetimes
 
-    async def open(self, env: Any, kwargs: Any = None, key: Any = None) -> Session:
+    async def open(self, env: Any, kwargs: Any = None, key: Any = None) -> EnvSession:
         """Open a session with a new environment.
 
         Args:
@@ -196,7 +196,7 @@ class Sessions:
         if len(self) + self._num_opening >= self.limits.max_sessions:
             self.counts["refused"] += 1
             raise BusyError(f"the server has {self.limits.max_sessions} sessions, as many as its --max-sessions", 1.0)
-        future: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[EnvSession] = asyncio.get_running_loop().create_future()
         if isinstance(key, str):
             self._by_key[key] = future
         self._num_opening += 1
@@ -216,7 +216,7 @@ class Sessions:
         future.set_result(session)
         return session
 
-    def find(self, session: Any) -> Session:
+    def find(self, session: Any) -> EnvSession:
         """Return a session by its id.
 
         Raises:
@@ -227,7 +227,7 @@ class Sessions:
             raise NoSessionError("the server has no such session: it was closed, idle too long, or lost in a restart")
         return found
 
-    def of_agent(self, token: str) -> Session:
+    def of_agent(self, token: str) -> EnvSession:
         """Return the session of an agent token.
 
         Raises:
@@ -248,7 +248,7 @@ class Sessions:
                 self._by_id[session].last_seen = now
         return [session for session in sessions if session not in self._by_id]
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: EnvSession) -> None:
         """Close a session and forget it."""
         if self._by_id.pop(session.id, None) is None:
             return
@@ -328,7 +328,7 @@ class Sessions:
             self._templates[key] = (await self._made(env, kwargs), {})
         return self._templates[key]
 
-    async def _opened(self, env: Any, kwargs: Any, key: str) -> Session:
+    async def _opened(self, env: Any, kwargs: Any, key: str) -> EnvSession:
         if workers := self._workers_for(env, kwargs):
             return await workers.open(env, kwargs or {}, key)
         return LocalSession(await self._made(env, kwargs), self.limits, key)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agentgym.remote import wire
 from agentgym.server.frames import read_frame, write_frame
-from agentgym.server.limits import Limits
+from agentgym.server.limits import ServerLimits
 from agentgym.server.session import LeftBehindError
 from agentgym.server.sessions import Sessions
 
@@ -48,7 +48,7 @@ async def answer_all(connection: socket.socket, sessions: Sessions) -> None:
 def main(arguments: list[str]) -> None:
     """Run until the server closes the connection. A thread with a hung environment does not delay the exit."""
     connection = socket.socket(fileno=int(arguments[0]))
-    limits = wire.read(Limits, wire.decode(arguments[1]))
+    limits = wire.read(ServerLimits, wire.decode(arguments[1]))
     # the server enforces limits and idle time-outs; here every session stays until it is closed
     limits = replace(limits, idle_timeout_s=_NEVER_S)
     try:

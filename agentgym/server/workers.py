@@ -22,8 +22,8 @@ from agentgym.errors import EnvError, EnvTimeoutError
 from agentgym.remote import wire
 from agentgym.remote.wire import Step, View
 from agentgym.server.frames import read_frame, write_frame
-from agentgym.server.limits import Limits
-from agentgym.server.session import Session
+from agentgym.server.limits import ServerLimits
+from agentgym.server.session import EnvSession
 from agentgym.server.worker import CLOSE_S
 
 GRACE_S: Final = 15.0
@@ -47,7 +47,7 @@ class Worker:
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, names: Sequence[str], limits: Limits) -> Worker:
+    async def start(cls, names: Sequence[str], limits: ServerLimits) -> Worker:
         """Start a process that can make the named environments."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -143,7 +143,7 @@ class Worker:
         return EnvError(f"a process of the server, in which the environment ran, ended: {_how(self._process)}")
 
 
-class WorkerSession(Session):
+class WorkerSession(EnvSession):
     """A session whose environment is in a worker process."""
 
     def __init__(self, worker: Worker, opened: Mapping[str, Any], limit_s: float, key: str) -> None:
@@ -176,7 +176,7 @@ class Workers:
         num_processes: most processes at the same time, at least 1; retired ones do not count.
     """
 
-    def __init__(self, names: Sequence[str], limits: Limits, num_processes: int) -> None:
+    def __init__(self, names: Sequence[str], limits: ServerLimits, num_processes: int) -> None:
         self._names, self._limits, self._num_processes = names, limits, num_processes
         self._workers: list[Worker] = []
         self._starting = asyncio.Lock()

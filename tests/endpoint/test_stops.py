@@ -14,7 +14,7 @@ from testkit.scripted_engine import ScriptedEngine
 from testkit.tokenizers_for_tests import HERMES, THINKING
 
 from agentgym.endpoint.calls import ChatCall
-from agentgym.endpoint.session import EpisodeSession, Policy, stopped
+from agentgym.endpoint.session import EndpointPolicy, EpisodeSession, stopped
 from agentgym.engine import SamplingParams
 from agentgym.types import FinishReason, Message
 
@@ -68,7 +68,7 @@ def test_chat_completions_end_at_the_first_stop_and_go_on_in_one_segment(is_stre
 
 def test_the_tokens_of_a_stopped_completion_are_those_that_were_sampled() -> None:
     engine = ScriptedEngine([REACT, "It is in the fridge."])
-    policy = Policy(engine=engine, renderer=engine.renderer, sampling=SamplingParams(), window_tokens=4096)
+    policy = EndpointPolicy(engine=engine, renderer=engine.renderer, sampling=SamplingParams(), window_tokens=4096)
     session = EpisodeSession("s", policy, 0, 20, lambda: "state")
 
     async def run() -> None:

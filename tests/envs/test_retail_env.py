@@ -11,7 +11,7 @@ import pytest
 
 from agentgym import make
 from agentgym.check import check_env
-from agentgym.check.episodes import Episode, play, replay
+from agentgym.check.episodes import CheckEpisode, play, replay
 from agentgym.check.policies import oracle_action, random_action
 from agentgym.envs.domains.database import Database
 from agentgym.envs.domains.env import ANOTHER_USER, UNCONFIRMED, UNIDENTIFIED
@@ -34,7 +34,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def gold(env: RetailEnv, task: Task) -> Episode:
+def gold(env: RetailEnv, task: Task) -> CheckEpisode:
     return play(env, oracle_action, task, rng())
 
 

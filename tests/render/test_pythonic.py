@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentgym.canonical import MAX_DEPTH
 from agentgym.render.families import FORMATS
-from agentgym.render.formats.python_values import MAX_VALUES, Effort, PythonReader
+from agentgym.render.formats.python_values import MAX_VALUES, PythonReader, ReadingBudget
 from agentgym.render.formats.reading import NotReadableError
 from agentgym.types import Call, MalformedCall, ToolCall
 
@@ -28,7 +28,7 @@ def calls(name: str, text: str) -> tuple[Call, ...]:
 @given(values)
 def test_a_value_is_read_as_python_writes_it(value: Any) -> None:
     text = repr(value)
-    assert PythonReader(text, Effort()).value(0) == (value, len(text))
+    assert PythonReader(text, ReadingBudget()).value(0) == (value, len(text))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_every_way_to_write_a_value_is_known(text: str) -> None:
     wanted = ast.literal_eval(text)
     wanted = list(wanted) if isinstance(wanted, tuple) else wanted
     wanted = {"a": [1, [2]]} if isinstance(wanted, dict) else wanted
-    assert PythonReader(text, Effort()).value(0) == (wanted, len(text))
+    assert PythonReader(text, ReadingBudget()).value(0) == (wanted, len(text))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_every_way_to_write_a_value_is_known(text: str) -> None:
 )
 def test_what_is_no_value_is_refused(text: str) -> None:
     with pytest.raises(NotReadableError):
-        PythonReader(text, Effort()).value(0)
+        PythonReader(text, ReadingBudget()).value(0)
 
 
 def test_what_models_write_beside_python_is_read() -> None:

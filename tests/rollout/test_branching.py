@@ -30,7 +30,7 @@ from agentgym.rollout.record import GroupRecord, read_records, record_path, writ
 from agentgym.rollout.reflection import reflect_with
 from agentgym.rollout.replay import RecordRef, Replayed, Swap, read_again, swapped
 from agentgym.rollout.request import RolloutRequest
-from agentgym.rollout.strategies.aepo import AepoOptions, ArpoOptions, aepo, arpo, roots_of
+from agentgym.rollout.strategies.aepo import AepoBranchingOptions, ArpoOptions, aepo, arpo, roots_of
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.fading import FadingOptions, fading
 from agentgym.rollout.strategies.history import Visit
@@ -209,7 +209,7 @@ def play_group(
 
 @pytest.mark.parametrize("make_env", [Corridor, NativeCorridor])
 @pytest.mark.parametrize(
-    "options", [ArpoOptions(probability=0.3, weight=2.0), AepoOptions(), RetryOptions()], ids=lambda o: o.kind
+    "options", [ArpoOptions(probability=0.3, weight=2.0), AepoBranchingOptions(), RetryOptions()], ids=lambda o: o.kind
 )
 def test_a_group_branches_the_same_way_again(options: Any, make_env: Callable[[], Env]) -> None:
     engine = DrawingEngine(("move: right", "move: left", "say: hello"))
@@ -321,7 +321,7 @@ def test_arpo_draws_with_its_probability() -> None:
 
 
 def test_aepo_shares_its_budget_by_the_first_episode() -> None:
-    options = AepoOptions(log_vocabulary=1.0)
+    options = AepoBranchingOptions(log_vocabulary=1.0)
     first = episode([-1.0, -0.3, -0.5])
     assert roots_of(first, 16, options) == 8, "16 sigma(0.2 (1.0 - 0.4)) is 8.479"
     assert roots_of(episode([-30.0, -0.1]), 16, options) == 16
@@ -329,7 +329,7 @@ def test_aepo_shares_its_budget_by_the_first_episode() -> None:
     assert roots_of(replace(first, status=Status.ENV_ERROR), 16, options) == 8
     assert aepo([], 0, 16, 16, RNG(0), options) == [START]
     assert aepo([first], 0, 15, 16, RNG(0), options) == [START] * 7
-    sure = AepoOptions(log_vocabulary=1.0, probability=1.0, weight=0.0, penalty=1.0)
+    sure = AepoBranchingOptions(log_vocabulary=1.0, probability=1.0, weight=0.0, penalty=1.0)
     long = episode([-1.0] * 6)
     assert aepo([long] * 8, 1, 8, 16, RNG(0), sure)[:8] == [Start(parent=at, turn=1) for at in range(8)]
     turns = [start.turn for start in aepo([long, first], 1, 40, 40, RNG(0), sure) if start.parent == 0]

@@ -9,7 +9,7 @@ import pytest
 
 from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
-from agentgym.rollout.in_flight import AdaptiveLimit, InFlight, Sampled
+from agentgym.rollout.in_flight import AdaptiveLimit, InFlight, SampledReport
 from agentgym.types import Completion, FinishReason, Latency, Message, Turn
 
 MOST = 256
@@ -159,7 +159,7 @@ def test_reports_of_other_processes_move_the_limit_as_their_turns_would() -> Non
     in_flight.follows_reports = True
     in_flight.num_playing = 2
     nothing = replace(a_turn().completion, token_ids=(), logprobs=(), policy_versions=())
-    report = Sampled(span_s=1.0).plus(a_turn()).plus(a_turn()).plus(replace(a_turn(), completion=nothing))
+    report = SampledReport(span_s=1.0).plus(a_turn()).plus(a_turn()).plus(replace(a_turn(), completion=nothing))
     assert (report.num_turns, report.num_tokens, report.generate_s) == (2, 2, 2.0), "what has no token says nothing"
     in_flight.begin_window()
     for _ in range(9):
@@ -171,7 +171,7 @@ def test_reports_of_other_processes_move_the_limit_as_their_turns_would() -> Non
     for now[0] in (1.0, 2.0):
         in_flight.observe_report(report)
     assert in_flight.limit == 4, "four turns are a window"
-    in_flight.observe_report(Sampled(span_s=1.0))
+    in_flight.observe_report(SampledReport(span_s=1.0))
     assert in_flight.limit == 4
 
 

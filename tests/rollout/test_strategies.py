@@ -25,7 +25,7 @@ from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, d
 from agentgym.rollout.strategies.remix import RemixOptions
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
 from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
-from agentgym.rollout.strategies.spo import SpoOptions
+from agentgym.rollout.strategies.spo import SpoSourceOptions
 from agentgym.rollout.strategies.success import SuccessOptions
 from agentgym.rollout.strategies.vade import VadeOptions, posterior, vade
 from agentgym.rollout.strategies.vas import VasOptions
@@ -286,7 +286,7 @@ def test_failed_episodes_are_no_evidence() -> None:
     [
         StrategyConfig(),
         StrategyConfig(tasks=VadeOptions(pool=10)),
-        StrategyConfig(tasks=SpoOptions(pool=10)),
+        StrategyConfig(tasks=SpoSourceOptions(pool=10)),
         StrategyConfig(tasks=DotsOptions(pool=10)),
         StrategyConfig(tasks=VasOptions()),
         StrategyConfig(budget=KnapsackOptions()),

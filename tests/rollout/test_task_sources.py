@@ -12,7 +12,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.strategies.dots import DotsOptions, dots, log_weights
 from agentgym.rollout.strategies.drawing import drawn
 from agentgym.rollout.strategies.history import TaskHistory, Visit
-from agentgym.rollout.strategies.spo import SpoOptions, spo, tracker, weight
+from agentgym.rollout.strategies.spo import SpoSourceOptions, spo, tracker, weight
 from agentgym.rollout.strategies.vas import VasOptions, vas
 
 NUM_TASKS = 20
@@ -46,7 +46,7 @@ def test_spo_weights() -> None:
     alpha, beta = tracker([Visit(-1, 8, 3), Visit(0, 1, 1)], 0.875)
     assert (alpha, beta) == pytest.approx((3.722222, 4.277778), abs=1e-6)
     rate = 0.465278
-    found = weight([Visit(-1, 8, 3), Visit(0, 1, 1)], SpoOptions(memory=0.875))
+    found = weight([Visit(-1, 8, 3), Visit(0, 1, 1)], SpoSourceOptions(memory=0.875))
     assert found == pytest.approx((rate * (1 - rate)) ** 0.5 + 0.05, abs=1e-6)
     assert tracker([Visit(0, 4, 1)], 0.5) == (0.25 + 1, 0.25 + 3), "a task without a probe begins at 1/2"
 
@@ -57,14 +57,16 @@ def test_spo_plays_what_is_uncertain_more_often_and_everything_sometimes() -> No
     played = Counter(
         task
         for step in range(400)
-        for task in spo(NUM_TASKS, range(2), in_turn, history, np.random.default_rng(step), SpoOptions(memory=1.0))
+        for task in spo(
+            NUM_TASKS, range(2), in_turn, history, np.random.default_rng(step), SpoSourceOptions(memory=1.0)
+        )
     )
     assert len(played) == NUM_TASKS
     mixed = sum(played[task] for task in range(10, 15)) / 800
     # 5 weights of 0.55 against 15 of about 0.05 + sqrt(0.005)
     assert mixed == pytest.approx(0.6, abs=0.05)
     few = {task for step in range(20) for task in spo(
-        NUM_TASKS, range(2), in_turn, history, np.random.default_rng(step), SpoOptions(pool=3)
+        NUM_TASKS, range(2), in_turn, history, np.random.default_rng(step), SpoSourceOptions(pool=3)
     )}  # fmt: skip
     assert few <= {0, 1, 2}
 
@@ -120,7 +122,7 @@ def test_vas_follows_the_order_until_it_knows_tasks_that_vary() -> None:
 
 def test_bad_settings_of_task_sources() -> None:
     with pytest.raises(ConfigError, match="spo: memory must be above 0"):
-        SpoOptions(memory=0.0)
+        SpoSourceOptions(memory=0.0)
     with pytest.raises(ConfigError, match="dots: temperature must be above 0"):
         DotsOptions(temperature=0.0)
     with pytest.raises(ConfigError, match="vas: share must be above 0 and below 1"):

@@ -24,7 +24,7 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.engines.openai.text_tools import TextTools
-from agentgym.trainers.engines.openai.wire import Conversation, read_answer
+from agentgym.trainers.engines.openai.wire import WireConversation, read_answer
 from agentgym.types import (
     FinishReason,
     ImagePart,
@@ -481,7 +481,7 @@ def test_no_more_requests_at_once_than_slots(server: FakeOpenAI, tmp_path: Path)
 
 def test_images_and_unasked_answers() -> None:
     image = ImagePart("aGk=")
-    talk = Conversation((Message("system", "Look."), Message("user", (TextPart("What is it?"), image))))
+    talk = WireConversation((Message("system", "Look."), Message("user", (TextPart("What is it?"), image))))
     url = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     assert talk.messages == [
         {"role": "system", "content": "Look."},
@@ -501,7 +501,7 @@ def test_images_and_unasked_answers() -> None:
 
 
 def test_what_was_played_stands_in_place_of_what_was_said() -> None:
-    talk = Conversation((Message("user", "Look."),))
+    talk = WireConversation((Message("user", "Look."),))
     talk.add_action(read_answer(completion("Hm.", ("look", "")), 1).wire)
     expert = Message("assistant", "go: east", (ToolCall("go", {"to": "east"}, "0"),))
     talk.replace_action(expert)

@@ -13,7 +13,7 @@ import pytest
 
 from agentgym.engine import EngineHealth
 from agentgym.errors import EngineError, InfrastructureError
-from agentgym.rollout.in_flight import Sampled
+from agentgym.rollout.in_flight import SampledReport
 from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.ray.actor_state import ActorState
 
@@ -23,7 +23,7 @@ from agentgym.trainers.ray import engines as ray_engines  # noqa: E402
 from agentgym.trainers.ray.cluster import lead  # noqa: E402
 from agentgym.trainers.ray.engine_client import EngineClient  # noqa: E402
 from agentgym.trainers.ray.engines import RayEngine, RemoteEngine  # noqa: E402
-from agentgym.trainers.ray.fleet import Fleet, State  # noqa: E402
+from agentgym.trainers.ray.fleet import Fleet, MemberState  # noqa: E402
 
 QUICK = ClusterConfig(
     address="auto", health_interval_s=0.01, health_timeout_s=0.2, start_timeout_s=5.0, wait_s=0.3, num_engines=2
@@ -87,7 +87,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "kill", lambda actor, no_restart=True: None if no_restart else actor.come_back())
 
 
-async def until(fleet: Fleet, *states: State) -> None:
+async def until(fleet: Fleet, *states: MemberState) -> None:
     assert await fleet.changes.until(lambda: tuple(m.state for m in fleet.members) == states, 5.0)
 
 
@@ -98,17 +98,17 @@ def test_one_that_died_is_left_out_until_it_is_back_and_counted() -> None:
         said: list[str] = []
         fleet.say = said.append
         await fleet.wait_for_one()
-        await until(fleet, State.READY, State.READY)
+        await until(fleet, MemberState.READY, MemberState.READY)
         actors[0].is_dead = True
-        await until(fleet, State.OUT, State.READY)
+        await until(fleet, MemberState.OUT, MemberState.READY)
         async with fleet.lend() as first, fleet.lend() as second:
             assert (first.index, second.index) == (1, 1)
         actors[0].come_back()
-        await until(fleet, State.READY, State.READY)
+        await until(fleet, MemberState.READY, MemberState.READY)
         async with fleet.lend() as first, fleet.lend() as second:
             assert {first.index, second.index} == {0, 1}, "the one with the least to do"
         fleet.leave_out(fleet.members[0], "an episode of the one before failed", "another incarnation")
-        assert fleet.members[0].state is State.READY
+        assert fleet.members[0].state is MemberState.READY
         assert (fleet.stats.num_lost, fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1, 0)
         assert said[-1] == "worker 0 was started again"
         await fleet.close()
@@ -121,10 +121,10 @@ def test_one_that_hangs_is_killed() -> None:
         actor = Actor()
         fleet = Fleet("worker", [actor], QUICK)
         await fleet.wait_for_one()
-        await until(fleet, State.READY)
+        await until(fleet, MemberState.READY)
         actor.hangs = True
-        await until(fleet, State.OUT)
-        await until(fleet, State.READY)
+        await until(fleet, MemberState.OUT)
+        await until(fleet, MemberState.READY)
         assert (fleet.stats.num_lost, fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1, 1)
         await fleet.close()
 
@@ -139,11 +139,11 @@ def test_actors_of_another_rank_are_neither_killed_nor_ended(monkeypatch: pytest
         actor = Actor()
         fleet = Fleet("worker", [actor], QUICK, is_ours=False)
         await fleet.wait_for_one()
-        await until(fleet, State.READY)
+        await until(fleet, MemberState.READY)
         actor.hangs = True
-        await until(fleet, State.OUT)
+        await until(fleet, MemberState.OUT)
         actor.come_back()  # its own rank has killed it
-        await until(fleet, State.READY)
+        await until(fleet, MemberState.READY)
         assert (fleet.stats.num_lost, fleet.stats.num_restarts) == (1, 1)
         await fleet.close()
 
@@ -156,18 +156,18 @@ def test_each_rank_adapts_its_limit_to_its_own_turns() -> None:
         def __init__(self) -> None:
             self.follows_reports, self.reports = False, list[tuple[int, float]]()
 
-        def observe_report(self, sampled: Sampled) -> None:
+        def observe_report(self, sampled: SampledReport) -> None:
             self.reports.append((sampled.num_turns, sampled.span_s))
 
     fleets = [Fleet("worker", [], QUICK) for _ in range(2)]
     limits: list[Any] = [Limit(), Limit()]
-    fleets[0].found["a"] = ActorState(incarnation="a", sampled={0: Sampled(num_turns=1, span_s=0.5)})
+    fleets[0].found["a"] = ActorState(incarnation="a", sampled={0: SampledReport(num_turns=1, span_s=0.5)})
     for rank, (fleet, limit) in enumerate(zip(fleets, limits, strict=True)):
         lead(fleet, limit, rank)
         assert limit.follows_reports
 
     def tell(worker: str, span_s: float, *turns: int) -> None:
-        sampled = {rank: Sampled(num_turns=count, span_s=span_s) for rank, count in enumerate(turns)}
+        sampled = {rank: SampledReport(num_turns=count, span_s=span_s) for rank, count in enumerate(turns)}
         for fleet in fleets:
             fleet.on_answer(ActorState(incarnation=worker, sampled=sampled))
 
@@ -185,7 +185,7 @@ def test_a_guest_reads_the_engines_load_and_takes_the_version_from_the_first_ran
             actor.state = replace(actor.state, health=EngineHealth(running=2, queued=1))
         engine = RemoteEngine(actors, QUICK, max_context_tokens=8)
         await engine.connect(lambda line: None)
-        await until(engine._fleet, State.READY, State.READY)
+        await until(engine._fleet, MemberState.READY, MemberState.READY)
         await engine.update_weights(3)
         assert (engine.policy_version, engine.health().running, engine.health().queued) == (3, 4, 2)
         assert [actor.loaded for actor in actors] == [[], []], "the first rank sends them"
@@ -201,7 +201,7 @@ def test_when_all_are_dead_whoever_needs_one_is_told_why() -> None:
         fleet = Fleet("worker", [actor], QUICK)
         await fleet.wait_for_one()
         actor.is_dead = True
-        await until(fleet, State.OUT)
+        await until(fleet, MemberState.OUT)
         with pytest.raises(InfrastructureError, match=r"no worker was ready for 0\.3 s: worker 0: The actor"):
             async with fleet.lend():
                 pass
@@ -227,7 +227,7 @@ def test_an_engine_that_comes_back_gets_the_weights_of_now_before_it_is_ready(mo
         assert actors[0].loaded == [0, 1], "one that is dead holds up nobody"
         actors[1].come_back()
         assert actors[1].state.serial == 0
-        await until(engine._fleet, State.READY, State.READY)
+        await until(engine._fleet, MemberState.READY, MemberState.READY)
         assert (actors[1].loaded, actors[1].state.serial) == ([0, 1], 2)
         for actor in actors:
             actor.is_dead = True

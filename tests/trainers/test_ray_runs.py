@@ -15,7 +15,7 @@ from testkit.checkpoints import drop_checkpoint
 from testkit.ray_runs import CLUSTER, NUM_STEPS, config, rl_rows, two_nodes
 from testkit.run_records import num_retries, told, weights
 
-from agentgym.rollout.in_flight import InFlight, Sampled
+from agentgym.rollout.in_flight import InFlight, SampledReport
 from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.phases.rollouts import Rollouts
@@ -124,10 +124,10 @@ def test_a_run_on_a_cluster_is_the_run_without_one_though_a_server_is_killed_and
     alone: Path, tmp_path: Path, at_step: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AGENTGYM_SERVER_TOKEN", raising=False)
-    before, reports = ray_processes(), list[Sampled]()
+    before, reports = ray_processes(), list[SampledReport]()
     plain = InFlight.observe_report
 
-    def noting(in_flight: InFlight, sampled: Sampled) -> None:
+    def noting(in_flight: InFlight, sampled: SampledReport) -> None:
         reports.append(sampled)
         plain(in_flight, sampled)
 

@@ -17,7 +17,7 @@ from agentgym.trainers.distributed.reference import EarlierAdapters, Reference, 
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models.config import LoraSettings
-from agentgym.trainers.models.decoder import Weights
+from agentgym.trainers.models.decoder import WeightCounts
 from agentgym.trainers.models.model import add_lora, frozen_copy
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.planning.footprint import checkpoint_bytes
@@ -85,7 +85,7 @@ def test_a_run_keeps_the_adapters_before_rl_and_resumes_with_them(tmp_path: Path
 
 
 def test_periodic_mode_keeps_a_second_model_and_the_plan_knows() -> None:
-    weights = Weights(own=990, adapters=10, matrices=900, layer=100)
+    weights = WeightCounts(own=990, adapters=10, matrices=900, layer=100)
     with_kl = apply_overrides(config(), [LORA, KL])
     periodic = apply_overrides(with_kl, ["pipeline.mode=periodic"])
     assert with_kl.needs_no_second_model and not periodic.needs_no_second_model

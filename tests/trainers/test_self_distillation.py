@@ -21,7 +21,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses.options import SelfDistillOptions
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.trainers.scoring.demonstrated import PromptStyle, demonstration_for, self_taught
-from agentgym.trainers.scoring.tokens import ScoreRequest, TokenScores
+from agentgym.trainers.scoring.tokens import ScoredTokens, ScoreRequest
 from agentgym.trainers.train import train
 from agentgym.types import Message, Trajectory
 
@@ -56,9 +56,9 @@ def scored(
     """Return what was taught, the metrics and the questions; a token's log-probability is minus its position."""
     asked: list[ScoreRequest] = []
 
-    def score(model: object, questions: list[ScoreRequest], **settings: Any) -> list[TokenScores]:
+    def score(model: object, questions: list[ScoreRequest], **settings: Any) -> list[ScoredTokens]:
         asked.extend(questions)
-        return [TokenScores(-np.array(one.row.at, dtype=np.float64), np.zeros(len(one.targets))) for one in questions]
+        return [ScoredTokens(-np.array(one.row.at, dtype=np.float64), np.zeros(len(one.targets))) for one in questions]
 
     monkeypatch.setattr("agentgym.trainers.scoring.demonstrated.score", score)
     made, metrics = self_taught(

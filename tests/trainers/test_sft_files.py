@@ -19,7 +19,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.sft import LossRole, SftConfig
-from agentgym.trainers.sft.conversation import Conversation, Exchange
+from agentgym.trainers.sft.conversation import AssistantExchange, Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.rows import sft_rows
 from agentgym.trainers.sft.schema import misfit, misfits_note
@@ -344,7 +344,7 @@ def test_the_ids_are_the_templates_rendering_of_the_conversation(name: str) -> N
         )
         for said, replies in TURNS
     ]
-    conversation = Conversation("x", (OPEN,), FIRST, tuple(Exchange(said, replies) for said, replies in turns))
+    conversation = Conversation("x", (OPEN,), FIRST, tuple(AssistantExchange(said, replies) for said, replies in turns))
     by = Writer(renderer=renderer, context=FULL, max_context_tokens=10**5, max_new_tokens=64, max_turns=None)
     demo = asyncio.run(by.write(conversation))
     assert demo is not None and not by.lost

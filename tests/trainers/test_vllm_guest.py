@@ -15,7 +15,7 @@ from testkit.vllm_world import World, run, some_tokens, world
 from agentgym.engine import Engine
 from agentgym.errors import ClosedError, EngineError
 from agentgym.trainers.engines.vllm import server as vllm_server
-from agentgym.trainers.engines.vllm.in_flight import State
+from agentgym.trainers.engines.vllm.in_flight import ServerState
 from agentgym.trainers.engines.vllm.server import ReadOnlyServersEngine
 from agentgym.trainers.engines.vllm.weights import Handover
 from agentgym.types import Completion
@@ -266,7 +266,7 @@ def test_a_guest_can_be_closed_while_it_holds(tmp_path: Path) -> None:
             asked = asyncio.create_task(s.ask())
             await some_tokens(s.w.servers[0], 1)
             await s.guest.hold()
-            assert s.guest._pool.servers[0].state is State.UPDATING
+            assert s.guest._pool.servers[0].state is ServerState.UPDATING
             await s.guest.close()
             with pytest.raises(EngineError, match="closed"):
                 await asked

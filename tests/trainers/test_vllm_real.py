@@ -33,7 +33,7 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
-from agentgym.trainers.engines.vllm.in_flight import Server, State, tokens_given
+from agentgym.trainers.engines.vllm.in_flight import Server, ServerState, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
 from agentgym.trainers.engines.vllm.server import ReadOnlyServersEngine, VllmEngine
 from agentgym.trainers.engines.vllm.weights import Handover
@@ -185,7 +185,7 @@ def test_logprobs_are_the_trainers_after_every_update(servers: Servers, tmp_path
         for version in range(3):
             shake(run.model, version)
             await engine.update_weights(version)
-            assert [server.state for server in engine._pool.servers] == [State.READY, State.READY]
+            assert [server.state for server in engine._pool.servers] == [ServerState.READY, ServerState.READY]
             held = [await server.client.held(60.0) for server in engine._pool.servers]
             published = engine._pool.servers[0].published
             assert published and held == [Held(version=version, checksum=published.checksum)] * 2
@@ -353,7 +353,7 @@ def test_kill_9_in_the_middle_of_a_rollout(servers: Servers, tmp_path: Path) -> 
         assert (engine.server_stats.num_left_out, engine.server_stats.num_moved >= 4) == (1, True)
         shake(run.model, 2)
         await engine.update_weights(2)
-        assert [server.state for server in engine._pool.servers] == [State.OUT, State.READY]
+        assert [server.state for server in engine._pool.servers] == [ServerState.OUT, ServerState.READY]
 
         with serving(servers, victim.options.port, tmp_path) as command:
             while engine.server_stats.num_readmitted == 0:

@@ -26,7 +26,7 @@ from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION
 from agentgym.trainers.engines.vllm.server import VllmEngine
-from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, cuda_handle
+from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferChannel, TransferSync, cuda_handle
 from agentgym.trainers.models.model import plain_tensors
 from agentgym.trainers.placement.build import build_engine
 from agentgym.trainers.planning.servers import serve_command
@@ -90,7 +90,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class World:
     """One server, the trainer's weights and the engine between them."""
 
-    def __init__(self, server: FakeVllm, channel: Channel, *, are_kept: bool = False, **config: Any) -> None:
+    def __init__(self, server: FakeVllm, channel: TransferChannel, *, are_kept: bool = False, **config: Any) -> None:
         self.server = server
         self.weights = {"w": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.bfloat16)}
         sync = TransferSync(
@@ -120,7 +120,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(channel: Channel, *, are_kept: bool = False, **config: Any) -> AsyncIterator[World]:
+async def world(channel: TransferChannel, *, are_kept: bool = False, **config: Any) -> AsyncIterator[World]:
     server = await FakeVllm().start()
     made = World(server, channel, are_kept=are_kept, **config)
     try:

@@ -13,7 +13,7 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.critics.critic import Reading, ValueNetwork, optimizer_step, read_values
+from agentgym.trainers.critics.critic import ReadingPlan, ValueNetwork, optimizer_step, read_values
 from agentgym.trainers.data.outline import RemoteValues, tokens_of
 from agentgym.trainers.distributed.sharding import load_optimizer, own_part, parameters_of, ranks_of
 from agentgym.trainers.scoring.hidden import ReadRow
@@ -71,7 +71,7 @@ class TwinCritic:
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         rows = [row for episode in _episodes(groups) for row in _episode(episode, ()).rows]
-        reading = Reading.of(rows, self._policy, self._config.tokens_per_microbatch)
+        reading = ReadingPlan.of(rows, self._policy, self._config.tokens_per_microbatch)
         values = _by_turn(read_values(self._target, self._policy, reading))
         return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}
 
@@ -124,7 +124,7 @@ class TwinCritic:
     def _update(self, episodes: Sequence[StoredTrajectory]) -> tuple[float, float, float]:
         """Make one optimizer step and move the target; return the losses of Q and V and the gradient norm."""
         rows = [row for episode in episodes for row in episode.rows]
-        reading = Reading.of(rows, self._policy, self._config.tokens_per_microbatch)
+        reading = ReadingPlan.of(rows, self._policy, self._config.tokens_per_microbatch)
         targets = torch.tensor(
             self._targets(episodes, _by_turn(read_values(self._target, self._policy, reading))),
             dtype=torch.float32,

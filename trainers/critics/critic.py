@@ -123,7 +123,7 @@ class ValueNetwork(torch.nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingPlan:
     """Micro-batches of rows, which all ranks plan alike; each rank has the tokens of its share."""
 
     num_rows: int
@@ -135,7 +135,7 @@ class Reading:
     """The rows of the micro-batches of the share."""
 
     @classmethod
-    def of(cls, rows: Sequence[ReadRow], policy: CausalLM, tokens_per_microbatch: int) -> Reading:
+    def of(cls, rows: Sequence[ReadRow], policy: CausalLM, tokens_per_microbatch: int) -> ReadingPlan:
         """Plan the micro-batches, and receive tokens from the ranks that have them. All ranks must call this.
 
         Args:
@@ -146,7 +146,7 @@ class Reading:
         return cls(len(rows), batches, ranks.share(len(batches)), dealt(ranks, held, batches))
 
 
-def read_values(network: ValueNetwork, policy: CausalLM, reading: Reading) -> Floats:
+def read_values(network: ValueNetwork, policy: CausalLM, reading: ReadingPlan) -> Floats:
     """Return the values ``[n, num_values]`` at the rows' positions, row by row, without gradients.
 
     Each rank computes its share of the rows and receives the values of all.
@@ -203,7 +203,7 @@ class ValueCritic:
         self.optimizer = self._network.make_optimizer(config)
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
-        reading = Reading.of(self._rows(groups), self._policy, self._config.tokens_per_microbatch)
+        reading = ReadingPlan.of(self._rows(groups), self._policy, self._config.tokens_per_microbatch)
         values = read_values(self._network, self._policy, reading)
         return {"token_value" if self._is_per_token else "value": values[:, 0]}
 
@@ -250,7 +250,7 @@ class ValueCritic:
         places = [list(range(end - len(row.at), end)) for row, end in zip(rows, ends, strict=True)]
         # The denominator counts all rows of the step, so that gradients do not depend on the micro-batches.
         columns = torch.tensor(np.stack([old, target, is_kept / is_kept.sum()]), dtype=torch.float32, device=device)
-        reading = Reading.of(rows, self._policy, config.tokens_per_microbatch)
+        reading = ReadingPlan.of(rows, self._policy, config.tokens_per_microbatch)
         inputs = [network.inputs(self._policy, some) for some in reading.rows]
         losses, norms = [], []
         for _ in range(config.num_updates):

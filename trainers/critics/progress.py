@@ -11,7 +11,7 @@ import torch
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.trainers.config.train import CriticConfig
-from agentgym.trainers.critics.critic import Reading, ValueNetwork, after_turns, optimizer_step, read_values
+from agentgym.trainers.critics.critic import ReadingPlan, ValueNetwork, after_turns, optimizer_step, read_values
 from agentgym.trainers.data.outline import tokens_of
 from agentgym.trainers.distributed.sharding import load_optimizer
 from agentgym.trainers.scoring.hidden import ReadRow
@@ -42,7 +42,7 @@ class ProgressEstimator:
         """Return the column ``progress``, ``[N]`` over the turns of valid trajectories; fit the network before RL."""
         if not self._is_fitted:
             self._fit(_Step.of(groups, self._policy, self._config.tokens_per_microbatch))
-        reading = Reading.of(_rows(groups), self._policy, self._config.tokens_per_microbatch)
+        reading = ReadingPlan.of(_rows(groups), self._policy, self._config.tokens_per_microbatch)
         return {"progress": read_values(self._network, self._policy, reading)[:, 0]}
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
@@ -99,7 +99,7 @@ class ProgressEstimator:
 class _Step:
     """The episodes of a step, as the estimator trains on them."""
 
-    reading: Reading
+    reading: ReadingPlan
     turns: list[range]
     """The turns of each row, numbered over the step."""
     returns: Floats
@@ -113,7 +113,7 @@ class _Step:
         rows = _rows(groups)
         ends = np.cumsum([len(row.at) for row in rows]).tolist()
         return cls(
-            reading=Reading.of(rows, policy, tokens_per_microbatch),
+            reading=ReadingPlan.of(rows, policy, tokens_per_microbatch),
             turns=[range(end - len(row.at), end) for row, end in zip(rows, ends, strict=True)],
             returns=np.array([sum(turn.reward for turn in episode.turns) for episode in episodes]),
             episode_of_turn=np.repeat(np.arange(len(episodes)), [len(episode.turns) for episode in episodes]),

@@ -29,7 +29,7 @@ import torch.distributed as dist
 from agentgym.errors import RunHaltedError, RunStoppedError, UsageError, error_text
 from agentgym.trainers.distributed.config import RanksConfig
 from agentgym.trainers.distributed.devices import on_this_device
-from agentgym.trainers.models.context import Context
+from agentgym.trainers.models.context import ContextRanks
 
 Value = TypeVar("Value")
 Share = list[tuple[int, int]]
@@ -51,7 +51,7 @@ class Ranks:
     config: RanksConfig = RanksConfig()
     groups: list[dist.ProcessGroup] = field(default_factory=list, repr=False, compare=False)
     """The gloo groups for Python objects, of the training thread and of a thread beside it; empty for one rank."""
-    splits: list[Context] = field(default_factory=list, repr=False, compare=False)
+    splits: list[ContextRanks] = field(default_factory=list, repr=False, compare=False)
     """The ranks that split a row with this one (``ranks.context_size``); empty if none does."""
     is_beside: bool = field(default=False, repr=False, compare=False)
     """Whether this belongs to the thread beside the training thread."""
@@ -71,7 +71,7 @@ class Ranks:
         return replace(self, is_beside=True)
 
     @property
-    def context(self) -> Context | None:
+    def context(self) -> ContextRanks | None:
         """The ranks that split a row with this one."""
         return self.splits[0] if self.splits else None
 
@@ -274,7 +274,7 @@ def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (fr
     return Ranks(dist.get_rank(), count, config, groups, _splits(config, count))
 
 
-def _splits(config: RanksConfig, count: int) -> list[Context]:
+def _splits(config: RanksConfig, count: int) -> list[ContextRanks]:
     """Make the groups of ranks that split a row; return this rank's."""
     size = config.context_size
     if size == 1 or count % size:  # check_ranks refuses the second
@@ -287,7 +287,7 @@ def _splits(config: RanksConfig, count: int) -> list[Context]:
     lane, place = divmod(dist.get_rank(), size)
     own = made[lane]
     assert isinstance(own, dist.ProcessGroup)
-    return [Context(own, place, size)]
+    return [ContextRanks(own, place, size)]
 
 
 def _connect(timeout: timedelta) -> None:

@@ -54,7 +54,7 @@ def opob_baselines(returns: Tensor, log_weight: Tensor, energy: Tensor, group: T
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectories:
+class TrajectoryIndex:
     """The trajectories of a minibatch that have trained tokens."""
 
     numbers: list[int]
@@ -65,7 +65,7 @@ class Trajectories:
     """Ordinal of each trajectory's group."""
 
     @classmethod
-    def of(cls, samples: Sequence[TrainingSample]) -> Trajectories:
+    def of(cls, samples: Sequence[TrainingSample]) -> TrajectoryIndex:
         """Find the trajectories of a minibatch's samples."""
         rows: dict[int, list[int]] = {}
         for index, sample in enumerate(samples):
@@ -84,7 +84,7 @@ class Trajectories:
 
 def gradient_energy(
     model: CausalLM,
-    found: Trajectories,
+    found: TrajectoryIndex,
     make_batches: Callable[[list[int]], Sequence[TrainBatch]],
     backward: Callable[[list[int], TrainBatch], None],
 ) -> Tensor:
@@ -118,7 +118,7 @@ def gradient_energy(
 
 
 @torch.no_grad()
-def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
+def proxy_energy(model: CausalLM, found: TrajectoryIndex, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
     """Return ``sum_k (1 - 2 pi_k + sum_v pi_v^2)`` over each trajectory's tokens, ``[n]``.
 
     This is the squared norm of the gradient of the log-probabilities with respect to the logits, summed over tokens.
@@ -148,7 +148,7 @@ def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBa
 
 
 def subtract_opob(
-    found: Trajectories, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], energy: Tensor
+    found: TrajectoryIndex, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], energy: Tensor
 ) -> list[TrainBatch]:
     """Return a minibatch's micro-batches with each group's baseline subtracted from the advantages.
 

@@ -28,7 +28,7 @@ _NAME = "_agentgym_context"
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ContextRanks:
     """The ranks that split a row, and this rank's place among them."""
 
     group: dist.ProcessGroup
@@ -74,7 +74,7 @@ class _Gather(torch.autograd.Function):
     """The parts of all ranks; the gradient of a part is the sum of what all ranks made of it."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, context: Context) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, part: Tensor, context: ContextRanks) -> tuple[Tensor, ...]:
         ctx.context = context
         parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(context.size)]
         dist.all_gather(parts, part.contiguous(), group=context.group)
@@ -88,7 +88,7 @@ class _Gather(torch.autograd.Function):
 
 
 @contextmanager
-def splitting(model: CausalLM, context: Context | None) -> Iterator[None]:
+def splitting(model: CausalLM, context: ContextRanks | None) -> Iterator[None]:
     """Split the rows that a model forwards in this context, also where layers are recomputed for the gradient."""
     sizes = model.config.get_text_config()
     before = context_of(sizes)
@@ -99,7 +99,7 @@ def splitting(model: CausalLM, context: Context | None) -> Iterator[None]:
         setattr(sizes, _NAME, before)
 
 
-def context_of(sizes: Any) -> Context | None:
+def context_of(sizes: Any) -> ContextRanks | None:
     """Return the context that a model's configuration holds."""
-    found: Context | None = getattr(sizes, _NAME, None)
+    found: ContextRanks | None = getattr(sizes, _NAME, None)
     return found

@@ -88,7 +88,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class WeightCounts:
     """Numbers of weights of a model by their place."""
 
     own: int
@@ -121,7 +121,7 @@ def is_counted(values: Mapping[str, object], lora: LoraSettings) -> bool:
     return not has_more and set(lora.target_modules) <= set(Sizes.read(values).matrices)
 
 
-def count_weights(sizes: Sizes, lora: LoraSettings) -> Weights:
+def count_weights(sizes: Sizes, lora: LoraSettings) -> WeightCounts:
     """Return the numbers of weights of a Llama, Qwen2 or Qwen3 with adapters."""
     matrices = sum(rows * columns for rows, columns in sizes.matrices.values())
     vectors = 2 * sizes.hidden
@@ -131,7 +131,7 @@ def count_weights(sizes: Sizes, lora: LoraSettings) -> Weights:
         vectors += 2 * sizes.head_dim
     adapters = lora.rank * sum(sum(sizes.matrices[name]) for name in lora.target_modules)
     vocabulary = sizes.vocab * sizes.hidden * (1 if sizes.is_tied else 2)
-    return Weights(
+    return WeightCounts(
         own=vocabulary + sizes.hidden + sizes.layers * (matrices + vectors),
         adapters=sizes.layers * adapters,
         matrices=sizes.layers * matrices,

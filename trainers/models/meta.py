@@ -13,7 +13,7 @@ from transformers import AutoConfig
 from agentgym.errors import ConfigError, UsageError
 from agentgym.trainers.models.blocks import blocks_of
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
-from agentgym.trainers.models.decoder import NEEDED, Sizes, Weights
+from agentgym.trainers.models.decoder import NEEDED, Sizes, WeightCounts
 from agentgym.trainers.models.experts import too_many_ranks
 from agentgym.trainers.models.head import trunk_of
 from agentgym.trainers.models.model import add_lora
@@ -67,7 +67,7 @@ def check_shared(model: CausalLM, num_ranks: int) -> None:
         raise ConfigError(reason)
 
 
-def count_built(model: CausalLM) -> tuple[Sizes, Weights]:
+def count_built(model: CausalLM) -> tuple[Sizes, WeightCounts]:
     """Return the sizes and the weight counts of a built model.
 
     Raises:
@@ -75,7 +75,7 @@ def count_built(model: CausalLM) -> tuple[Sizes, Weights]:
     """
     named = [(name, p.numel(), p.dim()) for name, p in model.named_parameters()]
     own = [row for row in named if ".lora_" not in row[0]]
-    weights = Weights(
+    weights = WeightCounts(
         own=sum(size for _, size, _ in own),
         adapters=sum(size for name, size, _ in named if ".lora_" in name),
         matrices=sum(size for name, size, dim in own if _IN_LAYER.match(name) and dim == 2),

@@ -8,14 +8,14 @@ from typing import Any, Final
 from agentgym.canonical import packaged, read_json
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.models.config import ModelConfig
-from agentgym.trainers.models.decoder import COUNTED, Sizes, Weights, count_weights, is_counted
+from agentgym.trainers.models.decoder import COUNTED, Sizes, WeightCounts, count_weights, is_counted
 from agentgym.trainers.models.sources import cached_model
 
 KNOWN: Final[Mapping[str, Mapping[str, object]]] = packaged(__package__, "models.toml")
 """Sizes from the public ``config.json`` of known models, for plans without a network."""
 
 
-def plan_model(config: ModelConfig, num_ranks: int = 1) -> tuple[Sizes, Weights]:
+def plan_model(config: ModelConfig, num_ranks: int = 1) -> tuple[Sizes, WeightCounts]:
     """Return a model's sizes and weight counts, without its weights and without a network.
 
     Llama, Qwen2 and Qwen3 are counted with formulas; torch is imported only for other models.

@@ -26,7 +26,7 @@ from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note
-from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
+from agentgym.trainers.sft.recorded import RecordedSource, as_conversation, chosen, read_run
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
 from agentgym.trainers.sft.schema import fillers_note, misfits_note, strangers_note
 from agentgym.trainers.sft.write import Writer
@@ -39,7 +39,7 @@ class LoadedDemos:
     """Demonstrations that exist before the run begins: files and recorded runs."""
 
     conversations: tuple[Conversation, ...] = ()
-    runs: tuple[Recorded, ...] = ()
+    runs: tuple[RecordedSource, ...] = ()
 
 
 def read_given(config: SftConfig) -> LoadedDemos:
@@ -119,7 +119,7 @@ def num_demos(config: TrainConfig) -> list[int]:
     return [env.sft.get("num_demos", share) for env, share in zip(config.envs, shares, strict=True)]
 
 
-def _by_env(sources: Sequence[Sources], recorded: Recorded) -> list[tuple[Sources, Recorded]]:
+def _by_env(sources: Sequence[Sources], recorded: RecordedSource) -> list[tuple[Sources, RecordedSource]]:
     """Assign the episodes of a recorded run to environments; in a run on one environment all belong to it."""
     if len(sources) == 1:
         return [(sources[0], recorded)]
@@ -133,7 +133,7 @@ def _by_env(sources: Sequence[Sources], recorded: Recorded) -> list[tuple[Source
         (source, tuple(episode for episode in recorded.trajectories if episode.env_id == env_id))
         for env_id, source in known.items()
     ]
-    return [(source, Recorded(recorded.name, episodes)) for source, episodes in shares if episodes]
+    return [(source, RecordedSource(recorded.name, episodes)) for source, episodes in shares if episodes]
 
 
 class Sources:
@@ -173,7 +173,7 @@ class Sources:
             self._log.say(note)
         return demos
 
-    async def of_episodes(self, recorded: Recorded) -> list[Trajectory]:
+    async def of_episodes(self, recorded: RecordedSource) -> list[Trajectory]:
         """Choose episodes by ``sft.keep``; use their recorded token ids if they fit the model, else render them again.
 
         Raises:
@@ -367,7 +367,7 @@ def _check_enough(config: SftConfig, rows: list[SftRow]) -> None:
 # ----------------------------------------- demonstrations by a teacher, a model behind an OpenAI-compatible endpoint
 
 
-async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> Recorded:
+async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> RecordedSource:
     """Return the teacher's episodes of ``count`` tasks of an environment.
 
     They are stored in the run's folder, in ``demos/teacher.jsonl.gz`` (in a mixture ``demos/teacher-NAME.jsonl.gz``),
@@ -383,7 +383,7 @@ async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> Recorded:
     name = f"sft.teacher: {endpoint.url}"
     if path.is_file():
         groups = tuple(record.group for record in read_records(path))
-        return Recorded(name, tuple(trajectory for group in groups for trajectory in group.trajectories))
+        return RecordedSource(name, tuple(trajectory for group in groups for trajectory in group.trajectories))
     sampling = SamplingParams(max_new_tokens=config.sft.teacher_max_new_tokens, temperature=config.sampling.temperature)
     pool = EnvPool(env.make_env, config.group.num_envs)
     client = OpenAIClient(endpoint, config.group.num_envs)
@@ -402,4 +402,4 @@ async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> Recorded:
         await client.close()
         await pool.close()
     write_records(path, [GroupRecord(group=group) for group in groups])
-    return Recorded(name, tuple(trajectory for group in groups for trajectory in group.trajectories))
+    return RecordedSource(name, tuple(trajectory for group in groups for trajectory in group.trajectories))

@@ -21,7 +21,7 @@ from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, LossOutput, gated_loss, policy_loss, token_logprobs
-from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
+from agentgym.trainers.losses.opob import TrajectoryIndex, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
@@ -168,7 +168,7 @@ class UpdateStep:
         if not self.config.has_opob:
             return made
         samples, batches = [held[row] for row in range(len(held))], list(made.values())
-        found = Trajectories.of(samples)
+        found = TrajectoryIndex.of(samples)
         if self.config.correction("vcpo").baseline == "proxy":
             energy = proxy_energy(self.model, found, batches, self.temperature)
         else:
@@ -178,7 +178,7 @@ class UpdateStep:
     def _gradient_energy(
         self,
         samples: Sequence[TrainingSample],
-        found: Trajectories,
+        found: TrajectoryIndex,
         batches: Sequence[TrainBatch],
         frozen: Sequence[FrozenTokens],
     ) -> Tensor:

@@ -22,7 +22,7 @@ from agentgym.trainers.engines.facts import engine_dtype, facts_of, model_facts,
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.torch.weights import Present
 from agentgym.trainers.engines.vllm.server import ReadOnlyServersEngine, VllmEngine
-from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, gpu_id
+from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferChannel, TransferSync, gpu_id
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.kinds import TRANSFERS
 from agentgym.trainers.models.model import plain_tensors, save_model, save_weights
@@ -103,7 +103,7 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
 
 
-def make_channel(weight_sync: str, device: torch.device) -> Channel:
+def make_channel(weight_sync: str, device: torch.device) -> TransferChannel:
     """Return the channel by which weights reach servers from GPU to GPU.
 
     Raises:

@@ -17,7 +17,7 @@ from agentgym.trainers.config.rank_limits import do_all_have_engines, do_gather,
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.kinds import TRANSFERS, max_logits, uses_bfloat16
 from agentgym.trainers.models.config import LoraSettings, ModelConfig
-from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.decoder import Sizes, WeightCounts
 from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.models.processor import leaves_avx512_unused, multiplies_bfloat16
 
@@ -122,7 +122,7 @@ def activation_bytes(
     return num_tokens * (per_token + last_norm)
 
 
-def _copied(config: TrainConfig, weights: Weights, *, is_copied: bool, on_gpu: bool) -> int:
+def _copied(config: TrainConfig, weights: WeightCounts, *, is_copied: bool, on_gpu: bool) -> int:
     """Return the bytes of a whole copy of the weights; one that is sent from GPU to GPU is in the servers' dtype."""
     is_sent = on_gpu and config.engine.kind == "vllm" and config.engine.weight_sync in TRANSFERS
     if is_copied:
@@ -131,7 +131,7 @@ def _copied(config: TrainConfig, weights: Weights, *, is_copied: bool, on_gpu: b
 
 
 def footprint(
-    config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, *, on_gpu: bool = False
+    config: TrainConfig, sizes: Sizes, weights: WeightCounts, num_ranks: int, *, on_gpu: bool = False
 ) -> Footprint:
     """Return the memory of a run.
 
@@ -188,14 +188,14 @@ def engine_bytes(config: TrainConfig, *, on_gpu: bool) -> int:
     return FLOAT32 if config.engine.kind == "torch" and is_exact else BFLOAT16
 
 
-def weight_bytes(config: TrainConfig, weights: Weights) -> int:
+def weight_bytes(config: TrainConfig, weights: WeightCounts) -> int:
     """Return the bytes of all weights with adapters; quantized matrices take about half a byte per weight."""
     if config.model.lora.quantize == "none":
         return FLOAT32 * weights.all
     return FLOAT32 * (weights.all - weights.matrices) + math.ceil(NF4_BYTES * weights.matrices)
 
 
-def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
+def checkpoint_bytes(config: TrainConfig, weights: WeightCounts) -> int:
     """Return the bytes of one checkpoint over all ranks: weights, AdamW's moments, and the reference of a KL penalty.
 
     Of adapters over the weights of ``model.path`` only these are stored. Critics, replay buffers and outlines are not
@@ -207,7 +207,7 @@ def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
     return FLOAT32 * (num_kept + num_reference + 2 * weights.trained)
 
 
-def _reference_bytes(config: TrainConfig, weights: Weights, num_ranks: int) -> int:
+def _reference_bytes(config: TrainConfig, weights: WeightCounts, num_ranks: int) -> int:
     if config.loss.teacher:
         return FLOAT32 * plan_model(ModelConfig(path=config.loss.teacher))[1].all
     if not config.loss.needs_reference:
@@ -218,7 +218,7 @@ def _reference_bytes(config: TrainConfig, weights: Weights, num_ranks: int) -> i
     return weight_bytes(config, weights)
 
 
-def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights, *, on_gpu: bool) -> int:
+def _engine_weights(config: TrainConfig, sizes: Sizes, weights: WeightCounts, *, on_gpu: bool) -> int:
     """Return the bytes of the embedded engine's own weights.
 
     In float32 these are its fused matrices, because it shares the others with the model; else all weights. For a
@@ -237,13 +237,13 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights, *, on_g
     return FLOAT32 * sizes.layers * sizes.hidden * fused
 
 
-def _cast_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
+def _cast_weights(config: TrainConfig, sizes: Sizes, weights: WeightCounts) -> int:
     """Return the bytes of the matrices' copies; of one layer if frozen matrices are cast again for the gradient."""
     is_by_layer = config.loss.recompute_activations and config.model.lora.rank > 0
     return BFLOAT16 * weights.matrices // (sizes.layers if is_by_layer else 1)
 
 
-def _stored(config: TrainConfig, weights: Weights, num_shards: int) -> int:
+def _stored(config: TrainConfig, weights: WeightCounts, num_shards: int) -> int:
     """Return the bytes of a rank's weights; matrices of 4 bits are whole on every rank."""
     shared = FLOAT32 * (weights.all - weights.matrices)
     packed = weight_bytes(config, weights) - shared
@@ -252,7 +252,7 @@ def _stored(config: TrainConfig, weights: Weights, num_shards: int) -> int:
     return packed - (-shared // num_shards)
 
 
-def _gathered(config: TrainConfig, sizes: Sizes, weights: Weights, *, in_bfloat16: bool) -> int:
+def _gathered(config: TrainConfig, sizes: Sizes, weights: WeightCounts, *, in_bfloat16: bool) -> int:
     """Return the bytes of embedding, head and two layers (current and next), and of the gradients of head and layer.
 
     In bfloat16 ranks round their shards before they gather them, and reduce gradients in float32. Frozen weights under

@@ -12,7 +12,7 @@ from typing import Final
 
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.decoder import Sizes, WeightCounts
 from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.planning.footprint import footprint, longest_row
 from agentgym.trainers.planning.servers import awake_bytes
@@ -32,7 +32,7 @@ SHARE_OF_GPU: Final = 0.5
 not count: CUDA, kernels' workspaces, temporary tensors, the allocator's unused blocks, critics and columns."""
 
 
-def auto_tokens(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, gpu_bytes: int) -> int:
+def auto_tokens(config: TrainConfig, sizes: Sizes, weights: WeightCounts, num_ranks: int, gpu_bytes: int) -> int:
     """Return the largest power of two of tokens whose activations and logits fit the device, or the longest row.
 
     Args:
@@ -69,7 +69,7 @@ def tokens_note(config: TrainConfig, tokens: int, gpu_bytes: int) -> str:
     return f"micro-batches of {tokens:,} tokens, chosen for a GPU of {gpu_bytes / 2**30:.0f} GiB"
 
 
-def _fits(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int, gpu_bytes: int) -> bool:
+def _fits(config: TrainConfig, sizes: Sizes, weights: WeightCounts, num_ranks: int, gpu_bytes: int) -> bool:
     found = footprint(config, sizes, weights, num_ranks, on_gpu=gpu_bytes > 0)
     of_tokens = found.activations + found.logits
     left = gpu_bytes - (found.total - of_tokens) - awake_bytes(config, sizes, weights, num_ranks)

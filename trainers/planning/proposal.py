@@ -10,7 +10,7 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.decoder import Sizes, WeightCounts
 from agentgym.trainers.planning.footprint import footprint
 from agentgym.trainers.planning.microbatch import auto_tokens
 
@@ -36,7 +36,7 @@ class Proposal:
 
 
 def propose(
-    config: TrainConfig, sizes: Sizes, weights: Weights, gpu_bytes: int, num_ranks: int | None = None
+    config: TrainConfig, sizes: Sizes, weights: WeightCounts, gpu_bytes: int, num_ranks: int | None = None
 ) -> Proposal | None:
     """Return settings with which a run fits GPUs of ``gpu_bytes`` bytes each, or None if none of those tried do.
 

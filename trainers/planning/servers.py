@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from agentgym.errors import UsageError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.kinds import TRANSFERS
-from agentgym.trainers.models.decoder import Sizes, Weights
+from agentgym.trainers.models.decoder import Sizes, WeightCounts
 from agentgym.trainers.models.model_shapes import plan_model
 from agentgym.trainers.planning.footprint import BFLOAT16, engine_cache, footprint
 
@@ -33,7 +33,7 @@ def shares_gpu(config: TrainConfig) -> bool:
     return config.engine.kind == "vllm" and (config.engine.sleep or config.engine.weight_sync == "ipc")
 
 
-def awake_bytes(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int) -> int:
+def awake_bytes(config: TrainConfig, sizes: Sizes, weights: WeightCounts, num_ranks: int) -> int:
     """Return the memory of a GPU that servers need while its rank trains; 0 if they sleep then, or are elsewhere."""
     if config.engine.sleep or not shares_gpu(config):
         return 0

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentgym.engine import EngineHealth
-from agentgym.rollout.in_flight import Sampled
+from agentgym.rollout.in_flight import SampledReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class ActorState:
     """Serial number of the weights that an engine serves, 0 while it has none."""
     health: EngineHealth | None = None
     """Load of an engine; None for other actors, before the first weights, and if the engine reports none."""
-    sampled: Mapping[int, Sampled] = field(default_factory=dict)
+    sampled: Mapping[int, SampledReport] = field(default_factory=dict)
     """Turns of an env worker's episodes since it started, by the trainer's rank that asked for them; empty for other
     actors."""
 

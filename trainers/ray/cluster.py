@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
-from agentgym.rollout.in_flight import InFlight, Sampled
+from agentgym.rollout.in_flight import InFlight, SampledReport
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterPlace
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
@@ -263,7 +263,7 @@ def lead(workers: Fleet, in_flight: InFlight, rank: int) -> None:
     def observe(found: ActorState) -> None:
         if rank in found.sampled:
             now = found.sampled[rank]
-            in_flight.observe_report(now.since(earlier.get(found.incarnation, Sampled())))
+            in_flight.observe_report(now.since(earlier.get(found.incarnation, SampledReport())))
             earlier[found.incarnation] = now
 
     in_flight.follows_reports = True

@@ -16,7 +16,7 @@ from agentgym.errors import EngineError
 from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.engine_client import EngineClient
-from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, State
+from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, MemberState
 from agentgym.trainers.ray.weights import pack
 from agentgym.trainers.types import CausalLM
 
@@ -49,8 +49,8 @@ class FleetEngine(EngineClient):
         """
         members = self._fleet.members
         reports = {name: one.health for name, one in self._fleet.found.items() if one.health is not None}
-        now = [reports[m.incarnation] for m in members if m.state is not State.OUT and m.incarnation in reports]
-        out = [member.reason for member in members if member.state is State.OUT]
+        now = [reports[m.incarnation] for m in members if m.state is not MemberState.OUT and m.incarnation in reports]
+        out = [member.reason for member in members if member.state is MemberState.OUT]
         return EngineHealth(
             running=sum(report.running for report in now),
             queued=_sum([report.queued for report in now]),
@@ -141,16 +141,16 @@ class RayEngine(FleetEngine):
         self._target = _Target(serial, version, ray.put(pack(self._model, version, for_vllm=self._for_vllm)))
         members = self._fleet.members
         for member in members:
-            if member.state is State.READY:
-                member.state = State.UPDATING
+            if member.state is MemberState.READY:
+                member.state = MemberState.UPDATING
             member.wake.set()
 
         def settled() -> bool:
             states = [member.state for member in members]
-            return State.READY in states and State.UPDATING not in states
+            return MemberState.READY in states and MemberState.UPDATING not in states
 
         await self._fleet.changes.until(settled, self._update_timeout_s)
-        if not any(member.state is State.READY for member in members):
+        if not any(member.state is MemberState.READY for member in members):
             raise EngineError(
                 f"no engine took the weights of version {version} within {self._update_timeout_s:g} s: "
                 + self._fleet.reasons()
@@ -164,7 +164,7 @@ class RayEngine(FleetEngine):
                 await member.wake.wait()
                 member.wake.clear()
                 continue
-            member.state = State.UPDATING
+            member.state = MemberState.UPDATING
             sent = member.handle.load.remote(target.weights, target.serial)
             loading = asyncio.wrap_future(sent.future())
             await asyncio.wait({loading}, timeout=self._update_timeout_s)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agentgym.env.env import Env
-from agentgym.rollout.in_flight import Sampled
+from agentgym.rollout.in_flight import SampledReport
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.ray.actor_state import ActorState
@@ -35,7 +35,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedEpisode:
     """The trajectories and turns of an attempt; the turns so far if it was cancelled."""
 
     trajectories: tuple[Trajectory, ...] = ()
@@ -53,10 +53,10 @@ class EnvWorker:
     def __init__(self, num_envs: int, folder: str) -> None:
         self._num_envs = num_envs
         self._state = ActorState()
-        self._sampled, self._began = dict[int, Sampled](), time.monotonic()
+        self._sampled, self._began = dict[int, SampledReport](), time.monotonic()
         self._values: dict[ObjectRef, object] = {}
         self._pools: dict[ObjectRef, EnvPool] = {}
-        self._running: dict[str, tuple[asyncio.Task[tuple[Trajectory, ...]], Played]] = {}
+        self._running: dict[str, tuple[asyncio.Task[tuple[Trajectory, ...]], PlayedEpisode]] = {}
         if os.path.isdir(folder):  # a machine without it has environments of packages alone
             os.chdir(folder)
 
@@ -65,7 +65,7 @@ class EnvWorker:
         span_s = time.monotonic() - self._began
         return replace(self._state, sampled={rank: replace(one, span_s=span_s) for rank, one in self._sampled.items()})
 
-    async def play(self, attempt: Attempt) -> Played:
+    async def play(self, attempt: Attempt) -> PlayedEpisode:
         """Play an attempt to its end, or until :meth:`cut`.
 
         Raises:
@@ -73,11 +73,11 @@ class EnvWorker:
         """
         make_env: Callable[[], Env] = await self._fetched(attempt.make_env)
         pool = self._pools.setdefault(attempt.make_env, EnvPool(make_env, self._num_envs))
-        played, sent = Played(), attempt.request
+        played, sent = PlayedEpisode(), attempt.request
 
         def note(turn: Turn) -> None:
             played.turns.append(turn)
-            self._sampled[attempt.rank] = self._sampled.get(attempt.rank, Sampled()).plus(turn)
+            self._sampled[attempt.rank] = self._sampled.get(attempt.rank, SampledReport()).plus(turn)
 
         request = replace(
             sent,

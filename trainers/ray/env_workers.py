@@ -16,14 +16,14 @@ from ray.exceptions import RayError, RayTaskError
 from agentgym.env.env import Env
 from agentgym.errors import EnvError
 from agentgym.rollout.request import RolloutRequest, ignore_turn
-from agentgym.trainers.ray.env_worker import Attempt, Played
+from agentgym.trainers.ray.env_worker import Attempt, PlayedEpisode
 from agentgym.trainers.ray.fleet import Fleet, Member, cause_of, first_line
 from agentgym.types import Trajectory, Turn
 
 _CUT_TIMEOUT_S = 10.0
 
 
-class Shared:
+class SharedReferences:
     """References to values that every worker needs, one per value."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class RayPool:
 
     def __init__(self, workers: Fleet, make_env: Callable[[], Env], rank: int = 0) -> None:
         self._workers, self._make_env, self._rank = workers, make_env, rank
-        self._shared = Shared()
+        self._shared = SharedReferences()
 
     async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
         """See :meth:`~agentgym.rollout.pool.Pool.play`; turns are reported when the episode is over."""
@@ -72,10 +72,10 @@ class RayPool:
     async def close(self) -> None:
         """Do nothing: the workers stay."""
 
-    async def _play_on(self, worker: Member, attempt: Attempt, on_turn: Callable[[Turn], None]) -> Played:
+    async def _play_on(self, worker: Member, attempt: Attempt, on_turn: Callable[[Turn], None]) -> PlayedEpisode:
         incarnation = worker.incarnation
         try:
-            played: Played = await worker.handle.play.remote(attempt)
+            played: PlayedEpisode = await worker.handle.play.remote(attempt)
             return played
         except asyncio.CancelledError:
             for turn in await _cut(worker, attempt):

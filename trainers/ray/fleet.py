@@ -25,7 +25,7 @@ from agentgym.trainers.ray.actor_state import ActorState
 _NUM_SLICES = 4
 
 
-class State(Enum):
+class MemberState(Enum):
     """State of a member."""
 
     OUT = auto()
@@ -41,7 +41,7 @@ class Member:
 
     index: int
     handle: ActorHandle
-    state: State = State.OUT
+    state: MemberState = MemberState.OUT
     reason: str = "it has not started yet"
     """Reason why the actor is not available."""
     incarnation: str = ""
@@ -114,7 +114,7 @@ class Fleet:
         """
         self.start()
         timeout_s = self._config.start_timeout_s
-        if not await self.changes.until(lambda: any(m.state is not State.OUT for m in self.members), timeout_s):
+        if not await self.changes.until(lambda: any(m.state is not MemberState.OUT for m in self.members), timeout_s):
             raise ConfigError(
                 f"no {self._kind} was up after {timeout_s:g} s (cluster.start_timeout_s): {self.reasons()}"
             )
@@ -129,7 +129,7 @@ class Fleet:
         self.start()
 
         def ready() -> list[Member]:
-            return [member for member in self.members if member.state is State.READY]
+            return [member for member in self.members if member.state is MemberState.READY]
 
         if not await self.changes.until(lambda: bool(ready()), self._config.wait_s):
             raise InfrastructureError(f"no {self._kind} was ready for {self._config.wait_s:g} s: {self.reasons()}")
@@ -148,16 +148,18 @@ class Fleet:
         """
         if incarnation and incarnation != member.incarnation:
             return
-        if member.state is not State.OUT:
+        if member.state is not MemberState.OUT:
             self.stats.num_lost += 1
             self.say(f"{self._kind} {member.index} is lost: {reason}")
-        member.state, member.reason = State.OUT, reason
+        member.state, member.reason = MemberState.OUT, reason
         member.wake.set()
         self.changes.notify()
 
     def reasons(self) -> str:
         """Return the reasons why members are out, in one line."""
-        return "; ".join(f"{self._kind} {m.index}: {m.reason}" for m in self.members if m.state is not State.READY)
+        return "; ".join(
+            f"{self._kind} {m.index}: {m.reason}" for m in self.members if m.state is not MemberState.READY
+        )
 
     async def close(self) -> None:
         """Stop the keepers, and the actors that this process started; a second call does nothing."""
@@ -180,7 +182,7 @@ class Fleet:
                 self._meet(member, found)
                 self.on_answer(found)
                 await self._admit(member, found)
-                member.state = State.READY
+                member.state = MemberState.READY
                 self.changes.notify()
             except (
                 Exception
@@ -193,7 +195,7 @@ class Fleet:
 
     async def _ping(self, member: Member) -> ActorState:
         """Check a member's health; kill it if it was running and does not answer."""
-        is_up = member.state is not State.OUT
+        is_up = member.state is not MemberState.OUT
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
         answer = asyncio.wrap_future(member.handle.ping.remote().future())
         answer.add_done_callback(
@@ -216,13 +218,13 @@ class Fleet:
     def _meet(self, member: Member, found: ActorState) -> None:
         self.found[found.incarnation] = found
         if found.incarnation == member.incarnation:
-            if member.state is State.OUT:
-                member.state = State.UPDATING
+            if member.state is MemberState.OUT:
+                member.state = MemberState.UPDATING
             return
         if member.incarnation:
             self.stats.num_restarts += 1
             self.say(f"{self._kind} {member.index} was started again")
-        member.incarnation, member.state = found.incarnation, State.UPDATING
+        member.incarnation, member.state = found.incarnation, MemberState.UPDATING
         self.changes.notify()
 
 

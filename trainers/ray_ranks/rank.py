@@ -41,7 +41,7 @@ class RankPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class RankStart:
     """The parameters of a start, which are equal for all ranks except for ``rank``."""
 
     config: Mapping[str, Any]
@@ -137,7 +137,7 @@ class TrainerRank:
             sees_folder=os.path.exists(mark),
         )
 
-    def train(self, start: Start) -> TrainResult:
+    def train(self, start: RankStart) -> TrainResult:
         """Train as this rank.
 
         Raises:

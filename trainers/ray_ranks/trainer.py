@@ -28,7 +28,7 @@ from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.connection import check_resources, connect
 from agentgym.trainers.ray.fleet import cause_of, first_line
-from agentgym.trainers.ray_ranks.rank import NUM_THREADS, RankPlace, Start, TrainerRank
+from agentgym.trainers.ray_ranks.rank import NUM_THREADS, RankPlace, RankStart, TrainerRank
 from agentgym.trainers.run.folder import TrainResult, check_run_dir, forget_failed_start
 from agentgym.trust import sign
 
@@ -89,7 +89,7 @@ def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: 
     with _reserved(config.cluster) as (group, bundles):
         handles = [_actor(config.cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
         places = _places(handles, run_dir, config.cluster)
-        start = Start(
+        start = RankStart(
             config=to_dict(config),
             run_dir=str(run_dir.absolute()),
             resume=resume,

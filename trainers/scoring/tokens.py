@@ -39,7 +39,7 @@ class ScoreRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenScores:
+class ScoredTokens:
     """The scores of one question, a number per target token."""
 
     logprobs: Floats
@@ -64,7 +64,7 @@ def score(
     *,
     temperature: float,
     tokens_per_microbatch: int,
-) -> list[TokenScores]:
+) -> list[ScoredTokens]:
     """Score every question with the model's current weights at one temperature, in order and without gradients.
 
     Several ranks share the work evenly. All must call this, each with questions of its own or none.
@@ -77,23 +77,23 @@ def score(
     if not asked:
         return []
 
-    def read(whole: CausalLM) -> list[list[TokenScores]]:
+    def read(whole: CausalLM) -> list[list[ScoredTokens]]:
         return [_scored(whole, some, temperature) for some in asked]
 
     with frozen(model):
         made = run_whole(model, read)
-    found: dict[int, TokenScores] = {}
+    found: dict[int, ScoredTokens] = {}
     for (at, _), of_batch in zip(ranks.share(len(batches)), made, strict=True):
         found |= zip(batches[at], of_batch, strict=True)
     answers = ranks.fetched(found, [numbers.of_rank(rank) for rank in range(ranks.count)])
     return [answers[number] for number in own]
 
 
-def _scored(model: CausalLM, questions: Sequence[ScoreRequest], temperature: float) -> list[TokenScores]:
+def _scored(model: CausalLM, questions: Sequence[ScoreRequest], temperature: float) -> list[ScoredTokens]:
     """Score questions in one forward pass."""
     targets = torch.tensor([token for question in questions for token in question.targets], dtype=torch.long)
     states = hidden_states(trunk_of(model), [question.row for question in questions])
     made = head_logprobs(head_of(model), states, targets.to(states.device), temperature)
     ends = np.cumsum([len(question.row.at) for question in questions])[:-1]
     logprobs, entropies = (np.split(values.float().cpu().numpy().astype(np.float64), ends) for values in made)
-    return [TokenScores(*of_question) for of_question in zip(logprobs, entropies, strict=True)]
+    return [ScoredTokens(*of_question) for of_question in zip(logprobs, entropies, strict=True)]

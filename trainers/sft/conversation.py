@@ -29,7 +29,7 @@ class RowError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class AssistantExchange:
     """A message of the assistant, and the replies to it."""
 
     said: Message
@@ -53,7 +53,7 @@ class Conversation:
     tools: tuple[ToolSpec, ...]
     first: Observation
     """Messages before the assistant's first."""
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[AssistantExchange, ...]
     num_fillers: int = 0
     """Nulls that were left out of arguments and schemas (:mod:`agentgym.trainers.sft.fillers`)."""
 
@@ -100,7 +100,9 @@ def _conversation(messages: Sequence[Message], tools: tuple[ToolSpec, ...], wher
     if not starts[0]:
         raise RowError("message 1 is the assistant's, expected a system or user message before it")
     ends = [*starts[1:], len(messages)]
-    exchanges = (Exchange(messages[at], tuple(messages[at + 1 : end])) for at, end in zip(starts, ends, strict=True))
+    exchanges = (
+        AssistantExchange(messages[at], tuple(messages[at + 1 : end])) for at, end in zip(starts, ends, strict=True)
+    )
     return Conversation(where, tools, tuple(messages[: starts[0]]), tuple(exchanges))
 
 

@@ -11,19 +11,19 @@ from agentgym.evals.episodes import read_groups
 from agentgym.render.families import FORMATS
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.sft import Keep
-from agentgym.trainers.sft.conversation import Conversation, Exchange
+from agentgym.trainers.sft.conversation import AssistantExchange, Conversation
 from agentgym.types import MalformedCall, Message, ToolSpec, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedSource:
     """All episodes of one source, failed ones included."""
 
     name: str
     trajectories: tuple[Trajectory, ...]
 
 
-def read_run(path: str) -> Recorded:
+def read_run(path: str) -> RecordedSource:
     """Read the rollouts and evaluations of a training run's folder, or the episodes of an evaluation's folder.
 
     Raises:
@@ -41,7 +41,9 @@ def read_run(path: str) -> Recorded:
             f"sft.runs: {path} holds no recorded episodes (rollouts/step-*.jsonl.gz, eval/*/episodes.jsonl.gz or "
             "episodes.jsonl.gz); name the folder of a training run or an evaluation"
         )
-    return Recorded(f"sft.runs: {path}", tuple(trajectory for group in groups for trajectory in group.trajectories))
+    return RecordedSource(
+        f"sft.runs: {path}", tuple(trajectory for group in groups for trajectory in group.trajectories)
+    )
 
 
 def chosen(trajectories: Iterable[Trajectory], keep: Keep) -> list[Trajectory]:
@@ -68,7 +70,7 @@ def as_conversation(trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> Conv
     turns = spoken_turns(trajectory)
     if any(isinstance(call, MalformedCall) for turn in turns for call in turn.action.calls):
         return None
-    exchanges = tuple(Exchange(calls_apart(turn.action, tools), turn.replies, turn.played) for turn in turns)
+    exchanges = tuple(AssistantExchange(calls_apart(turn.action, tools), turn.replies, turn.played) for turn in turns)
     return Conversation(f"task {trajectory.task.id}", tools, trajectory.observation, exchanges)
 
 

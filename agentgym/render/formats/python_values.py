@@ -63,7 +63,7 @@ _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": Fal
 
 
 @dataclass(slots=True)
-class Effort:
+class ReadingBudget:
     """A budget of values and calls for one completion, which limits the time spent on garbage.
 
     Args:
@@ -95,7 +95,7 @@ class PythonReader:
     """
 
     text: str
-    effort: Effort
+    effort: ReadingBudget
 
     def arguments(self, at: int) -> tuple[dict[str, Any], int]:
         """Read ``key=value, ...)`` from ``at``, which is after the opening bracket. Return the arguments and the end.

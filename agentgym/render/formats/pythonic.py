@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agentgym.render.formats.blocks import Block, read_blocks, split_at_tag
 from agentgym.render.formats.json_calls import LlamaJson
-from agentgym.render.formats.python_values import NAME, Effort, PythonReader
+from agentgym.render.formats.python_values import NAME, PythonReader, ReadingBudget
 from agentgym.render.formats.reading import (
     INVENTED,
     MAX_CALLS,
@@ -59,7 +59,7 @@ class Pythonic:
                 return replace(calls_in_json, text="\n".join(filter(None, (said, calls_in_json.text))))
         if not _SOUNDS_LIKE_CALL.match(body):
             return Reading(text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip())
-        calls, end = _calls(body, (0, len(text)), 0, Effort())
+        calls, end = _calls(body, (0, len(text)), 0, ReadingBudget())
         after = body[end:].removeprefix("<|python_end|>").strip()
         return Reading("\n".join(part for part in (said, after) if part), tuple(calls))
 
@@ -85,7 +85,7 @@ class Marked:
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
-        effort = Effort()
+        effort = ReadingBudget()
 
         def read(block: Block, call_id: str) -> list[Call]:
             body = block.body.strip()
@@ -94,7 +94,7 @@ class Marked:
                 calls.append(MalformedCall(block.span, "text after the calls", body[end : end + SHOWN]))
             return calls
 
-        skipped = Effort()
+        skipped = ReadingBudget()
         return read_blocks(
             text, self._opening, self._closing, read, lambda text, at: _calls_end(PythonReader(text, skipped), at)
         )
@@ -105,7 +105,7 @@ class Marked:
         return f"{self._opening}{without_marks(body, self.marks, _ESCAPED)}{self._closing}"
 
 
-def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list[Call], int]:
+def _calls(source: str, span: Span, first_id: int, effort: ReadingBudget) -> tuple[list[Call], int]:
     """Read calls one after another. Return them and the position of the text after the list.
 
     A malformed call ends where the next one begins, after a bracket and a comma or line break. Reading continues there,
@@ -167,7 +167,7 @@ def _call_at(reader: PythonReader, at: int, call_id: str) -> tuple[ToolCall, int
     return ToolCall(head.group(1), arguments, call_id), end
 
 
-def _loose_call(source: str, call_id: str, effort: Effort) -> ToolCall | None:
+def _loose_call(source: str, call_id: str, effort: ReadingBudget) -> ToolCall | None:
     """Read a call with unescaped quotes inside its text, as LFM2.5's chat template writes it."""
     found = _LOOSE.fullmatch(source)
     if found is None:

@@ -23,7 +23,7 @@ from agentgym.types import Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntropyOptions(Options):
+class EntropyBranchingOptions(Options):
     """Settings of branching at turns whose first tokens have a higher entropy."""
 
     probability: Fraction = 0.5
@@ -46,7 +46,7 @@ class EntropyOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AepoOptions(EntropyOptions):
+class AepoBranchingOptions(EntropyBranchingOptions):
     """Settings of AEPO's branching."""
 
     kind: str = "aepo"
@@ -69,7 +69,7 @@ def aepo(
     num_left: int,
     group_size: int,
     rng: np.random.Generator,
-    options: AepoOptions,
+    options: AepoBranchingOptions,
 ) -> list[Start]:
     """Return one start, then the starts that the first episode suggests, then branches, then further starts.
 
@@ -95,7 +95,7 @@ def aepo(
     return starts[:num_left] or [START] * num_left
 
 
-def roots_of(first: Trajectory, group_size: int, options: AepoOptions) -> int:
+def roots_of(first: Trajectory, group_size: int, options: AepoBranchingOptions) -> int:
     """Return the number of episodes that begin at the start: ``k sigma(beta (H of the first turn - mean H of the
     others))``.
 
@@ -108,7 +108,7 @@ def roots_of(first: Trajectory, group_size: int, options: AepoOptions) -> int:
     return max(1, round(group_size / (1 + math.exp(-options.beta * gap))))
 
 
-def _probability(trajectory: Trajectory, turn: int, num_in_a_row: int, options: AepoOptions) -> float:
+def _probability(trajectory: Trajectory, turn: int, num_in_a_row: int, options: AepoBranchingOptions) -> float:
     left = 1 - min(1.0, options.penalty * num_in_a_row)
     return float(np.clip(options.chance(trajectory, turn) * left, 0.0, 1.0))
 
@@ -123,7 +123,7 @@ def _probability(trajectory: Trajectory, turn: int, num_in_a_row: int, options: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArpoOptions(EntropyOptions):
+class ArpoOptions(EntropyBranchingOptions):
     """Settings of ARPO's branching; the defaults are the release's."""
 
     kind: str = "arpo"

@@ -23,7 +23,7 @@ from agentgym.settings import Count, Positive, PositiveFraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoOptions(Options):
+class SpoSourceOptions(Options):
     """Settings of SPO's sampling."""
 
     kind: str = "spo"
@@ -48,7 +48,7 @@ def spo(
     order: Callable[[int], int],
     history: TaskHistory,
     rng: np.random.Generator,
-    options: SpoOptions,
+    options: SpoSourceOptions,
 ) -> list[int]:
     """Return tasks drawn without replacement by their weights."""
     pool = [order(position) for position in range(min(options.pool, num_tasks))]
@@ -56,7 +56,7 @@ def spo(
     return drawn(pool, weights, len(positions), rng)
 
 
-def weight(visits: Sequence[Visit], options: SpoOptions) -> float:
+def weight(visits: Sequence[Visit], options: SpoSourceOptions) -> float:
     """Return the weight of a task.
 
     Example:

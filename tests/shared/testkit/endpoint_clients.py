@@ -10,7 +10,7 @@ import anthropic
 import openai
 
 from agentgym.endpoint.gateway import KEY_PREFIX, Gateway
-from agentgym.endpoint.session import EpisodeSession, Policy
+from agentgym.endpoint.session import EndpointPolicy, EpisodeSession
 from agentgym.engine import SamplingParams
 from testkit.drawing_engine import DrawingEngine
 from testkit.tokenizers_for_tests import HERMES
@@ -23,7 +23,7 @@ def served(use: Use, *texts: str, window: int = 4096) -> tuple[Any, EpisodeSessi
 
     async def run() -> tuple[Any, EpisodeSession]:
         engine = DrawingEngine(texts, HERMES)
-        policy = Policy(
+        policy = EndpointPolicy(
             engine=engine, renderer=engine.renderer, sampling=SamplingParams(max_new_tokens=64), window_tokens=window
         )
         session = EpisodeSession("abc", policy, 0, 20, lambda: "state")

@@ -7,11 +7,11 @@ import os
 import torch
 
 from agentgym.cli.main import main
-from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel
+from agentgym.trainers.engines.vllm.transfer import IpcChannel, TransferChannel
 from agentgym.trainers.placement import build
 
 
-def make_channel(weight_sync: str, device: torch.device) -> Channel:
+def make_channel(weight_sync: str, device: torch.device) -> TransferChannel:
     """Return a channel of handles."""
     gpu = f"GPU-{os.environ.get('RANK', '0')}"
     return IpcChannel(gpu, lambda tensor: (gpu, (tensor.float().numpy(),)))

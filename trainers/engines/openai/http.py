@@ -30,10 +30,10 @@ from agentgym.trainers.engines.openai.pace import Pace, is_lost, told_if_unanswe
 from agentgym.trainers.engines.openai.refusals import (
     AS_TEXT,
     LIMIT,
-    BusyError,
     ContextFullError,
     ConversationRefusedError,
-    ForbiddenError,
+    EndpointBusyError,
+    EndpointForbiddenError,
     NoJsonError,
     NotFoundError,
     RefusedParameterError,
@@ -45,8 +45,8 @@ from agentgym.trainers.engines.openai.refusals import (
 from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.trained import as_trained
 from agentgym.trainers.engines.openai.wire import (
-    Conversation,
     Said,
+    WireConversation,
     WireMessage,
     cards_in,
     forms_of,
@@ -155,7 +155,7 @@ class OpenAIClient:
                 return answer
             except RefusedParameterError as error:
                 self._leave_out(error, sent)
-            except (TextRefusedError, ForbiddenError) as error:
+            except (TextRefusedError, EndpointForbiddenError) as error:
                 if not await self._refuses_texts(sent, isinstance(error, TextRefusedError)):
                     raise
                 self._tell_of_refusal(error)
@@ -178,7 +178,7 @@ class OpenAIClient:
         messages = [with_short_texts(message) for message in cast("Sequence[WireMessage]", sent["messages"])]
         try:
             await self._ask_once(*_COMPLETIONS, {**sent, "messages": messages})
-        except (EngineError, UsageError, BusyError, RefusedParameterError):
+        except (EngineError, UsageError, EndpointBusyError, RefusedParameterError):
             return False
         return True
 
@@ -216,7 +216,7 @@ class OpenAIClient:
         try:
             answer = await self._ask_once(*_COMPLETIONS, self._taken(body, 1))
             usage = read_answer(answer, 0).usage
-        except (EngineError, UsageError, BusyError, RefusedParameterError):
+        except (EngineError, UsageError, EndpointBusyError, RefusedParameterError):
             return  # some models refuse a limit this low; then nothing is known
         if usage and usage.prompt_tokens == num_prompt_tokens:
             raise UsageError(
@@ -240,7 +240,7 @@ class OpenAIClient:
             url = self.endpoint.url
             hint = "correct the address" if urlsplit(url).path else f"did you mean {url}/v1?"
             raise UsageError(f"{url} {error}; {hint}") from None
-        except BusyError as error:
+        except EndpointBusyError as error:
             if not error.is_answer:
                 raise UsageError(
                     f"the endpoint {self.endpoint.url} cannot be reached ({error}); start its server, or correct the "
@@ -293,7 +293,7 @@ class OpenAIClient:
                 await self._wait(wait_s)
             try:
                 return await self._ask_once(method, path, body)
-            except BusyError as error:
+            except EndpointBusyError as error:
                 fault = str(error)
                 wait_s = min(max(_FIRST_WAIT_S * 2**number, error.wait_s), _LONGEST_WAIT_S)
                 if wait_s >= _TOLD_WAIT_S and not self._is_wait_told:
@@ -308,9 +308,9 @@ class OpenAIClient:
                 with told_if_unanswered(self.endpoint.url, self._model, is_paid=body is not None):
                     response = await self._http.request(method, self.endpoint.url + path, json=body)
         except TimeoutError:
-            raise BusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
+            raise EndpointBusyError(f"no answer within {self.endpoint.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise BusyError(str(error) or type(error).__name__) from None
+            raise EndpointBusyError(str(error) or type(error).__name__) from None
         if body is not None and is_lost(response):
             report_unanswered(self.endpoint.url, self._model)
         answer = self._decoded(response) if response.is_success else None
@@ -355,7 +355,7 @@ class OpenAIAgent:
             opening = self._in_text.told(opening)
             if self._example and tools and is_told:  # after the system message, which tells of the tools
                 opening = (opening[0], *self._in_text.shown(escaped_messages(self._example)), *opening[1:])
-        self._conversation = Conversation(opening, keeps_results=keeps_results)
+        self._conversation = WireConversation(opening, keeps_results=keeps_results)
         self._tools = [] if is_told else [tool.as_function() for tool in specs]
 
     async def decide(self) -> Decision | None:

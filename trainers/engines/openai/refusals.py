@@ -63,7 +63,7 @@ class TextRefusedError(EngineError):
     """
 
 
-class ForbiddenError(UsageError):
+class EndpointForbiddenError(UsageError):
     """The server forbids a request: the key is at fault, or a filter that answers with the same status."""
 
 
@@ -71,7 +71,7 @@ class NotFoundError(UsageError):
     """The endpoint does not know the model or the address."""
 
 
-class BusyError(Exception):
+class EndpointBusyError(Exception):
     """The server is temporarily unavailable."""
 
     def __init__(self, fault: str, wait_s: float = 0.0, *, is_answer: bool = False) -> None:
@@ -79,7 +79,7 @@ class BusyError(Exception):
         self.wait_s, self.is_answer = wait_s, is_answer
 
 
-class NoJsonError(BusyError):
+class NoJsonError(EndpointBusyError):
     """The answer is a web page or cut off: a proxy in between is at fault, or the address."""
 
 
@@ -137,7 +137,7 @@ def error_of(
             f"{url} has no credit left for this key; top up the account, then go on with --resume RUN_DIR ({fault})"
         )
     if code >= _SERVER_ERROR or code in (_TOO_MANY, _TIMEOUT):
-        return BusyError(fault, _asked_wait_s(response), is_answer=True)
+        return EndpointBusyError(fault, _asked_wait_s(response), is_answer=True)
     if code in (_NO_KEY, _FORBIDDEN, _NOT_FOUND):
         return _access_error(code, url, model, fault)
     if code >= _BAD_REQUEST:
@@ -148,7 +148,7 @@ def error_of(
 def _access_error(code: int, url: str, model: str, fault: str) -> UsageError:
     """Return the error for a key, a model or an address that the server does not know."""
     if code != _NOT_FOUND:
-        kind = UsageError if code == _NO_KEY else ForbiddenError
+        kind = UsageError if code == _NO_KEY else EndpointForbiddenError
         return kind(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
     hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
     what = f"no model {model!r}, or no such address" if model else "no such address"

@@ -80,7 +80,7 @@ class Said:
     usage: Usage | None
 
 
-class Conversation:
+class WireConversation:
     """An episode's messages in the server's format.
 
     Every call of an assistant message is followed by exactly one tool message, which servers require.

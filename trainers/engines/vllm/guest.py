@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm.in_flight import Flight, Server, State
+from agentgym.trainers.engines.vllm.in_flight import Flight, Server, ServerState
 from agentgym.trainers.engines.vllm.pool import ServerPool
 from agentgym.trainers.engines.vllm.proof import prove
 from agentgym.trainers.engines.vllm.weights import (
     Handover,
     NameOf,
+    ProvenServer,
     Published,
     Readiness,
-    Served,
     name_with_adapters,
     name_with_weights,
 )
@@ -40,9 +40,9 @@ class GuestPool(ServerPool):
         """Send no requests to servers of others until :meth:`adopt`; those in flight stay, or this waits for them."""
         self.start()
         self._adopted = None
-        held = [server for server in self.servers if server.state is State.READY and not server.is_own]
+        held = [server for server in self.servers if server.state is ServerState.READY and not server.is_own]
         for server in held:
-            server.state = State.UPDATING
+            server.state = ServerState.UPDATING
             for flight in server.flights if self._config.keeps_requests else ():
                 flight.hold()
         if not self._config.keeps_requests:
@@ -51,7 +51,7 @@ class GuestPool(ServerPool):
     def readiness(self) -> Readiness:
         """Return what the process that publishes weights must know of this one's servers."""
         states = [server.state for server in self.servers if server.is_own]
-        num_ready = sum(state in (State.READY, State.RESTING) for state in states)
+        num_ready = sum(state in (ServerState.READY, ServerState.RESTING) for state in states)
         return Readiness(num_ready=num_ready, dtypes=frozenset(self.dtypes))
 
     def adopt(self, handover: Handover) -> None:
@@ -66,10 +66,10 @@ class GuestPool(ServerPool):
                 self._let_go_on(server, served, handover.published.version)
                 server.model_name = served.name
                 self._begin(server, handover.published)
-            elif server.state is not State.OUT:
+            elif server.state is not ServerState.OUT:
                 self._leave_out(server, "the rank that gives it weights left it out")
 
-    def _let_go_on(self, server: Server, served: Served, version: int) -> None:
+    def _let_go_on(self, server: Server, served: ProvenServer, version: int) -> None:
         """Let requests that were held go on; repeat those of which it is not known with which weights they began."""
         for flight in tuple(server.flights):
             if flight.keep(served.given or {}, version):

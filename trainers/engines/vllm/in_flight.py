@@ -26,7 +26,7 @@ ARRIVAL_S = 1.0
 """Seconds to wait, at a pause, for answers of requests that have already ended."""
 
 
-class State(Enum):
+class ServerState(Enum):
     """State of a server."""
 
     READY = auto()
@@ -95,7 +95,7 @@ class Server:
     client: VllmClient
     is_own: bool
     """True if this process gives the server its weights."""
-    state: State = State.UPDATING
+    state: ServerState = ServerState.UPDATING
     reason: str = "it was not asked yet"
     """Reason why the server is out."""
     is_wrong: bool = False

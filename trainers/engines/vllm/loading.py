@@ -10,10 +10,10 @@ from agentgym.errors import ConfigError, EngineError, InfrastructureError
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError
 from agentgym.trainers.engines.vllm.guest import GuestPool
-from agentgym.trainers.engines.vllm.in_flight import Pause, Server, State
+from agentgym.trainers.engines.vllm.in_flight import Pause, Server, ServerState
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION
 from agentgym.trainers.engines.vllm.proof import prove
-from agentgym.trainers.engines.vllm.weights import Published, Served, WeightSync
+from agentgym.trainers.engines.vllm.weights import ProvenServer, Published, WeightSync
 
 SLEEP = "/sleep?level=1&mode=wait"
 """Route by which a server frees the memory of its cache, and moves its weights to the machine's memory."""
@@ -68,20 +68,22 @@ class LoadingPool(GuestPool):
             for server in self.servers:
                 if server.is_wrong:
                     raise ConfigError(server.reason)
-            unasked = [s for s in self._own if not s.model_name and s.state is not State.OUT]
+            unasked = [s for s in self._own if not s.model_name and s.state is not ServerState.OUT]
             return any(server.model_name for server in self.servers) and not unasked
 
         if not await self._changes.until(found, timeout_s):
             raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
         for server in self._own:
-            if server.state is State.OUT and not server.model_name:
+            if server.state is ServerState.OUT and not server.model_name:
                 self.say(f"vLLM server {server.client.url} does not serve yet: {server.reason}")
 
     @property
     def _own(self) -> list[Server]:
         return [server for server in self.servers if server.is_own]
 
-    async def update(self, published: Published, timeout_s: float, *, is_patient: bool = True) -> dict[str, Served]:
+    async def update(
+        self, published: Published, timeout_s: float, *, is_patient: bool = True
+    ) -> dict[str, ProvenServer]:
         """Load new weights into every ready server; the others load them when they come back.
 
         From this call on, no request is sent to a server with other weights.
@@ -95,18 +97,18 @@ class LoadingPool(GuestPool):
         self.start()
         self._target, self._is_resting = published, False
         for server in self._own:
-            if server.state in (State.READY, State.RESTING):
-                server.state = State.UPDATING
+            if server.state in (ServerState.READY, ServerState.RESTING):
+                server.state = ServerState.UPDATING
             server.wake.set()
 
         def settled() -> bool:
             states = [server.state for server in self._own if not server.is_taken]
-            return State.UPDATING not in states and (State.READY in states or not is_patient or not states)
+            return ServerState.UPDATING not in states and (ServerState.READY in states or not is_patient or not states)
 
         if self._own:
             await self._changes.until(settled, timeout_s)
-        ready = [server for server in self._own if server.state is State.READY]
-        return {server.client.url: Served(name=server.model_name, given=server.given) for server in ready}
+        ready = [server for server in self._own if server.state is ServerState.READY]
+        return {server.client.url: ProvenServer(name=server.model_name, given=server.given) for server in ready}
 
     async def rest(self, timeout_s: float) -> None:
         """Let every ready server free its memory until :meth:`update`; servers that fail to are excluded.
@@ -114,9 +116,9 @@ class LoadingPool(GuestPool):
         One that comes back meanwhile is put to sleep, too.
         """
         self._is_resting = True
-        ready = [server for server in self._own if server.state is State.READY]
+        ready = [server for server in self._own if server.state is ServerState.READY]
         for server in ready:
-            server.state = State.RESTING
+            server.state = ServerState.RESTING
         await asyncio.gather(*(self._rest(server, timeout_s) for server in ready))
 
     async def _rest(self, server: Server, timeout_s: float) -> None:
@@ -158,7 +160,7 @@ class LoadingPool(GuestPool):
             asked.cancel()
             woken.cancel()
             await asyncio.gather(asked, woken, return_exceptions=True)
-        is_same = server.state is State.READY and server.published is published
+        is_same = server.state is ServerState.READY and server.published is published
         if is_same and published is not None and held != published.held and held.version != NO_VERSION:
             server.is_taken = True
             self._leave_out(
@@ -190,7 +192,7 @@ class LoadingPool(GuestPool):
             if config.sleep:  # also one that an earlier trainer left asleep
                 await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
             if (
-                server.state is State.OUT or server.published is None
+                server.state is ServerState.OUT or server.published is None
             ):  # perhaps a trainer was killed while it was paused
                 await client.post("/resume", {}, config.health_timeout_s)
             if target is None:
@@ -249,7 +251,7 @@ class LoadingPool(GuestPool):
         """Let a server that came back sleep until the next weights, as the others do."""
         await server.client.post(SLEEP, {}, self._config.update_timeout_s, expects_json=False)
         if self._is_resting:  # else the next weights are here, and its keeper goes on with them
-            server.model_name, server.state = base_name, State.RESTING
+            server.model_name, server.state = base_name, ServerState.RESTING
             self.stats.num_readmitted += 1
             self.say(f"vLLM server {server.client.url} is back, and sleeps until the next weights")
             self._changes.notify()
@@ -258,7 +260,7 @@ class LoadingPool(GuestPool):
         """Pause a server that keeps its requests during an update; return None if it must finish them before."""
         may_keep = self._config.keeps_requests and server.keeps_requests is not False
         server.given = None
-        if not may_keep or target is None or server.state is not State.UPDATING:
+        if not may_keep or target is None or server.state is not ServerState.UPDATING:
             return None
         if not server.flights and not self._is_shared:
             return None

@@ -25,7 +25,7 @@ from agentgym.errors import EngineError, InfrastructureError, boundary
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import VllmClient, WrongServerError, make_http
-from agentgym.trainers.engines.vllm.in_flight import Flight, Server, State
+from agentgym.trainers.engines.vllm.in_flight import Flight, Server, ServerState
 from agentgym.trainers.engines.vllm.load import LoadTotals
 from agentgym.trainers.engines.vllm.weights import Published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, score_body
@@ -76,11 +76,11 @@ class ServerPool(ABC):
 
     def health(self) -> EngineHealth:
         """Return the number of requests in flight and of ready servers."""
-        out = [server.reason for server in self.servers if server.state is State.OUT and server.reason]
+        out = [server.reason for server in self.servers if server.state is ServerState.OUT and server.reason]
         return EngineHealth(
             running=sum(server.load[0] for server in self.servers),
             servers=len(self._config.urls),
-            ready=sum(server.state is not State.OUT for server in self.servers),
+            ready=sum(server.state is not ServerState.OUT for server in self.servers),
             fault=out[0] if out else "",
             **self._loads.now(),  # type: ignore[arg-type]
         )
@@ -108,7 +108,7 @@ class ServerPool(ABC):
         await asyncio.gather(*self._keepers, return_exceptions=True)
         self._keepers = []
         for server in self.servers:
-            server.state, server.reason = State.OUT, "the engine was closed"
+            server.state, server.reason = ServerState.OUT, "the engine was closed"
             server.cut()
         if self._http is not None:
             await self._http.aclose()
@@ -178,8 +178,8 @@ class ServerPool(ABC):
             await self._settled(server, num_cuts)
 
     async def _settled(self, server: Server, num_cuts: int) -> None:
-        await self._changes.until(lambda: server.state is not State.UPDATING, self._config.update_timeout_s)
-        if server.state is State.UPDATING or server.num_cuts != num_cuts:
+        await self._changes.until(lambda: server.state is not ServerState.UPDATING, self._config.update_timeout_s)
+        if server.state is ServerState.UPDATING or server.num_cuts != num_cuts:
             raise ServerFaultError(server.reason)
 
     def forget(self, session_id: str) -> None:
@@ -190,20 +190,20 @@ class ServerPool(ABC):
 
     def reasons(self) -> str:
         """Return the reasons why servers are out, in one line."""
-        return "; ".join(f"{s.client.url}: {s.reason}" for s in self.servers if s.state is not State.READY)
+        return "; ".join(f"{s.client.url}: {s.reason}" for s in self.servers if s.state is not ServerState.READY)
 
     async def _next_server(self, session_id: str, failed: list[Server]) -> tuple[Server, Published]:
         chosen: list[Server] = []
 
         def found() -> bool:
-            ready = [server for server in self.servers if server.state is State.READY]
+            ready = [server for server in self.servers if server.state is ServerState.READY]
             fresh = [server for server in ready if server not in failed] or ready
             kept = self._sessions.get(session_id)
             chosen[:] = [kept] if kept in fresh else sorted(fresh, key=lambda server: server.load)[:1]
             return bool(chosen)
 
         def is_updating() -> bool:
-            return any(server.state is State.UPDATING and server.published is not None for server in self.servers)
+            return any(server.state is ServerState.UPDATING and server.published is not None for server in self.servers)
 
         await self._changes.until(lambda: found() or self._are_all_taken(), self._config.server_wait_s)
         if self._are_all_taken():
@@ -229,7 +229,7 @@ class ServerPool(ABC):
             server.wake.clear()
             try:
                 with boundary(EngineError, "its keeper"):
-                    if server.state in (State.READY, State.RESTING):
+                    if server.state in (ServerState.READY, ServerState.RESTING):
                         await server.client.health(self._config.health_timeout_s)
                         if (load := await server.client.load(self._config.health_timeout_s)) is not None:
                             self._loads.count(server.client.url, load)
@@ -240,7 +240,7 @@ class ServerPool(ABC):
             except (InfrastructureError, WrongServerError) as error:
                 num_failed += 1
                 server.is_wrong = isinstance(error, WrongServerError)
-                if server.state not in (State.READY, State.RESTING) or num_failed >= _NUM_FAILED_CHECKS:
+                if server.state not in (ServerState.READY, ServerState.RESTING) or num_failed >= _NUM_FAILED_CHECKS:
                     self._leave_out(server, str(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._config.health_interval_s):
@@ -276,11 +276,11 @@ class ServerPool(ABC):
 
     def _begin(self, server: Server, published: Published) -> None:
         """Send requests to a server from now on."""
-        was_out, is_new = server.state is State.OUT, server.published is None
+        was_out, is_new = server.state is ServerState.OUT, server.published is None
         self.stats.num_readmitted += was_out and not is_new
         if was_out or (is_new and server.is_own):
             self.say(f"vLLM server {server.client.url} serves, version {published.version}")
-        server.published, server.state = published, State.READY
+        server.published, server.state = published, ServerState.READY
         self._changes.notify()
 
     async def _probe(self, server: Server, published: Published, dtype: str, num_hidden: int) -> None:
@@ -303,10 +303,10 @@ class ServerPool(ABC):
             )
 
     def _leave_out(self, server: Server, reason: str) -> None:
-        if server.state is not State.OUT and server.published is not None:
+        if server.state is not ServerState.OUT and server.published is not None:
             self.stats.num_left_out += 1
             self.say(f"vLLM server {server.client.url} is left out: {reason}")
-        server.state, server.reason = State.OUT, reason
+        server.state, server.reason = ServerState.OUT, reason
         server.cut()
         self._loads.forget(server.client.url)
         self._changes.notify()

@@ -32,7 +32,7 @@ from agentgym.trainers.engines.vllm.in_flight import Flight, Server
 from agentgym.trainers.engines.vllm.loading import LoadingPool
 from agentgym.trainers.engines.vllm.pool import PoolStats
 from agentgym.trainers.engines.vllm.proof import DTYPES
-from agentgym.trainers.engines.vllm.weights import Handover, Published, Readiness, Served, Source, WeightSync
+from agentgym.trainers.engines.vllm.weights import Handover, ProvenServer, Published, Readiness, Source, WeightSync
 from agentgym.trainers.engines.vllm.wire import (
     MIN_TEMPERATURE,
     completion_body,
@@ -66,7 +66,7 @@ class ServersEngine(ABC):
         """See :meth:`agentgym.engine.Engine.update_weights`."""
 
     @abstractmethod
-    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, ProvenServer]:
         """Send weights to the servers of this process, and return those that have them by address.
 
         Args:
@@ -300,7 +300,7 @@ class VllmEngine(ServersEngine):
         self._check_open()
         return self._sync.publish(version, dtypes or DTYPES)
 
-    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, ProvenServer]:
         """See :meth:`ServersEngine.give`. The weights of this process are those that were published.
 
         Raises:
@@ -311,7 +311,7 @@ class VllmEngine(ServersEngine):
         self._sync.follow(published)
         return await self._send(published, is_patient=is_patient)
 
-    async def _send(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+    async def _send(self, published: Published, *, is_patient: bool) -> Mapping[str, ProvenServer]:
         if self._sleeps:
             free_unused()
         self.policy_version = published.version
@@ -354,7 +354,7 @@ class ReadOnlyServersEngine(ServersEngine):
         super().__init__(GuestPool(config), facts, max_context_tokens, sleeps=config.sleep)
         self._pool.say = say
 
-    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, Served]:
+    async def give(self, published: Published, *, is_patient: bool) -> Mapping[str, ProvenServer]:
         """Return no servers, since this process has none to give weights."""
         return {}
 

@@ -2,7 +2,7 @@
 
 :class:`TransferSync` is the third :class:`~agentgym.trainers.engines.vllm.weights.WeightSync`. It keeps a copy of the
 current weights, and updates a server in the steps of vLLM's protocol: pause, init (once per start of the server),
-start, update, finish, resume. A :class:`Channel` moves the bytes: ``ipc`` passes memory handles of the copy to a
+start, update, finish, resume. A :class:`TransferChannel` moves bytes: ``ipc`` passes memory handles of the copy to a
 server on the same GPU; ``nccl`` broadcasts it to servers on other GPUs (:mod:`agentgym.trainers.engines.vllm.nccl`).
 
 The protocol is that of vLLM 0.26 to 0.33 (:mod:`agentgym.trainers.engines.vllm.versions`), for ``nccl`` from 0.32 on:
@@ -40,7 +40,7 @@ from agentgym.types import Json, JsonObject
 WITHOUT_NCCL = "engine.weight_sync=folder needs none"
 
 
-class Channel(Protocol):
+class TransferChannel(Protocol):
     """A channel that moves tensors from the trainer to a server."""
 
     async def check(self, client: VllmClient, timeout_s: float) -> None:
@@ -85,7 +85,7 @@ class TransferSync:
     def __init__(
         self,
         tensors: Callable[[], Iterable[tuple[str, Tensor]]],
-        channel: Channel,
+        channel: TransferChannel,
         witness: WeightChecksum,
         vocab_size: int,
         *,

@@ -74,7 +74,7 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ProvenServer:
     """A server that has proved to have the current weights."""
 
     name: str
@@ -88,7 +88,7 @@ class Handover:
     """A version of the weights, and the servers that have it, for processes that only send requests."""
 
     published: Published
-    servers: Mapping[str, Served]
+    servers: Mapping[str, ProvenServer]
     """The servers by address."""
 
 

@@ -25,7 +25,7 @@ from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Observation, Status
 
 GAMES: Sequence[type[GameEnv]] = (KuhnPokerEnv, NegotiationEnv, TicTacToeEnv)
-OPPONENTS = [(game, name) for game in GAMES for name in {"random", *game.opponents}]
+OPPONENTS = [(game, name) for game in GAMES for name in sorted({"random", *game.opponents})]
 NONSENSE = ("", "I do not know.", "###STOP###", "bet\nbet?", "yes", "0", "-1", "accept accept", "[pass]!", "½")
 PHRASES = (
     "Hello.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from itertools import groupby
@@ -49,7 +48,7 @@ def page() -> str:
 def _rows(members: Iterable[Component]) -> str:
     lines = ["| name | what it does | settings | status | file |", "|---|---|---|---|---|"]
     for one in members:
-        lines.append(f"| `{one.name}` | {_about(one)} | {_settings(one)} | {one.status} | [code]({_file(one)}) |")
+        lines.append(f"| `{one.name}` | {_about(one)} | {_settings(one)} | {one.status} | `{one.file}` |")
     return "\n".join(lines)
 
 
@@ -79,14 +78,6 @@ def _default(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     text = " ".join(text.split())
     return (text if len(text) <= 40 else "a text") or "empty"
-
-
-def _file(one: Component) -> str:
-    module = sys.modules.get(one.module)
-    path = Path(str(getattr(module, "__file__", ""))).resolve() if module else ROOT
-    if isinstance(one.function, str):
-        path = Path(str(sys.modules[one.call.__module__].__file__)).resolve()
-    return f"../{path.relative_to(ROOT).as_posix()}"
 
 
 if __name__ == "__main__":

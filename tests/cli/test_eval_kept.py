@@ -194,7 +194,7 @@ def test_a_training_run_with_a_file_goes_on_anywhere(tmp_path: Path) -> None:
     shutil.move(tmp_path / "here" / "kept", there / "kept")
     shutil.rmtree(tmp_path / "here")
     names = sorted(path.name for path in (there / "kept" / "own_files").rglob("*") if path.is_file())
-    assert names == ["__init__.py", "deep.py", "hint.txt", "words_of_it.py", "world.py"]
+    assert names[1:] == ["__init__.py", "deep.py", "hint.txt", "words_of_it.py"] and names[0].endswith("-world.py")
     resumed = agentgym("train", "--resume", "kept", "num_steps=2", folder=there)
     assert resumed.returncode == 0, resumed.stderr
     assert "changed since this run" not in resumed.stdout + resumed.stderr
@@ -217,7 +217,7 @@ def test_a_module_beside_a_file_is_that_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "both.toml").write_text(f'name = "both"\nversion = 1\n{both}')
     done = agentgym("eval", "both.toml", "--policy", "oracle", folder=tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "imports 'words_of_it', and" in done.stdout and "rename one of the two" in " ".join(done.stdout.split())
+    assert "which has the same module name; rename one of them" in " ".join(done.stdout.split())
 
 
 def test_a_scorer_that_nothing_can_call_blocks_no_other(run: Command, guess: str) -> None:

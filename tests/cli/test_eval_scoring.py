@@ -175,8 +175,8 @@ def test_a_gate(run: Command, guess: str) -> None:
     assert "a difference of at least -5.0 pp is not shown" in " ".join(told.split())
     same = run("compare", oracle, oracle)
     (found,) = run("compare", oracle, oracle, "--json").json["suites"]
-    assert [round(found[f"difference_{end}"], 3) for end in ("low", "high")] == [-0.126, 0.126]
-    assert "can detect a difference of 18.0 percentage points" in " ".join(same.out.split())
+    assert [round(found[f"difference_{end}"], 3) for end in ("low", "high")] == [-0.137, 0.137]
+    assert "can detect a difference of 18.4 percentage points" in " ".join(same.out.split())
     assert run("compare", oracle, oracle, "--min-difference", "-0.13").code == 0
     assert run("compare", oracle, oracle, "--min-difference", "-0.02").code == 1  # 20 tasks show too little
 

@@ -55,7 +55,7 @@ def test_three_suites_two_policies_and_four_repeats_in_one_command(run: Command,
         (f"to-{highest}.times-4@1", "random", "oracle") for highest in (2, 3, 4)
     ]
     assert [one["num_pairs"] for one in compared] == [24, 24, 24]
-    assert all(one["difference"] > 0 and one["p_value"] < 0.1 for one in compared)
+    assert all(one["difference"] > 0 and one["p_value"] < 0.2 for one in compared)
     assert json.loads((folder / "comparisons.json").read_text()) == compared
     table = (folder / "results.md").read_text()
     assert table.count("| oracle | 100.0% |") == 3

@@ -67,7 +67,7 @@ class SearxNG:
         query_words(query)
         body = await _answer_of(self._url, {"q": query, "format": "json"}, {}, *self._limits)
         _refuse_silence(self._url, body)
-        return _hits(self._url, k, lambda: [(r.get("url"), r.get("title"), r.get("content")) for r in body["results"]])
+        return _hits(self._url, k, lambda: [(r["url"], r.get("title"), r.get("content")) for r in body["results"]])
 
 
 class BraveSearch:
@@ -101,7 +101,7 @@ class BraveSearch:
             self._url,
             k,
             lambda: [
-                (r.get("url"), r.get("title"), r.get("description"))
+                (r["url"], r.get("title"), r.get("description"))
                 for r in (body.get("web") or {}).get("results") or ()
             ],
         )

@@ -51,7 +51,7 @@ class SampledReport:
         """Return the report of the time after an earlier report that began with this one.
 
         Example:
-            >>> Sampled(num_turns=5, span_s=3.0).since(Sampled(num_turns=2, span_s=1.0)).num_turns
+            >>> SampledReport(num_turns=5, span_s=3.0).since(SampledReport(num_turns=2, span_s=1.0)).num_turns
             3
         """
         return SampledReport(

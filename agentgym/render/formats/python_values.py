@@ -88,9 +88,9 @@ class PythonReader:
     """A reader of literals and arguments in a text.
 
     Example:
-        >>> PythonReader("[1, 'a', (True, None)] and more", Effort()).value(0)
+        >>> PythonReader("[1, 'a', (True, None)] and more", ReadingBudget()).value(0)
         ([1, 'a', [True, None]], 22)
-        >>> PythonReader("f(to='fridge', n=2)", Effort()).arguments(2)
+        >>> PythonReader("f(to='fridge', n=2)", ReadingBudget()).arguments(2)
         ({'to': 'fridge', 'n': 2}, 19)
     """
 

@@ -74,7 +74,7 @@ def aepo(
     """Return one start, then the starts that the first episode suggests, then branches, then further starts.
 
     Example:
-        >>> aepo((), 0, 4, 4, np.random.default_rng(0), AepoOptions()) == [START]
+        >>> aepo((), 0, 4, 4, np.random.default_rng(0), AepoBranchingOptions()) == [START]
         True
     """
     if not played:

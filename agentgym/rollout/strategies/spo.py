@@ -60,7 +60,7 @@ def weight(visits: Sequence[Visit], options: SpoSourceOptions) -> float:
     """Return the weight of a task.
 
     Example:
-        >>> [round(weight(visits, SpoOptions()), 6) for visits in ((), [Visit(-1, 8, 3)], [Visit(0, 200, 200)])]
+        >>> [round(weight(visits, SpoSourceOptions()), 6) for visits in ((), [Visit(-1, 8, 3)], [Visit(0, 200, 200)])]
         [0.55, 0.537498, 0.098814]
     """
     alpha, beta = tracker(visits, options.memory)

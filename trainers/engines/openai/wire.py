@@ -89,7 +89,7 @@ class WireConversation:
         keeps_results: tool results stay tool messages where the server has seen no call, since calls are read here.
 
     Example:
-        >>> talk = Conversation((Message("user", "Guess."),))
+        >>> talk = WireConversation((Message("user", "Guess."),))
         >>> talk.add_replies((Message("user", "Well?"),))
         >>> [row["content"] for row in talk.messages]
         ['Guess.', 'Well?']

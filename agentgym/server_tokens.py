@@ -58,7 +58,7 @@ def token_for(url: str) -> str:
     Args:
         url: address of the server, as clients name it.
     """
-    return _remembered.get(urlsplit(url).netloc, "") or os.environ.get(TOKEN_VARIABLE, "") or kept_token(url)
+    return _remembered.get(_place(url), "") or os.environ.get(TOKEN_VARIABLE, "") or kept_token(url)
 
 
 def remember_token(url: str, token: str) -> None:
@@ -69,7 +69,15 @@ def remember_token(url: str, token: str) -> None:
         token: its token; nothing is remembered if it is empty.
     """
     if token:
-        _remembered[urlsplit(url).netloc] = token
+        _remembered[_place(url)] = token
+
+
+def _place(url: str) -> str:
+    """Return the host and port of an address; empty for a text that is none."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def kept_token(url: str) -> str:

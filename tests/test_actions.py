@@ -174,7 +174,7 @@ def test_nested_arguments_in_the_compact_syntax() -> None:
     env = started()
     assert env.step('move: {"x": 1, "y": 2}')[0][0].text == "1 2"
     assert env.step('move: to={"x": 4}')[0][0].text == "4 0"
-    assert "to is not a JSON object: 'here'" in env.step("move: here")[0][0].text
+    assert "to is not a JSON {x: integer, y?: integer}: 'here'" in env.step("move: here")[0][0].text
     call = ToolCall("move", {"to": {"x": 3, "y": 5}}, "0")
     assert parse_calls(format_call(call, env.tools), env.tools) == (call,)
     drawn = random_call(tool_of(Desk.move).spec, np.random.default_rng(0))

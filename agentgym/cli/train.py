@@ -149,7 +149,7 @@ def _plan_on_paper(
         with out.status.status("rehearsing the start"):
             from agentgym.trainers.run.rehearsal import rehearse
 
-            notes = rehearse(config, num_ranks)
+            notes = rehearse(config)
     notes = (*config.warnings, *notes)
     _print_plan(found, notes, out, is_named=resume is not None or _names_env(overrides), is_auto=is_auto)
     if too_small is not None:

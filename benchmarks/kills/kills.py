@@ -71,7 +71,7 @@ STRATEGIES = {
 }
 NUM_EPISODES = 60
 TRAIN = (
-    "import sys; from pathlib import Path; from agentgym.trainers.loop import train; "
+    "import sys; from pathlib import Path; from agentgym.trainers.train import train; "
     "from agentgym.trainers.config.overrides import load_config; d = Path(sys.argv[1]); "
     "train(load_config(d / 'config.json'), d, resume=True)"
 )

@@ -66,9 +66,9 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Behave:
             append_json_line(run_dir / "metrics.jsonl", {"phase": "rl", "step": 1, "success": 0.5})
             return FakeResult(str(run_dir))
 
-        loop = ModuleType("agentgym.trainers.loop")
-        loop.train = train  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "agentgym.trainers.loop", loop)
+        start = ModuleType("agentgym.trainers.train")
+        start.train = train  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "agentgym.trainers.train", start)
         return calls
 
     return behave

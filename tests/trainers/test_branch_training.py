@@ -279,7 +279,7 @@ def test_what_cannot_be_is_refused(overrides: tuple[str, ...], match: str) -> No
 def test_environments_without_what_a_strategy_needs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "silent.py").write_text(SILENT, encoding="utf-8")
     for env, override, match in (
-        ("agentgym/TicTacToe-v0", ARPO[0], "several players"),
+        ("agentgym/TicTacToe-v0", ARPO[0], "would have 2 players"),
         (
             f"{tmp_path}/silent.py:Silent-v0",
             FADING[0],

@@ -169,7 +169,7 @@ def test_a_cluster_that_may_ask_for_a_token(mode: str, hints: bool, monkeypatch:
 
 def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
     code = (
-        "import sys; from agentgym.trainers.run import Run; from agentgym.trainers.recipes import load_recipe\n"
+        "import sys; from agentgym.trainers.run.run import Run; from agentgym.trainers.recipes import load_recipe\n"
         "from pathlib import Path; Run(load_recipe('tiny'), Path('.')); assert 'ray' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

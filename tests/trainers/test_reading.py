@@ -99,7 +99,7 @@ def test_scales_that_no_config_names_are_refused(folder: Path) -> None:
 
 def test_matrices_of_whole_numbers_are_refused(folder: Path) -> None:
     rewrite(folder, lambda all_: {n: (t * 100).to(torch.int8) if t.ndim == 2 else t for n, t in all_.items()})
-    with pytest.raises(CorruptDataError, match=r"stores 15 matrices as whole numbers \(.* as I8\).*floating point"):
+    with pytest.raises(CorruptDataError, match=r"stores 15 matrices as whole numbers \(.* as I8\).*floating-point"):
         load_model(folder)
 
 

@@ -101,8 +101,7 @@ class BraveSearch:
             self._url,
             k,
             lambda: [
-                (r["url"], r.get("title"), r.get("description"))
-                for r in (body.get("web") or {}).get("results") or ()
+                (r["url"], r.get("title"), r.get("description")) for r in (body.get("web") or {}).get("results") or ()
             ],
         )
 

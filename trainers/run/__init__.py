@@ -1,1 +1,1 @@
-"""What a training run consists of: its folder, environments, model, policy and cluster."""
+"""Parts of a training run: its folder, environments, model, policy and cluster."""

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from agentgym.errors import UsageError
-from agentgym.registry import find, is_remote
+from agentgym.registry import find, is_remote, make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.losses.trial import try_out
-from agentgym.trainers.models.config import LoraSettings, ModelConfig
-from agentgym.trainers.models.head import trunk_of
-from agentgym.trainers.models.meta import meta_model
 from agentgym.trainers.models.model import end_ids, load_tokenizer
-from agentgym.trainers.models.model_shapes import read_values
 from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.run.env import RunEnv
 
 
-def rehearse(config: TrainConfig, num_ranks: int) -> list[str]:
-    """Run the start's checks of components, environments, prompts and the model's blocks; return their notes.
+def rehearse(config: TrainConfig) -> list[str]:
+    """Run the start's checks of components, environments and prompts; return their notes.
 
-    Environments whose packages are missing, or which a server plays, are left out. So are prompts and blocks of a model
+    Environments that cannot be made on this machine, or which a server plays, are left out. So are prompts of a model
     that is not on this machine.
 
     Raises:
@@ -37,6 +33,11 @@ def rehearse(config: TrainConfig, num_ranks: int) -> list[str]:
     for name, own in config.by_env.items():
         if is_remote(own.env.kwargs) or not find(own.env.id).is_available:
             continue
+        try:
+            make(own.env.id, **own.env.kwargs).close()
+        except UsageError as error:  # data that only the machine of the run has, say
+            notes.append(f"{own.env.id} cannot be made here, so its start was not tried: {error}")
+            continue
         env = RunEnv(name, own, lambda make_env: EnvPool(make_env, 1))
         try:
             notes += env.notes
@@ -44,20 +45,4 @@ def rehearse(config: TrainConfig, num_ranks: int) -> list[str]:
                 env.check_prompts(renderer)
         finally:
             env.close_probe()
-    if has_model and num_ranks > 1:
-        _check_blocks(config.model)
     return notes
-
-
-def _check_blocks(config: ModelConfig) -> None:
-    """Check that ranks can cut the model up at its blocks.
-
-    Raises:
-        UsageError: its trunk has no list of blocks.
-    """
-    trunk = trunk_of(meta_model(read_values(config), LoraSettings()))
-    if getattr(trunk, "layers", None) is None:
-        raise UsageError(
-            f"{config.path}: ranks share a model by its blocks, and {type(trunk).__name__} has none under layers: "
-            "train on one rank"
-        )

@@ -9,7 +9,7 @@ from agentgym.trainers.config.overrides import load_config
 from agentgym.trainers.train import train
 from testkit.warm_python import Command
 
-SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \
+SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.train import train; \
 from agentgym.trainers.config.overrides import load_config; d = Path(sys.argv[1]); \
 train(load_config(d / 'config.json'), d, resume=True)"
 

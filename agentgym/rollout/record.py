@@ -159,8 +159,12 @@ def replace_text(path: Path, text: str) -> None:
     """Write a file. It replaces an older one only when it is complete on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8", errors="replace")  # a folder's name may be no UTF-8
-    os.replace(partial, path)
+    try:
+        partial.write_text(text, encoding="utf-8", errors="replace")  # a folder's name may be no UTF-8
+        os.replace(partial, path)
+    except OSError:  # a full disk
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -81,7 +81,12 @@ SETTINGS = {
     "empg and epo": (EMPG, EPO),
     "aepo and self_distill": (AEPO, SELF, *ABLE, ROOM),
     "spo": ("credit.estimator=spo", *ABLE),
-    "progress": ('credit={"estimator": "grpo", "shapers": [{"kind": "spa"}]}', "critic.lr=1e-3", *ABLE),
+    "progress": (
+        'credit={"estimator": "grpo", "shapers": [{"kind": "spa"}]}',
+        "critic.lr=1e-3",
+        "critic.fit_updates=1",
+        *ABLE,
+    ),
     "replay": ('strategy.replay={"kind": "success"}', *ABLE, "seed=3"),
     "remix": ('strategy.replay={"kind": "remix", "share": 0.5}', *ABLE),
     "the first plays, igpo and echo": (IGPO, ECHO, FIRST),

@@ -199,7 +199,10 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     with seeded_weights(seed):
         with warnings.catch_warnings():  # peft reads an attribute that transformers is about to rename
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
-            adapted: CausalLM = get_peft_model(model, config)
+            try:
+                adapted: CausalLM = get_peft_model(model, config)
+            except ValueError as error:  # layers of Mamba that peft cannot adapt, say
+                raise ConfigError(f"model.lora.target_modules: {error}") from error
     if settings.path:
         continue_adapters(adapted, settings)
     return adapted

@@ -156,9 +156,13 @@ def _made(maker: Any, config: Any, seed: int) -> PreTrainedModel:
     return model
 
 
+_MAMBA = {"nemotron_h": {"out_proj"}}
+"""Layers that newer releases of peft refuse."""
+
+
 def linear_layers(kind: str) -> tuple[str, ...]:
     """Return the names of the matrices in a block of a model type, which adapters can be on."""
     model: Any = seeing_model(kind) if kind in WITH_VISION else model_of(kind)
     blocks = blocks_of(trunk_of(model))
     named = (pair for block in blocks for pair in block.named_modules())
-    return tuple(sorted({at.rpartition(".")[2] for at, part in named if is_linear(part)}))
+    return tuple(sorted({at.rpartition(".")[2] for at, part in named if is_linear(part)} - _MAMBA.get(kind, set())))

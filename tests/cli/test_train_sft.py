@@ -44,7 +44,7 @@ def test_a_file_trains_without_an_oracle_and_without_episodes(run: Command, gues
         done.err.split()
     )
     rows = [json.loads(line) for line in Path("runs/tiny-001/metrics.jsonl").read_text().splitlines()]
-    assert [row["phase"] for row in rows] == ["sft"]
+    assert [row["phase"] for row in rows] == ["sft", "eval"]
 
 
 def test_a_run_learns_from_an_endpoint_and_another_from_its_record(run: Command, guess: str) -> None:

@@ -382,7 +382,7 @@ def test_arguments_of_trl_that_cannot_be_served_are_refused(
 @pytest.mark.parametrize(
     ("credit", "message"),
     [
-        (CreditConfig(estimator="turn_gae"), "does not make: value"),
+        (CreditConfig(estimator="turn_gae"), "a model of agentgym's own trainer: value"),
         (CreditConfig(estimator="token_gae", options=TokenGaeOptions()), "token_value"),
         (CreditConfig(estimator="capo"), "needs a judge that marks wrong turns"),
     ],

@@ -38,7 +38,7 @@ from train import episodes
 
 from agentgym.engine import SamplingParams
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.tensor_folder import held_in_memory, load_tree, read_outline, save_tree
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -129,7 +129,7 @@ def engine(device: torch.device, shape: str) -> Iterator[Row]:
         except Exception as error:
             errors.append(error)
 
-    thread = threading.Thread(target=beside(steps))
+    thread = threading.Thread(target=on_background_thread(steps))
     thread.start()
     asyncio.run(sample_all(served, VOCAB[shape], 4, 16))
     gap = gap_to_forward(served, model, VOCAB[shape])

@@ -30,7 +30,7 @@ from train import episodes, matmul_flops, num_operations, seen_by_each, step_sec
 from agentgym.engine import SamplingParams
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard_over, whole
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -183,7 +183,7 @@ def sharding(device: torch.device, shape: str) -> Iterator[Row]:
                 if is_sharded:
                     mesh = init_device_mesh(device.type, (1,))
                     model = shard_over(model, None, Ranks(), mesh, MixedPrecisionPolicy())
-                work = beside(partial(step_seconds, model, samples, config, 0))
+                work = on_background_thread(partial(step_seconds, model, samples, config, 0))
                 with ThreadPoolExecutor(1) as thread:
                     thread.submit(work).result()
                 gradients.append(whole(model.model.layers[0].self_attn.q_proj.weight.grad).flatten().float())

@@ -118,6 +118,8 @@ def serving(total: int, folder: Path) -> Iterator[Point]:
     """Watch ``agentgym serve`` while clients open, step and close sessions."""
     chunk = max(NUM_AT_A_TIME, total // NUM_POINTS)
     folder.mkdir()
+    # where the server keeps its token, which its own TMPDIR would move away from this client
+    os.environ.setdefault("AGENTGYM_STATE", str(folder.with_name(f"{folder.name}-state")))
     os.environ["TMPDIR"] = str(folder)
     server = EnvServer(HOUSE)
     try:

@@ -17,6 +17,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from testkit import TESTKIT
 
+from agentgym.plugins import Registry
+
 ROOT = Path(__file__).parents[1]
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -59,6 +61,17 @@ def want_of(reason: str) -> str:
 
 EXTRAS = {"faiss": "dense", "math_verify": "math", "miniwob": "miniwob", "trl": "trl", "ray": "ray"}
 """Extras of packages that tests import without a reason of their own."""
+
+
+@pytest.fixture(autouse=True)
+def components_of_a_test_end_with_it() -> Iterator[None]:
+    """Forget the components that a test registers, which others would list, try and clash with."""
+    before = [(registry, set(registry._components)) for registry in Registry._every]
+    yield
+    for registry, names in before:
+        for name, component in list(registry._components.items()):
+            if name not in names and not component.module.startswith("agentgym."):
+                del registry._components[name]
 
 
 @pytest.fixture(scope="session")

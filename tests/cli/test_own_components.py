@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from testkit.recorded_runs import write_run
 
-from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.gigpo import gigpo
 from agentgym.credit.table import TurnTable
@@ -52,9 +51,8 @@ GOOD = "TurnAdvantages(advantage=options.scale * (returns - returns.mean()), ret
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of an estimator, which other tests do not find registered."""
-    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._all()))
+def file(tmp_path: Path) -> Path:
+    """The file of an estimator."""
     path = tmp_path / "leave_out.py"
     path.write_text(LEAVE_OUT.replace("RESULT", GOOD))
     return path
@@ -235,8 +233,7 @@ def test_an_estimator_of_ones_own_on_plain_arrays(file: Path) -> None:
     assert result.advantage.tolist() == pytest.approx([1 / 3, 1 / 3, -2 / 3])
 
 
-def test_what_an_estimator_says_of_itself_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._all()))
+def test_what_an_estimator_says_of_itself_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "leave_out.py"
     for told, said in (
         ('granularity="trajectory"', r"leave_out' gives turns of one episode different .* granularity='turn'"),

@@ -15,7 +15,7 @@ from agentgym.plugins import Named, import_source
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import EvalConfig
-from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, TOKEN_MASKS
+from agentgym.trainers.losses.component import TOKEN_MASKS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import ForkingTokensOptions
 from agentgym.trainers.losses.regularisers import EntropyHistory
@@ -43,10 +43,8 @@ def term(logprob, entropy, logprob_ref):
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function that returns the settings of a loss with this result, which other tests do not find registered."""
-    for registry in (POLICY_LOSSES, CORRECTIONS, REGULARISERS):
-        monkeypatch.setattr(registry, "_components", dict(registry._all()))
+def made(tmp_path: Path) -> Any:
+    """A function that returns the settings of a loss with this result."""
 
     def settings(result: str = "-logprob, row > 1", weight: str = "", term: str = "") -> LossConfig:
         text = LOSS.replace("RESULT", result)
@@ -145,10 +143,8 @@ def calm(entropy, historical, phase):
 
 
 @pytest.fixture
-def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def offered(tmp_path: Path) -> Path:
     """A file of components that read the values which once only agentgym's own components got."""
-    for registry in (POLICY_LOSSES, CORRECTIONS, REGULARISERS):
-        monkeypatch.setattr(registry, "_components", dict(registry._all()))
     (path := tmp_path / "offered.py").write_text(OFFERED)
     return path
 

@@ -67,7 +67,7 @@ def asked(backend: str, num_documents: int, cache: Path, num_rounds: int = NUM_R
 def served(backend: str, workers: int, connections: int, corpus_file: Path, cache: Path) -> dict[str, Any]:
     """Measure queries per second of ``agentgym serve-search``, and their latency."""
     command = [sys.executable, "-m", "agentgym", "serve-search", str(corpus_file), "--port", "0", "--json"]
-    command += ["--backend", backend, "--workers", str(workers)]
+    command += ["--backend", backend, "--workers", str(workers), "--no-token"]
     environment = {**os.environ, "AGENTGYM_CACHE": str(cache)}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:

@@ -98,6 +98,7 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
         *([credit.estimator] if credit.estimator in WHOLE_STEP else []),
         *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
         *(part.name for part, _ in loss.parts() if _reads_whole_update(part)),
+        *(f"column {column.name}" for column in loss.columns() if column.phase == "step"),
         *(["self_distill"] if loss.regulariser("self_distill") else []),
         *([f"denominator='kept' of {', '.join(shrink)}"] if shrink else []),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
@@ -112,4 +113,4 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
 
 
 def _reads_whole_update(part: LossComponent) -> bool:
-    return part.needs_whole_update or part.averages_over == "tokens" or part.family == "token mask"
+    return part.prepares or part.averages_over == "tokens"

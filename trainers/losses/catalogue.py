@@ -23,6 +23,7 @@ def _add_all() -> None:
                 f"{PACKAGE}.{facts.pop('function')}",
                 options=getattr(importlib.import_module(f"{PACKAGE}.{module}"), class_name) if options else None,
                 parity=released.get(parity, parity),
+                prepare=f"{PACKAGE}.{prepare}" if (prepare := facts.pop("prepare", "")) else "",
                 test=f"tests/trainers/{facts.pop('test')}",
                 **({} if facts.pop("has_clip", True) else {"clip_low": None, "clip_high": None}),
                 **facts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -9,9 +10,12 @@ from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
 from agentgym.settings import Count, Natural, NonNegative, Settings, check_ranges
+from agentgym.trainers.data.columns import COLUMNS, Column, resolve
 from agentgym.trainers.kinds import UNPLANNED_TOKENS, LayoutKind, Precision
 from agentgym.trainers.losses.component import (
     CORRECTIONS,
+    OF_PREPARE,
+    OF_TOKENS,
     POLICY_LOSSES,
     REGULARISERS,
     TOKEN_MASKS,
@@ -113,6 +117,7 @@ class LossConfig(Settings):
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice; list each component once")
+        self.columns()
         rules.refuse_errors(self.findings())
         self._check_siblings()
         self._check_parts()
@@ -284,8 +289,27 @@ class LossConfig(Settings):
 
     @property
     def needs_reference(self) -> bool:
-        """True if a regulariser compares with the policy before RL; the reference of ``distill`` is its teacher."""
-        return any(REGULARISERS[part.kind].reads("logprob_ref") for part in self.regularisers if part.kind != "distill")
+        """True if a component compares with the policy before RL; one that names a teacher compares with that."""
+        return any(part.reads("logprob_ref") for part, options in self.parts() if not hasattr(options, "teacher"))
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that the components read and that episodes or other columns give, in order of need.
+
+        Raises:
+            ConfigError: nothing provides a name that a component reads.
+        """
+        found: dict[str, Column] = {}
+        for part, _ in self.parts():
+            given = {*OF_TOKENS, *part.further}
+            names = part.read_by_function()
+            for name in names:
+                if why := part.unknown_to_it.get(name):
+                    raise ConfigError(f"{part.family} {part.name!r} cannot read {name}: {why}")
+            if part.prepare:  # what is no column is a value of its own ``prepare``, which the trial calls
+                names = [name for name in names if name in COLUMNS._all()]
+                found |= {one.name: one for one in _resolved(part, part.read_by_prepare(), {*OF_TOKENS, *OF_PREPARE})}
+            found |= {one.name: one for one in _resolved(part, names, given)}
+        return tuple(found.values())
 
     @property
     def tracks_entropy(self) -> bool:
@@ -313,7 +337,11 @@ class LossConfig(Settings):
         """True if a component must see all tokens of an update before the first gradient."""
         if self.shrinks_denominators or self.token_masks:
             return True
-        return any(
-            component.needs_whole_update or component.reads("ratio_bounds") or component.reads("regression")
-            for component, _ in self.parts()
-        )
+        return any(component.prepares for component, _ in self.parts())
+
+
+def _resolved(part: LossComponent, names: Sequence[str], given: Collection[str]) -> tuple[Column, ...]:
+    try:
+        return resolve(names, given)
+    except ConfigError as error:
+        raise ConfigError(f"{part.family} {part.name!r}: {error}") from error

@@ -548,7 +548,9 @@ def test_corrections_are_one_without_a_gap(options: Any, logprob: list[float]) -
     """Property (g), and no correction carries a gradient."""
     old = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([1.0] * len(logprob), rollout=logprob)
-    weight = correction_weight(old, batch, LossConfig(corrections=(options,)), UpdateStatistics())
+    config = LossConfig(corrections=(options,))
+    facts = update_facts([batch], [frozen_tokens(old.detach())], config)
+    weight = correction_weight(old, batch, config, facts)
     assert_close(weight, [1.0] * len(logprob))
     assert not weight.requires_grad
 

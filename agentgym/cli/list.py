@@ -161,7 +161,7 @@ def _list_family(family: str, as_json: bool, *, files: bool) -> None:
             {
                 "name": c.name,
                 "summary": (c.call.__doc__ or "").partition("\n")[0].replace("``", ""),
-                **({"unit": c.unit, "phase": c.phase} if family == "column" else {}),
+                **{name: value for name in ("unit", "phase") if (value := getattr(c, name, None))},
                 "settings": [one.name for one in fields(c.options) if one.name != "kind"] if c.options else [],
                 "paper": c.paper,
             }

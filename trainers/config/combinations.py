@@ -110,9 +110,10 @@ def _check_help(config: TrainConfig) -> None:
             "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
             "log-probabilities to compare with: set loss.mode=decoupled"
         )
-    if config.loss.kind == "rl_plus" and not config.strategy.demonstrates:
+    readers = [part.name for part, _ in config.loss.parts() if "demonstrated" in part.read_by_function()]
+    if readers and not config.strategy.demonstrates:
         raise ConfigError(
-            "loss.kind=rl_plus differs from ppo_clip on demonstrated tokens alone, and there are none: set "
+            f"{' and '.join(readers)} acts on demonstrated tokens, and there are none: set "
             'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
         )
 
@@ -151,8 +152,10 @@ def _check_siblings(config: TrainConfig) -> None:
 
 
 def _check_updates(config: TrainConfig) -> None:
-    if config.loss.has_opob and config.credit.modulators:
-        raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+    if config.loss.recrediting and config.credit.modulators:
+        raise ConfigError(
+            f"{config.loss.recrediting}'s baseline needs the returns as they are: leave credit.modulators out"
+        )
     if config.loss.echo and config.context.policy != "full":
         raise ConfigError("loss.echo finds what the environment answered in whole histories: set context.policy=full")
     if config.sft.mix.weight and config.loss.minibatch == "rows":
@@ -223,14 +226,15 @@ def _check_cluster(config: TrainConfig) -> None:
 
 
 def _check_teacher(config: TrainConfig) -> None:
-    if config.loss.regulariser("distill") and not config.loss.teacher:
-        raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
-    alone = config.loss.regulariser("self_distill")
-    if alone is not None and config.context.policy != "full":
+    unnamed = [part.name for part, options in config.loss.parts() if getattr(options, "teacher", None) == ""]
+    if unnamed:
+        raise ConfigError(f"loss.regularisers: {unnamed[0]} needs the model to learn from: set its teacher")
+    scored = [part.name for part, _ in config.loss.parts() if part.scores]
+    if scored and config.context.policy != "full":
         raise ConfigError(
-            "loss.regularisers: self_distill puts a demonstration before the whole history: set context.policy=full"
+            f"loss.regularisers: {scored[0]} puts a demonstration before the whole history: set context.policy=full"
         )
-    if (config.loss.teacher or alone) and not config.loss.weight and config.zero_variance_filter != "off":
+    if (config.loss.teacher or scored) and not config.loss.weight and config.zero_variance_filter != "off":
         raise ConfigError(
             "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
             "set zero_variance_filter=off"

@@ -37,7 +37,8 @@ def _why_rows_stay_whole(config: TrainConfig, num_ranks: int) -> str:
         return f"does not divide {num_ranks} ranks"
     if config.loss.layout == "packed":
         return "splits rows, which loss.layout=packed joins"
-    return "cannot go with a VCPO baseline, which scores rows by itself" if config.loss.has_opob else ""
+    part = config.loss.recrediting
+    return f"cannot go with the baseline of {part}, which scores rows by itself" if part else ""
 
 
 def all_ranks_sample(config: TrainConfig, num_ranks: int) -> bool:

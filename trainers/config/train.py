@@ -236,7 +236,7 @@ class TrainConfig(Settings):
             ),
             *rules.baseline_once(
                 self.credit.estimator,
-                has_opob=self.loss.has_opob,
+                self.loss.recrediting,
                 subtracts_mean=self.credit.estimator != "returns",
             ),
             *rules.reference_answers(

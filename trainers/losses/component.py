@@ -65,6 +65,16 @@ class LossComponent(Component):
     """Token masks: what happens to the tokens that the function marks. ``keep``: only these train, and the loss
     averages over them. ``leave_out``: they do not train, and denominators stay. ``penalise``: ``coef`` times
     ``|log pi_theta / pi_old|`` is added to their loss."""
+    recredit: Callable[..., Any] | str = ""
+    """Function that changes the advantages of a minibatch before its first gradient, or its ``module:function``; it
+    acts where ``recredits`` of the component's options is True."""
+    scores: Callable[..., Any] | str = ""
+    """Function by which a model computes the column ``logprob_teacher`` of a step's episodes, or its
+    ``module:function``; empty if the component needs none."""
+    scales_rate: bool = False
+    """Corrections: it acts on the learning rate, not on weights."""
+    raises_entropy: bool = False
+    """True if it rewards a high entropy."""
     needs_whole_update: bool = False
     """True if it must see all tokens of an update before its first gradient; one with ``prepare`` always does."""
     compares_siblings: bool = False

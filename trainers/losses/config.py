@@ -133,8 +133,10 @@ class LossConfig(Settings):
             raise ConfigError("compile=true cannot go with recompute_activations=true; set one of them to false")
 
     def _check_updates(self) -> None:
-        if self.minibatch != "episodes" and self.has_opob:
-            raise ConfigError("vcpo's baseline compares the trajectories of a group: set minibatch=episodes")
+        if self.minibatch != "episodes" and self.recrediting:
+            raise ConfigError(
+                f"{self.recrediting}'s baseline compares the trajectories of a group: set minibatch=episodes"
+            )
         if (self.minibatch == "rows") != (self.rows_per_update > 0):
             raise ConfigError("minibatch=rows and rows_per_update=N, which is at least 1, go together")
         if self.minibatch == "rows" and self.num_updates > 1:
@@ -186,7 +188,7 @@ class LossConfig(Settings):
     def findings(self) -> rules.Findings:
         """Return the composition rules that this loss breaks by itself; :meth:`findings_with` adds those of credit."""
         gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
-        on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
+        on_ratio = [kind for kind in self.correction_kinds if not CORRECTIONS[kind].scales_rate]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
         chosen = self.kind not in ("ppo_clip", "reinforce", "opmd") or (self.clip_low, self.clip_high) != (None, None)
         is_regression = self.component.compares_siblings  # which has no gate, and takes no correction
@@ -207,10 +209,10 @@ class LossConfig(Settings):
 
     def findings_with(self, granularity: str, modulators: tuple[str, ...]) -> rules.Findings:
         """Return the composition rules that this loss breaks together with the credit."""
-        kinds = tuple(part.kind for part in self.regularisers)
+        raise_entropy = [part.name for part, _ in self.parts() if part.raises_entropy]
         return (
             *rules.ratio_level(self.kind, self.level, granularity),
-            *rules.entropy_signs(modulators, kinds),
+            *rules.entropy_signs(modulators, raise_entropy),
         )
 
     # ------------------------------------------------------------------------------------- with defaults filled in
@@ -284,8 +286,7 @@ class LossConfig(Settings):
     @property
     def teacher(self) -> str:
         """The source of the model that the policy is distilled from, empty if there is none."""
-        distill = self.regulariser("distill")
-        return distill.teacher if distill is not None else ""
+        return next((options.teacher for _, options in self.parts() if getattr(options, "teacher", "")), "")
 
     @property
     def needs_reference(self) -> bool:
@@ -317,10 +318,14 @@ class LossConfig(Settings):
         return any(REGULARISERS[part.kind].reads("historical") for part in self.regularisers)
 
     @property
-    def has_opob(self) -> bool:
-        """True if VCPO's baseline is subtracted from the advantages."""
-        vcpo = self.correction("vcpo")
-        return vcpo is not None and vcpo.baseline != "none"
+    def recrediting(self) -> str:
+        """Name of the part that changes the advantages of each minibatch, empty if none does."""
+        return next((part.name for part, options in self.parts() if part.recredit and options.recredits), "")
+
+    @property
+    def restart_at(self) -> int:
+        """Number of RL steps after which the policy so far becomes the reference, 0 for never."""
+        return max((getattr(options, "restart_at", 0) for _, options in self.parts()), default=0)
 
     @property
     def has_several_updates(self) -> bool:

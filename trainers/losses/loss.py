@@ -118,7 +118,7 @@ def policy_loss(
         batch: the micro-batch.
         config: the loss's configuration.
         facts: facts about the whole update, if the configuration needs them.
-        history: EPO's memory, including the current step.
+        history: mean entropies of turns, including those of the current step.
     """
     facts = UpdateStatistics() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from agentgym.credit.table import Floats
+from agentgym.plugins import imported
 from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
@@ -22,7 +23,6 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
 from agentgym.trainers.run.run import Run
-from agentgym.trainers.scoring.demonstrated import self_taught
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -169,20 +169,20 @@ def _added_losses(
 def _scored(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[Scored, Metrics]:
     """Return columns that models compute, and metrics: the policy's scores with a demonstration in its prompt."""
     config = scheduled(run.config, state.step)
-    options = config.loss.regulariser("self_distill")
     found: dict[tuple[int, int], Floats] = {}
     numbers: Metrics = {}
-    for env, own in split_by_env(run.envs, groups) if options is not None else ():
-        taught, metrics = self_taught(
-            state.model,
-            own,
-            env.prompt_style(run.renderer),
-            options,
-            temperature=config.sampling.temperature,
-            tokens_per_microbatch=config.columns.tokens_per_microbatch,
-        )
-        found |= taught
-        numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}
+    for part, options in config.loss.parts():
+        for env, own in split_by_env(run.envs, groups) if part.scores else ():
+            scored, metrics = imported(part.scores)(
+                state.model,
+                own,
+                env.prompt_style(run.renderer),
+                options,
+                temperature=config.sampling.temperature,
+                tokens_per_microbatch=config.columns.tokens_per_microbatch,
+            )
+            found |= scored
+            numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}
     return {"logprob_teacher": found}, numbers
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from agentgym.plugins import imported
 from agentgym.trainers.data.batch import TrainBatch, make_batch
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import recomputed
@@ -29,14 +30,12 @@ from agentgym.trainers.losses.loss import (
     token_logprobs,
     vocabulary_terms,
 )
-from agentgym.trainers.losses.opob import TrajectoryIndex, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.context import splitting
 from agentgym.trainers.models.head_logprobs import VocabularyTerm
 from agentgym.trainers.models.precision import computing
-from agentgym.trainers.phases.minibatches import OldLogprobs, Rows
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.types import CausalLM
 
@@ -107,7 +106,7 @@ class UpdateStep:
             for part, _ in config.parts()
         )
         self._measured: list[tuple[Tensor, Tensor]] = []
-        """Turn indices and entropies of this rank's tokens that EPO's history does not include yet."""
+        """Turn indices and entropies of this rank's tokens that the history does not include yet."""
 
     def share_of(self, plan: BatchPlan, rank: int | None = None) -> Share:
         """Return a rank's share of the micro-batches, by default this one's; ranks that split rows have the same."""
@@ -120,7 +119,7 @@ class UpdateStep:
     def old_logprobs(self, batches: Batches, share: Share, *, is_only: bool) -> list[Tensor | None]:
         """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them.
 
-        EPO's history measures the tokens of the share.
+        The history of entropies measures the tokens of the share.
         """
         mine = [batches[index] for index, _ in share]
         if self.config.tracks_entropy:
@@ -147,7 +146,7 @@ class UpdateStep:
         return output.logprob if is_first else None
 
     def include_present_step(self) -> None:
-        """Add the entropies that all ranks measured in :meth:`old_logprobs` to EPO's history."""
+        """Add the entropies that all ranks measured in :meth:`old_logprobs` to the history."""
         if not self.config.tracks_entropy:
             return
         mine = [torch.cat(parts) for parts in zip(*self._measured, strict=True)]
@@ -186,37 +185,22 @@ class UpdateStep:
         return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
 
     def credited(self, held: Mapping[int, TrainingSample], made: Batches, frozen: Sequence[FrozenTokens]) -> Batches:
-        """Subtract VCPO's baseline from a minibatch's advantages, if it is configured."""
-        if not self.config.has_opob:
-            return made
-        samples, batches = [held[row] for row in range(len(held))], list(made.values())
-        found = TrajectoryIndex.of(samples)
-        if self.config.correction("vcpo").baseline == "proxy":
-            energy = proxy_energy(self.model, found, batches, self.temperature)
-        else:
-            energy = self._gradient_energy(samples, found, batches, frozen)
-        return dict(enumerate(subtract_opob(found, batches, frozen, energy)))
+        """Return a minibatch with the advantages of the part of the loss that changes them, if there is one."""
+        for part, options in self.config.parts():
+            if part.name == self.config.recrediting:
+                samples = [held[row] for row in range(len(held))]
+                return dict(enumerate(imported(part.recredit)(self, samples, list(made.values()), frozen, options)))
+        return made
 
-    def _gradient_energy(
-        self,
-        samples: Sequence[TrainingSample],
-        found: TrajectoryIndex,
-        batches: Sequence[TrainBatch],
-        frozen: Sequence[FrozenTokens],
-    ) -> Tensor:
-        known = OldLogprobs()
-        for batch, tokens in zip(batches, frozen, strict=True):
-            known.add(list(range(len(samples))), batch, tokens.logprob_old)
+    def make_batches(self, samples: Sequence[TrainingSample]) -> list[TrainBatch]:
+        """Return the micro-batches of some rows."""
+        return batches_for(self.model, samples, self.config)
+
+    def add_gradient(self, batch: TrainBatch, logprob_old: Tensor) -> None:
+        """Add the gradient of a micro-batch's policy loss alone, without token masks and regularisers."""
         config = replace(self.config, regularisers=(), token_masks=())
         alone = UpdateStep(self.model, config, self.temperature, None, self.history)
-
-        def make(rows: Rows) -> list[TrainBatch]:
-            return batches_for(self.model, [samples[row] for row in rows], config)
-
-        def backward(rows: Rows, batch: TrainBatch) -> None:
-            alone.backward(batch, known.of(rows, batch), UpdateStatistics())
-
-        return gradient_energy(self.model, found, make, backward)
+        alone.backward(batch, logprob_old, UpdateStatistics())
 
     def frozen_tokens(
         self, batches: Batches, share: Share, old_logprobs: Sequence[Tensor | None]

@@ -18,7 +18,19 @@ TRUNK = (
     "agentgym/rollout/*.py",
 )
 COMMON = {
-    *("decoupled", "demonstration", "entropy", "even", "extending", "feedback", "fixed", "kl", "loop", "order", "pairs"),
+    *(
+        "decoupled",
+        "demonstration",
+        "entropy",
+        "even",
+        "extending",
+        "feedback",
+        "fixed",
+        "kl",
+        "loop",
+        "order",
+        "pairs",
+    ),
     *("returns", "rubric", "score", "shared_prefix", "success", "teacher", "unaided"),
 }
 """Names of components that are also words, keys, metrics or functions."""

@@ -1,4 +1,4 @@
-"""A component of each family of the loss from one file of a user's, with nothing else touched, in a step of training."""
+"""A component of each family of the loss from one file of a user, with nothing else touched, in a step of training."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _check_updates(config: TrainConfig) -> None:
 
 
 def _refuse_for_quantized(config: TrainConfig) -> None:
-    sends_adapters = config.engine.kind == "vllm" and config.engine.weight_sync == "lora"
+    sends_adapters = config.engine.traits.is_served and config.engine.weight_sync == "lora"
     hindrances = [
         *(["a model from scratch: set model.path"] if not config.model.path else []),
         *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if config.pipeline.bound else []),
@@ -195,7 +195,7 @@ def _check_harness(config: TrainConfig) -> None:
 
 def _check_cluster(config: TrainConfig) -> None:
     if not config.cluster.address:
-        if config.engine.kind == "vllm" and not config.engine.urls:
+        if config.engine.traits.is_served and not config.engine.urls:
             raise ConfigError(
                 "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
                 "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
@@ -208,7 +208,7 @@ def _check_cluster(config: TrainConfig) -> None:
                 "others: set engine.weight_sync=nccl and engine.sleep=false"
             )
         return
-    if config.engine.kind not in ("torch", "vllm"):
+    if not config.engine.traits.runs_on_ray:
         raise ConfigError(
             f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {config.engine.kind!r}; with "
             "cluster.num_env_workers=0 the trainer's ranks play with their own"

@@ -107,12 +107,12 @@ class Component:
     @property
     def call(self) -> Callable[..., Any]:
         """The function, imported if necessary."""
-        return _imported(self.function)
+        return imported(self.function)
 
     async def check_ready(self, options: Options | None) -> None:
         """Call the component's own check, if it has one, and let its error through."""
         if self.check:
-            await _imported(self.check)(options)
+            await imported(self.check)(options)
 
     @property
     def module(self) -> str:
@@ -392,7 +392,7 @@ def checked_options(family: str, name: str, function: Callable[..., object], nam
     return options
 
 
-def _imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
+def imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
     """Return a function, imported if it is given as ``module:function``."""
     if not isinstance(function, str):
         return function

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 
@@ -67,6 +67,8 @@ class TrainState:
     """The policy before RL, if the loss has a KL penalty."""
     credit: dict[str, CreditState]
     entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
+    loss_memory: Mapping[str, Any] = field(default_factory=dict)
+    """The memory of the loss's components, by name."""
     stream: StreamState | None = None
     """State of the rollout stream; None before the first RL step."""
     plan: PlanState | None = None
@@ -241,6 +243,7 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     torch.set_rng_state(plain["rng"])
     state.credit = {key: CreditState.from_dict(saved) for key, saved in plain["credit"].items()}
     state.entropy_history = EntropyHistory.from_dict(plain["entropy_history"])
+    state.loss_memory = plain.get("loss_memory", {})  # earlier versions had none
     state.stream = None if plain["stream"] is None else StreamState(**plain["stream"])
     state.plan = None if plain["plan"] is None else PlanState.from_dict(plain["plan"])
     state.success_before, state.num_trajectories = plain["success_before"], plain["num_trajectories"]
@@ -283,7 +286,8 @@ def _plain_of(state: TrainState) -> StateDict:
     return {
         "rng": torch.get_rng_state(),  # the library itself draws nothing from it, a model with dropout does
         "credit": {key: memory.to_dict() for key, memory in state.credit.items()},  # of trackers and curricula
-        "entropy_history": state.entropy_history.to_dict(),  # of EPO
+        "entropy_history": state.entropy_history.to_dict(),
+        "loss_memory": dict(state.loss_memory),
         "stream": None if state.stream is None else asdict(state.stream),
         "plan": None if state.plan is None else state.plan.to_dict(),
         "success_before": state.success_before,

@@ -318,12 +318,11 @@ class TrainingLoop:
             await rollouts.close()
 
     def restart(self) -> None:
-        """Make the policy so far the reference of ``kl_convex``, with a new optimizer, at the step that it names."""
-        convex = self.config.loss.regulariser("kl_convex")
-        if convex is not None and convex.restart_at and self.state.step == convex.restart_at:
+        """Make the policy so far the reference, with a new optimizer, at the step that the loss names."""
+        if self.config.loss.restart_at and self.state.step == self.config.loss.restart_at:
             self.state.reference = self.run.make_reference()
             self.state.optimizer = make_optimizer(self.run.model, self.config.optimizer)
-            self.log.say(f"kl_convex: the policy after step {self.state.step} is the reference from here on")
+            self.log.say(f"restart_at: the policy after step {self.state.step} is the reference from here on")
 
     def save(self) -> None:
         """Write a checkpoint of the last complete RL step. All ranks must call this."""

@@ -19,12 +19,13 @@ from agentgym.plugins import Component, import_source, named_object
 from agentgym.registry import entries
 
 _TRAINS = "in the loop"
-_WITH_OWN = "--credit, --strategies, --scorers, --policies, --engines, --harnesses or --recipes"
+_WITH_OWN = "--credit, --columns, --strategies, --scorers, --policies, --engines, --harnesses or --recipes"
 _REGISTRIES = {
     "scorer": "agentgym.scoring.component:SCORERS",
     "policy": "agentgym.evals.policies:POLICIES",
     "engine": "agentgym.trainers.engines.component:ENGINES",
     "harness": "agentgym.endpoint.harness:HARNESSES",
+    "column": "agentgym.trainers.data.columns:COLUMNS",
 }
 """Registries whose components a list describes by their docstrings, by family."""
 
@@ -36,6 +37,9 @@ def list_(  # noqa: PLR0913  (a command's options)
     ] = None,
     *,
     credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="List the columns of tokens that components of the loss read instead.")
+    ] = False,
     strategies: Annotated[bool, typer.Option("--strategies", help="List the rollout strategies instead.")] = False,
     recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes for `agentgym train` instead.")] = False,
     scorers: Annotated[
@@ -52,7 +56,7 @@ def list_(  # noqa: PLR0913  (a command's options)
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments and whether they can be used here; or suites, recipes, or components."""
-    families = {"scorer": scorers, "policy": policies, "engine": engines, "harness": harnesses}
+    families = {"scorer": scorers, "policy": policies, "engine": engines, "harness": harnesses, "column": columns}
     family = next((name for name, is_asked in families.items() if is_asked), "")
     if own:
         _load(own, is_wanted=credit or strategies or recipes or bool(family))
@@ -157,15 +161,17 @@ def _list_family(family: str, as_json: bool, *, files: bool) -> None:
             {
                 "name": c.name,
                 "summary": (c.call.__doc__ or "").partition("\n")[0].replace("``", ""),
+                **{name: value for name in ("unit", "phase") if (value := getattr(c, name, None))},
                 "settings": [one.name for one in fields(c.options) if one.name != "kind"] if c.options else [],
                 "paper": c.paper,
             }
             for c in _listed(named_object(_REGISTRIES[family]).values(), files=files)
         ]
         out.result(found)
-        table = Grid(family, "what it does", "settings", prose="what it does")
+        last = "one value per" if family == "column" else "settings"
+        table = Grid(family, "what it does", last, prose="what it does")
         for one in found:
-            table.add_row(str(one["name"]), str(one["summary"]), ", ".join(one["settings"]))
+            table.add_row(str(one["name"]), str(one["summary"]), one.get("unit") or ", ".join(one["settings"]))
         out.page(table)
 
 

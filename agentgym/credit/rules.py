@@ -70,7 +70,7 @@ def group_size(estimator: str, size: int, *, compares_groups: bool) -> Findings:
     """Rule 2: a group-relative estimator needs groups of two or more."""
     message = (
         f"estimator {estimator!r} compares the members of a group, so group_size must be at least 2, got {size}; "
-        "GAE, reinforce_pp, spo and rae work with 1"
+        "estimators that do not compare members, such as gae, work with 1"
     )
     return _when(compares_groups and size < 2, 2, "E", message)
 
@@ -212,22 +212,29 @@ def pooled_roles(estimator: str, *, has_roles: bool, compares_groups: bool) -> F
     return _when(has_roles and compares_groups and estimator != "m_grpo", 15, "E", message)
 
 
-def entropy_signs(modulators: Collection[str], regularisers: Collection[str]) -> Findings:
-    """Rule 18: EMPG amplifies confident turns, an entropy bonus rewards uncertain ones."""
-    against = sorted({"epo", "entropy"} & set(regularisers))
-    message = (
-        f"empg amplifies confident turns while {' and '.join(against)} rewards entropy: opposite signs; use one of them"
-    )
+def entropy_signs(modulators: Collection[str], raise_entropy: Collection[str]) -> Findings:
+    """Rule 18: EMPG amplifies confident turns, an entropy bonus rewards uncertain ones.
+
+    Args:
+        modulators: names of the modulators.
+        raise_entropy: names of the parts of the loss that raise the entropy.
+    """
+    against = " and ".join(sorted(raise_entropy))
+    message = f"empg amplifies confident turns while {against} rewards entropy: opposite signs; use one of them"
     return _when("empg" in modulators and bool(against), 18, "W", message)
 
 
-def baseline_once(estimator: str, *, has_opob: bool, subtracts_mean: bool) -> Findings:
-    """Rule 19: VCPO's baseline must not be subtracted from an advantage that already has a baseline."""
+def baseline_once(estimator: str, part: str, *, subtracts_mean: bool) -> Findings:
+    """Rule 19: a baseline of the loss must not be subtracted from an advantage that already has a baseline.
+
+    Args:
+        part: the part of the loss that subtracts a baseline; empty if none does.
+    """
     message = (
-        f"VCPO's OPOB baseline on {estimator!r}, which subtracts a baseline of its own: it would act twice; set "
+        f"the baseline of {part} on {estimator!r}, which subtracts a baseline of its own: it would act twice; set "
         "credit.estimator=returns"
     )
-    return _when(has_opob and subtracts_mean, 19, "E", message)
+    return _when(bool(part) and subtracts_mean, 19, "E", message)
 
 
 def modulator_order(modulators: Collection[str], *, estimator_granularity: str) -> Findings:

@@ -12,7 +12,8 @@ from pathlib import Path
 from agentgym.credit.component import credit_table
 from agentgym.plugins import Component
 from agentgym.rollout.strategies.component import strategy_table
-from agentgym.trainers.losses.component import LossComponent, loss_table
+from agentgym.trainers.data.columns import COLUMNS
+from agentgym.trainers.losses.component import OF_TOKENS, LossComponent, loss_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "component_list.md"
@@ -42,7 +43,21 @@ def page() -> str:
     for family, members in groupby(found, key=lambda one: one.family):
         title, setting = TITLES.get(family, (f"Strategies: {family}", f"`strategy.{family.replace(' ', '_')}`"))
         parts.append(f"## {title}\n\nSet by {setting}.\n\n{_rows(members)}\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, _columns()])
+
+
+def _columns() -> str:
+    """Return the section of columns: those of the trainer, and agentgym's own of episodes."""
+    given = [(name, "token", "update", meaning) for name, meaning in OF_TOKENS.items()]
+    own = [
+        (one.name, one.unit, one.phase, _about(one).removeprefix("Return ").removesuffix("."))
+        for one in COLUMNS.values()
+        if one.module.startswith("agentgym.")
+    ]
+    lines = ["| column | one value per | phase | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {unit} | {phase} | {meaning} |" for name, unit, phase, meaning in given + own]
+    told = "A component of the loss reads a column by a parameter of its name ([how](components.md#columns-of-tokens))."
+    return f"## Columns of tokens\n\n{told}\n\n" + "\n".join(lines) + "\n"
 
 
 def _rows(members: Iterable[Component]) -> str:

@@ -20,6 +20,7 @@ from agentgym.evals.policies import POLICIES
 from agentgym.rollout.strategies.component import REPLAYS
 from agentgym.scoring.component import SCORERS
 from agentgym.trainers.config.columns import check_columns
+from agentgym.trainers.data.columns import COLUMNS
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.recipes import RECIPES, describe_recipes, recipe
 
@@ -64,6 +65,7 @@ from agentgym.evals.policies import policy
 from agentgym.rollout.strategies.component import replay
 from agentgym.scoring.component import scorer
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.columns import column
 from agentgym.trainers.engines.component import engine
 from agentgym.trainers.recipes import recipe
 
@@ -77,6 +79,11 @@ from agentgym.trainers.recipes import recipe
 def own():
     """Return one of mine."""
     return TrainConfig()
+
+
+@column("own", unit="turn")
+def own_column(turn):
+    return 1.0
 '''
 REGISTRIES: dict[str, Any] = {
     "--engines": ENGINES,
@@ -85,6 +92,7 @@ REGISTRIES: dict[str, Any] = {
     "--recipes": RECIPES,
     "--scorers": SCORERS,
     "--strategies": REPLAYS,
+    "--columns": COLUMNS,
 }
 
 

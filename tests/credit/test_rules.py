@@ -168,7 +168,7 @@ FINDINGS = [
         "composition rule 10",
     ),
     (rules.entropy_signs(["empg"], ["entropy"]), "W", "composition rule 18"),
-    (rules.baseline_once("grpo", has_opob=True, subtracts_mean=True), "E", "composition rule 19"),
+    (rules.baseline_once("grpo", "vcpo", subtracts_mean=True), "E", "composition rule 19"),
 ]
 
 
@@ -194,7 +194,7 @@ PASSES = [
     rules.one_gate("cispo", []),
     rules.entropy_signs(["salt"], ["entropy"]),
     rules.entropy_signs(["empg"], []),
-    rules.baseline_once("reinforce_pp", has_opob=True, subtracts_mean=False),
+    rules.baseline_once("reinforce_pp", "vcpo", subtracts_mean=False),
     rules.reference_answers(has_gain=True, has_reference=True),
 ]
 

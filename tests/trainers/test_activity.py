@@ -18,7 +18,7 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import UpdateStatistics
+from agentgym.trainers.losses.facts import PerToken, UpdateStatistics
 from agentgym.trainers.losses.options import ClipCovOptions
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.reporting.activity import Activity, TrainedSteps, changed_by_corrections
@@ -38,7 +38,7 @@ BUSY = {
     "clip_fraction": 0.1,
     "changed/token_tis": 0.5,
     "changed/clip_cov": 0.1,
-    "lr_scale": 0.5,
+    "changed/vcpo": 5.0,
     "kl": 0.1,
     "llds": 0.2,
     "credit/changed/salt": 0.4,
@@ -70,7 +70,7 @@ def test_a_part_is_reported_once_after_twenty_steps_without_effect(name: str) ->
 
 def test_a_learning_rate_that_is_never_scaled_is_reported() -> None:
     activity = Activity(LOSS, patience=2)
-    step = {name: value for name, value in BUSY.items() if name != "lr_scale"}
+    step = {name: value for name, value in BUSY.items() if name != "changed/vcpo"}
     assert activity.watch(1, step) == []
     (line,) = activity.watch(2, step)
     assert line.startswith("note: the correction vcpo changed nothing")
@@ -131,7 +131,7 @@ def test_the_advice_names_the_compact_syntax_only_where_it_is_not_used() -> None
 
 def test_without_any_success_the_reason_is_said_in_place_of_idle_parts() -> None:
     activity = Activity(LOSS, patience=2, has_demos=True)
-    idle = {**dict.fromkeys(BUSY, 0.0), "trained_tokens": 10.0, "grad_norm": 1.0, "lr_scale": 1.0, "success": 0.0}
+    idle = {**dict.fromkeys(BUSY, 0.0), "trained_tokens": 10.0, "grad_norm": 1.0, "success": 0.0}
     lines = [line for step in range(1, 5) for line in activity.watch(step, idle)]
     (line,) = lines
     assert line.startswith("note: no episode has succeeded in 2 steps so far, so there is no success to reinforce")
@@ -190,11 +190,16 @@ def test_corrections_count_the_tokens_they_change() -> None:
     batch = tokens([1.0] * 4, rollout=[-1.0, -1.0, -1.0, -1.0])
     old = torch.tensor([-1.0, -1.00001, -0.5, -3.0], dtype=torch.float64)
     loss = LossConfig(corrections=(of.IcepopOptions(), of.M2poOptions(), of.BatchNormaliseOptions()))
-    found = changed_by_corrections(
-        old, batch, loss, UpdateStatistics(is_in_m2po=torch.tensor([True, True, True, False]))
-    )
+    kept = PerToken(torch.tensor([True, True, True, False]))
+    prepared: dict[tuple[str, str], dict[str, Any]] = {
+        ("correction", "m2po"): {"is_in_m2po": kept},
+        ("correction", "batch_normalise"): {"mean_weight": 1.0},
+    }
+    found = changed_by_corrections(old, batch, loss, UpdateStatistics(prepared=prepared))
     assert found == {"changed/icepop": 2.0, "changed/m2po": 1.0, "changed/batch_normalise": 0.0}
-    assert changed_by_corrections(old, batch, loss, UpdateStatistics(mean_weight=2.0))["changed/batch_normalise"] == 4.0
+    prepared["correction", "batch_normalise"] = {"mean_weight": 2.0}
+    found = changed_by_corrections(old, batch, loss, UpdateStatistics(prepared=prepared))
+    assert found["changed/batch_normalise"] == 4.0
 
 
 def test_an_update_reports_what_its_corrections_change(small_model: Any) -> None:

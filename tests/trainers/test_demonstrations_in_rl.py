@@ -68,7 +68,7 @@ def test_demonstrated_tokens_are_compared_with_the_old_policy() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["loss.kind=rl_plus"], "differs from ppo_clip on demonstrated tokens alone"),
+        (["loss.kind=rl_plus"], "rl_plus acts on demonstrated tokens, and there are none"),
         ([SHOWN, "loss.mode=bypass", "loss.corrections=[]"], "nobody sampled its tokens"),
         (['strategy.guidance={"kind": "demonstration", "num": 0}'], "demonstration has no effect"),
         ([SHOWN, 'strategy.branching={"kind": "arpo"}'], "helps only episodes that begin at the start"),

@@ -59,6 +59,8 @@ SIBLINGS = {(0, 1): 0, (1, 1): 0, (2, 1): 0, (3, 0): 1, (2, 0): 1}
 HISTORY = EntropyHistory().after({0: 0.3, 1: 1.2}).after({0: 0.9, 1: 0.8}).after({0: 0.6, 1: 1.0})
 """Mean entropies 0.6 of first turns and 1.0 of second ones, over three steps."""
 
+STATES = torch.tensor([SIBLINGS.get(at, -1) for at in zip(ROW, TURN, strict=True)])
+
 
 def outcome(config: LossConfig) -> Tensor:
     """Return the step's direction: gradients by log-probabilities and entropies, times the learning rate's factor."""
@@ -76,11 +78,8 @@ def outcome(config: LossConfig) -> Tensor:
         turn=torch.tensor(turns),
         turn_index=torch.tensor(TURN),
         unit=torch.tensor(units),
-        siblings=torch.tensor(
-            [{(0, 1): 0, (1, 1): 0, (2, 1): 0, (3, 0): 1, (2, 0): 1}.get(at, -1) for at in zip(ROW, TURN, strict=True)]
-        ),
         demonstrated=torch.tensor(ROW) == 3,
-        teacher_logprob=torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan),
+        columns={"siblings": STATES, "logprob_teacher": torch.where(torch.tensor(ROW) < 2, old - 0.3, torch.nan)},
     )
     logprob_old = batch.rollout_logprob if config.mode == "bypass" else old
     logprob, entropy = (old + RATIO.log()).requires_grad_(), ENTROPY.clone().requires_grad_()

@@ -141,12 +141,10 @@ def test_bapo() -> None:
     config = LossConfig(kind="bapo", options=of.BapoOptions(target=0.95))
     new = scores(logs(ratios))
     frozen = frozen_tokens(new.logprob, new.logprob_old)
-    bounds = update_facts([tokens(advantage)], [frozen], config).ratio_bounds
-    assert bounds == pytest.approx((0.8, 1.35))
-    assert_close(
-        per_token(config, logs(ratios), advantage, UpdateStatistics(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9]
-    )
-    assert_close(per_token(config, [math.log(5)], [-1.0], UpdateStatistics(ratio_bounds=bounds)), [3.0])  # dual clip
+    facts = update_facts([tokens(advantage)], [frozen], config)
+    assert facts.prepared["loss", "bapo"]["ratio_bounds"] == pytest.approx((0.8, 1.35))
+    assert_close(per_token(config, logs(ratios), advantage, facts), [-0.5, 1.0, -1.35, 0.9])
+    assert_close(per_token(config, [math.log(5)], [-1.0], facts), [3.0])  # dual clip
 
 
 def test_bapo_cuts_its_last_step_short() -> None:
@@ -321,10 +319,13 @@ def test_decoupled_ppo() -> None:
     assert_close(weights(masked, [0.2, 0.1]), [0.0, math.exp(0.1)])
 
 
+HALVED = {("correction", "batch_normalise"): {"mean_weight": 2.0}}
+
+
 def test_batch_normalise() -> None:
     assert normaliser(logs(RHO), of.TokenTisOptions()) == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
     config = LossConfig(corrections=(of.TokenTisOptions(), of.BatchNormaliseOptions()))
-    halved = weights(config, logs(RHO), UpdateStatistics(mean_weight=2.0))
+    halved = weights(config, logs(RHO), UpdateStatistics(prepared=HALVED))
     assert_close(halved, [0.15, 0.45, 0.6, 1, 1])
 
 
@@ -519,7 +520,9 @@ def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
     given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
-    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateStatistics())
+    config = LossConfig(kind=kind)
+    facts = update_facts([batch], [frozen_tokens(leaf.detach())], config)
+    loss, was_gated = gated_loss(given_scores, batch, config, facts)
     scale = 1 + of.OpmdOptions().tau if kind == "opmd" else 1
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0] * scale, -batch.advantage)
     assert not was_gated.any()
@@ -545,7 +548,9 @@ def test_corrections_are_one_without_a_gap(options: Any, logprob: list[float]) -
     """Property (g), and no correction carries a gradient."""
     old = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([1.0] * len(logprob), rollout=logprob)
-    weight = correction_weight(old, batch, LossConfig(corrections=(options,)), UpdateStatistics())
+    config = LossConfig(corrections=(options,))
+    facts = update_facts([batch], [frozen_tokens(old.detach())], config)
+    weight = correction_weight(old, batch, config, facts)
     assert_close(weight, [1.0] * len(logprob))
     assert not weight.requires_grad
 

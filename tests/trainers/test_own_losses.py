@@ -11,11 +11,10 @@ from testkit import counting_runs
 from testkit.tiny_models import tiny_model
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import Named, import_source
+from agentgym.plugins import Named
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import EvalConfig
-from agentgym.trainers.losses.component import TOKEN_MASKS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import ForkingTokensOptions
 from agentgym.trainers.losses.regularisers import EntropyHistory
@@ -126,8 +125,13 @@ def test_sound_corrections_and_regularisers_pass(weight: str, term: str, made: A
 OFFERED = """
 import torch
 from agentgym.trainers.losses.component import policy_loss, regulariser
+from agentgym.trainers.losses.options import BapoOptions
+from agentgym.trainers.losses.policy import bapo_bounds
 
-@policy_loss("bounded", paper="ours", clip_low=None, clip_high=None)
+def bounds(ratio, advantage):
+    return {"ratio_bounds": bapo_bounds(ratio, advantage, BapoOptions())}
+
+@policy_loss("bounded", paper="ours", clip_low=None, clip_high=None, prepare=bounds)
 def bounded(ratio, advantage, ratio_bounds):
     low, high = ratio_bounds
     return -advantage * ratio.clamp(low, high), (ratio < low) | (ratio > high)
@@ -166,23 +170,18 @@ def test_values_that_are_offered_are_filled_for_whoever_reads_them(offered: Path
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("@policy_loss('x', paper='')\ndef x(logprob, mean_weight): ...", "loss 'x': unknown column 'mean_weight'"),
         (
-            "@correction('x', paper='')\ndef x(mean_weight): ...",
-            r"takes mean_weight \(for batch_normalise\), which noth",
+            "@policy_loss('x', paper='')\ndef x(logprob, rewards): ...",
+            "unknown column 'rewards'; did you mean 'reward'",
         ),
-        ("@regulariser('x', paper='')\ndef x(logprob_teacher): ...", r"logprob_teacher \(for self_distill\), which n"),
-        ("@policy_loss('x', paper='')\ndef x(regression): ...", "declare it with compares_siblings=True"),
+        ("@policy_loss('x', paper='')\ndef x(logprob, covariance): ...", "loss 'x': unknown column 'covariance'"),
     ],
 )
-def test_values_that_nothing_fills_are_refused_when_the_file_is_read(text: str, said: str, tmp_path: Path) -> None:
+def test_what_nothing_provides_is_refused_with_the_configuration(text: str, said: str, tmp_path: Path) -> None:
     (path := tmp_path / "inner.py").write_text(f"{LOSS.splitlines()[1]}\n{text}\n")
     with pytest.raises(ConfigError, match=said):
-        import_source(str(path))
-
-
-def test_a_mask_of_ones_own_is_refused_by_name(offered: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a token mask cannot be one of your own: clip_cov, forking_tokens, kl_cov"):
-        TOKEN_MASKS[f"{offered}:stay"]
+        LossConfig(kind=f"{path}:x")
 
 
 def test_a_part_that_reads_the_entropy_gets_its_gradient(made: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -24,7 +25,8 @@ from agentgym.rollout.strategies.aepo import ArpoOptions
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.data.batch import build_batches
-from agentgym.trainers.data.samples import TrainingSample, build_samples, filter_groups, sibling_turns
+from agentgym.trainers.data.samples import TrainingSample, build_samples, filter_groups
+from agentgym.trainers.data.siblings import sibling_turns
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, update_facts
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
@@ -106,8 +108,8 @@ def test_the_gradient_of_an_update_is_that_of_the_formula(room: int, aggregation
     """Whatever the micro-batches and the weights of tokens."""
     group = branched()
     credited = credit_groups([group], CreditConfig(estimator="returns", norm="mean_norm"))
-    samples = build_samples(filter_groups([group], credited, 1, "off"))
     config = LossConfig(kind="refuel", corrections=(), aggregation=aggregation, options=RefuelOptions(eta=0.7))
+    samples = build_samples(filter_groups([group], credited, 1, "off"), config.columns())
     batches = build_batches(samples, aggregation=config.mean, unit=config.unit, tokens_per_microbatch=room)
     assert (len(batches) > 1) == (room == 400)
     torch.manual_seed(0)
@@ -168,11 +170,10 @@ def test_siblings_are_turns_sampled_in_one_state() -> None:
     early = surprising(-1.0, -5.0, parent=4, branch_turn=1)  # of a turn that its parent had copied
     failed = surprising(-1.0, status=Status.ABORTED)
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=(root, failed, one, two, deep, early))
-    found, num_states = sibling_turns(group, 7)
-    assert found is not None and num_states == 9
-    assert found.tolist() == [-1, 7, -1, -1, 7, 8, -1, 7, -1, -1, -1, 8, -1, 7]
-    assert sibling_turns(TrajectoryGroup(ordinal=0, task=TASK, trajectories=(root, one)), 0)[1] == 1
-    assert sibling_turns(TrajectoryGroup(ordinal=0, task=TASK, trajectories=(root, root)), 3) == (None, 3)
+    assert sibling_turns(group).tolist() == [-1, 0, -1, -1, 0, 1, -1, 0, -1, -1, -1, 1, -1, 0]
+    pair = TrajectoryGroup(ordinal=0, task=TASK, trajectories=(root, one))
+    assert sibling_turns(pair).tolist() == [-1, 0, -1, -1, 0, -1]
+    assert set(sibling_turns(replace(pair, trajectories=(root, root))).tolist()) == {-1}
 
 
 @pytest.mark.parametrize("changes", [{"hint": "add: 1"}, {"num_copied_tokens": 1, "num_rescored_tokens": 1}])
@@ -180,19 +181,22 @@ def test_turns_of_another_prompt_are_no_siblings(changes: dict[str, Any]) -> Non
     turns = (made_turn([-1.0]), made_turn([-1.0], **changes))
     branch = surprising(-1.0, -1.0, parent=0, branch_turn=1, segments=(Segment(turns),))
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=(surprising(-1.0, -1.0), branch))
-    assert sibling_turns(group) == (None, 0)
+    assert set(sibling_turns(group).tolist()) == {-1}
 
 
 def test_rows_of_groups_without_branches_have_no_siblings() -> None:
     def rows(*members: Any) -> list[TrainingSample]:
         group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=members)
         return build_samples(
-            filter_groups([group], credit_groups([group], CreditConfig(estimator="returns")), 1, "off")
+            filter_groups([group], credit_groups([group], CreditConfig(estimator="returns")), 1, "off"),
+            LossConfig(kind="refuel", corrections=()).columns(),
         )
 
-    assert [row.siblings for row in rows(surprising(-1.0), surprising(-1.0))] == [None, None]
-    with_branch = rows(surprising(-1.0, -1.0), surprising(-1.0, -1.0, parent=0, branch_turn=1))
-    assert [row.siblings.tolist() for row in with_branch if row.siblings is not None] == [[-1, 0], [-1, 0]]
+    def siblings(*members: Any) -> list[list[float]]:
+        return [row.columns["siblings"][row.loss_mask].tolist() for row in rows(*members)]
+
+    assert siblings(surprising(-1.0), surprising(-1.0)) == [[-1], [-1]]
+    assert siblings(surprising(-1.0, -1.0), surprising(-1.0, -1.0, parent=0, branch_turn=1)) == [[-1, 0], [-1, 0]]
 
 
 # --------------------------------------------------------------------------------------------------------- refused

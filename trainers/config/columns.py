@@ -40,9 +40,7 @@ def needed_columns(credit: CreditConfig) -> frozenset[str]:
         >>> sorted(needed_columns(CreditConfig(estimator="spo")))
         ['drift', 'group_keys']
     """
-    names = set(credit.columns())
-    if credit.estimator == "spo":  # which takes 0 where nobody measures it
-        names.add("drift")
+    names = {*credit.columns(), *(name for part, _ in credit.components() for name in part.optional_columns)}
     if "answer_logprobs" in names:
         names.add("answer_lengths")
     return frozenset(names)

@@ -110,9 +110,10 @@ def _check_help(config: TrainConfig) -> None:
             "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
             "log-probabilities to compare with: set loss.mode=decoupled"
         )
-    if config.loss.kind == "rl_plus" and not config.strategy.demonstrates:
+    readers = [part.name for part, _ in config.loss.parts() if "demonstrated" in part.read_by_function()]
+    if readers and not config.strategy.demonstrates:
         raise ConfigError(
-            "loss.kind=rl_plus differs from ppo_clip on demonstrated tokens alone, and there are none: set "
+            f"{' and '.join(readers)} acts on demonstrated tokens, and there are none: set "
             'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
         )
 
@@ -151,8 +152,10 @@ def _check_siblings(config: TrainConfig) -> None:
 
 
 def _check_updates(config: TrainConfig) -> None:
-    if config.loss.has_opob and config.credit.modulators:
-        raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+    if config.loss.recrediting and config.credit.modulators:
+        raise ConfigError(
+            f"{config.loss.recrediting}'s baseline needs the returns as they are: leave credit.modulators out"
+        )
     if config.loss.echo and config.context.policy != "full":
         raise ConfigError("loss.echo finds what the environment answered in whole histories: set context.policy=full")
     if config.sft.mix.weight and config.loss.minibatch == "rows":
@@ -160,7 +163,7 @@ def _check_updates(config: TrainConfig) -> None:
 
 
 def _refuse_for_quantized(config: TrainConfig) -> None:
-    sends_adapters = config.engine.kind == "vllm" and config.engine.weight_sync == "lora"
+    sends_adapters = config.engine.traits.is_served and config.engine.weight_sync == "lora"
     hindrances = [
         *(["a model from scratch: set model.path"] if not config.model.path else []),
         *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if config.pipeline.bound else []),
@@ -192,7 +195,7 @@ def _check_harness(config: TrainConfig) -> None:
 
 def _check_cluster(config: TrainConfig) -> None:
     if not config.cluster.address:
-        if config.engine.kind == "vllm" and not config.engine.urls:
+        if config.engine.traits.is_served and not config.engine.urls:
             raise ConfigError(
                 "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
                 "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
@@ -205,7 +208,7 @@ def _check_cluster(config: TrainConfig) -> None:
                 "others: set engine.weight_sync=nccl and engine.sleep=false"
             )
         return
-    if config.engine.kind not in ("torch", "vllm"):
+    if not config.engine.traits.runs_on_ray:
         raise ConfigError(
             f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {config.engine.kind!r}; with "
             "cluster.num_env_workers=0 the trainer's ranks play with their own"
@@ -223,14 +226,15 @@ def _check_cluster(config: TrainConfig) -> None:
 
 
 def _check_teacher(config: TrainConfig) -> None:
-    if config.loss.regulariser("distill") and not config.loss.teacher:
-        raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
-    alone = config.loss.regulariser("self_distill")
-    if alone is not None and config.context.policy != "full":
+    unnamed = [part.name for part, options in config.loss.parts() if getattr(options, "teacher", None) == ""]
+    if unnamed:
+        raise ConfigError(f"loss.regularisers: {unnamed[0]} needs the model to learn from: set its teacher")
+    scored = [part.name for part, _ in config.loss.parts() if part.scores]
+    if scored and config.context.policy != "full":
         raise ConfigError(
-            "loss.regularisers: self_distill puts a demonstration before the whole history: set context.policy=full"
+            f"loss.regularisers: {scored[0]} puts a demonstration before the whole history: set context.policy=full"
         )
-    if (config.loss.teacher or alone) and not config.loss.weight and config.zero_variance_filter != "off":
+    if (config.loss.teacher or scored) and not config.loss.weight and config.zero_variance_filter != "off":
         raise ConfigError(
             "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
             "set zero_variance_filter=off"

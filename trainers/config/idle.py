@@ -40,7 +40,7 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (config.pipeline.mode == "async", "pipeline", config.pipeline, ("max_staleness",), "pipeline.mode=async"),
         (bool(config.cluster.address), "cluster", config.cluster, (), "cluster.address"),
         (
-            not config.cluster.address or config.cluster.plays or config.engine.kind == "vllm",
+            not config.cluster.address or config.cluster.plays or config.engine.traits.is_served,
             "cluster",
             config.cluster,
             ("num_engines", "cpus_per_engine", "gpus_per_engine", "engine_resources", "vllm_flags"),

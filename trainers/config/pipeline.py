@@ -78,10 +78,6 @@ class PipelineConfig(Settings):
         return InFlight(min(self.max_in_flight or group.num_envs, group.num_envs))
 
 
-WHOLE_STEP = ("reinforce_pp", "reinforce_pp_baseline", "spo")
-"""Estimators that normalise over all groups of a step, which periodic mode never has at once."""
-
-
 def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
     """Check that no component needs all groups of a step before the first gradient is computed.
 
@@ -95,10 +91,10 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
     columns = [name for name in credit.columns() if name not in FROM_GROUPS]
     shrink = [part.kind for part in loss.corrections if getattr(part, "denominator", "all") == "kept"]
     whole = [
-        *([credit.estimator] if credit.estimator in WHOLE_STEP else []),
+        *(part.name for part, _ in credit.components() if part.needs_whole_step),
         *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
         *(part.name for part, _ in loss.parts() if _reads_whole_update(part)),
-        *(["self_distill"] if loss.regulariser("self_distill") else []),
+        *(f"column {column.name}" for column in loss.columns() if column.phase == "step"),
         *([f"denominator='kept' of {', '.join(shrink)}"] if shrink else []),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
         *(["loss.minibatch=rows"] if loss.minibatch == "rows" else []),
@@ -112,4 +108,4 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
 
 
 def _reads_whole_update(part: LossComponent) -> bool:
-    return part.needs_whole_update or part.averages_over == "tokens" or part.family == "token mask"
+    return part.prepares or bool(part.scores) or part.averages_over == "tokens"

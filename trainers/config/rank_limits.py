@@ -37,7 +37,8 @@ def _why_rows_stay_whole(config: TrainConfig, num_ranks: int) -> str:
         return f"does not divide {num_ranks} ranks"
     if config.loss.layout == "packed":
         return "splits rows, which loss.layout=packed joins"
-    return "cannot go with a VCPO baseline, which scores rows by itself" if config.loss.has_opob else ""
+    part = config.loss.recrediting
+    return f"cannot go with the baseline of {part}, which scores rows by itself" if part else ""
 
 
 def all_ranks_sample(config: TrainConfig, num_ranks: int) -> bool:
@@ -59,12 +60,12 @@ def episodes_of_rank(config: TrainConfig, num_ranks: int) -> int:
 
 def do_all_have_engines(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from an embedded engine of its own."""
-    return config.engine.kind == "torch" and not config.cluster.plays and all_ranks_sample(config, num_ranks)
+    return config.engine.traits.is_embedded and not config.cluster.plays and all_ranks_sample(config, num_ranks)
 
 
 def do_share_servers(config: TrainConfig, num_ranks: int) -> bool:
     """Return True if each rank samples its share of the episodes from vLLM servers."""
-    return config.engine.kind == "vllm" and not config.cluster.plays and all_ranks_sample(config, num_ranks)
+    return config.engine.traits.is_served and not config.cluster.plays and all_ranks_sample(config, num_ranks)
 
 
 def do_all_send(config: TrainConfig, num_ranks: int) -> bool:
@@ -80,7 +81,7 @@ def do_gather(config: TrainConfig, num_ranks: int) -> bool:
 
     Matrices in 4 bits are not cut up: each rank has all of them, and a copy is small.
     """
-    is_served = config.engine.kind == "vllm" and not config.cluster.plays
+    is_served = config.engine.traits.is_served and not config.cluster.plays
     return num_ranks > 1 and is_served and config.model.lora.quantize == "none"
 
 
@@ -90,7 +91,7 @@ def do_lend(config: TrainConfig, num_ranks: int, *, on_gpu: bool) -> bool:
     They do if all ranks play, and if their engines have weights of their own and agentgym's forward pass.
     """
     engine = config.engine
-    is_own = engine.kind == "torch" and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
+    is_own = engine.traits.is_embedded and engine.forward != "transformers" and engine.has_own_weights(on_gpu=on_gpu)
     is_here = is_own and not config.cluster.plays
     return is_here and config.model.lora.quantize == "none" and all_ranks_sample(config, num_ranks)
 
@@ -138,7 +139,7 @@ def how_shared(config: TrainConfig, num_ranks: int) -> str:
 
 def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
     # whether several of a user's engine may run at a time, only the user knows
-    is_open = config.engine.kind not in ("torch", "vllm") and config.ranks.rollouts != "all"
+    is_open = not config.engine.traits.is_shared and config.ranks.rollouts != "all"
     return [
         *([f"engine.kind={config.engine.kind}"] if is_open else []),
         *(

@@ -236,7 +236,7 @@ class TrainConfig(Settings):
             ),
             *rules.baseline_once(
                 self.credit.estimator,
-                has_opob=self.loss.has_opob,
+                self.loss.recrediting,
                 subtracts_mean=self.credit.estimator != "returns",
             ),
             *rules.reference_answers(
@@ -263,7 +263,7 @@ class TrainConfig(Settings):
     def starts_servers(self) -> bool:
         """True if Ray starts vLLM servers from which the trainer's ranks sample."""
         is_on = bool(self.cluster.address) and not self.cluster.plays
-        return is_on and self.engine.kind == "vllm" and not self.engine.urls
+        return is_on and self.engine.traits.is_served and not self.engine.urls
 
     def samples_from_copy(self, *, on_gpu: bool) -> bool:
         """Return True if a single rank samples from a copy of the model, because a training step changes the model

@@ -7,7 +7,8 @@ gradients do not depend on how the rows are split into micro-batches, or on whic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentgym.credit.table import Floats, Ints
+from agentgym.trainers.data.columns import COLUMNS
 from agentgym.trainers.data.layout import Layout, lay_out
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, Unit, plan_batches
 from agentgym.trainers.data.samples import TrainingSample
@@ -46,17 +48,16 @@ class TrainBatch:
     """``[N]`` position of that turn in its trajectory."""
     unit: Tensor
     """``[N]`` unit of averaging (trajectory or turn) to which the token belongs, counted over the update."""
-    siblings: Tensor | None = None
-    """``[N]`` number of the state in which the token's turn and a turn of another trajectory were sampled; -1 for other
-    tokens. None if there is no such state."""
     samples: tuple[int, ...] = ()
     """Index of each row's sample in the argument of :func:`build_batches`."""
     trajectories: tuple[int, ...] = ()
     """Number of each row's trajectory."""
+    groups: tuple[int, ...] = ()
+    """Ordinal of each row's group."""
     demonstrated: Tensor | None = None
     """``[N]`` True for tokens of demonstrations, whose ``rollout_logprob`` is unknown; None if there are none."""
-    teacher_logprob: Tensor | None = None
-    """``[N]`` log-probability under the policy that sees a demonstration, NaN if unknown; None if all are."""
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further columns that the loss reads, ``[N]`` each (:mod:`agentgym.trainers.data.columns`)."""
     first: int = 0
     """Number of the update's sampled tokens in the micro-batches before this one."""
 
@@ -155,11 +156,6 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
     row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
     advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
     shown = torch.tensor([row.sample.is_demonstration for row in rows])
-    taught = [row.sample.teacher_logprobs for row in rows]
-    of_teacher = [
-        np.full(len(row.positions), np.nan) if known is None else known[row.positions]
-        for row, known in zip(rows, taught, strict=True)
-    ]
     return TrainBatch(
         layout=laid_out,
         row=row_N.to(device),
@@ -172,23 +168,25 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str,
         turn_index=turn_index.to(device),
         samples=tuple(row.index for row in rows),
         trajectories=tuple(row.sample.trajectory for row in rows),
+        groups=tuple(row.sample.ordinal for row in rows),
         unit=unit_N.to(device),
-        siblings=_siblings(rows, device),
         first=first,
         demonstrated=shown[row_N].to(device) if shown.any() else None,
-        teacher_logprob=None
-        if all(known is None for known in taught)
-        else torch.from_numpy(np.concatenate(of_teacher)).float().to(device),
+        columns={
+            name: _further(rows, name).to(device)
+            for name in dict.fromkeys(chain(*(row.sample.columns for row in rows)))
+        },
     )
 
 
-def _siblings(rows: Sequence[_Row], device: torch.device | str) -> Tensor | None:
-    """Return :attr:`TrainBatch.siblings` of some rows."""
-    if all(row.sample.siblings is None for row in rows):
-        return None
-    none = [np.full(len(row.positions), -1) for row in rows]
-    of_rows = [
-        empty if row.sample.siblings is None else row.sample.siblings[row.positions]
-        for row, empty in zip(rows, none, strict=True)
+def _further(rows: Sequence[_Row], name: str) -> Tensor:
+    """Return a further column of some rows; NaN, or -1 where it counts, for rows that do not have it."""
+    is_count = (known := COLUMNS._all().get(name)) is not None and known.dtype == "int"
+    pieces = [
+        column[row.positions]
+        if (column := row.sample.columns.get(name)) is not None
+        else np.full(len(row.positions), -1.0 if is_count else np.nan)
+        for row in rows
     ]
-    return torch.from_numpy(np.concatenate(of_rows)).to(device)
+    joined = torch.from_numpy(np.concatenate(pieces))
+    return joined.long() if is_count else joined.float()

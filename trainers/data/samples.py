@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
@@ -14,8 +14,9 @@ from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
 from agentgym.credit.table import Bools, Floats, Ints
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import GroupRecord
+from agentgym.trainers.data.columns import Column, Recorded, over_tokens, record_columns
 from agentgym.trainers.data.outline import GroupMetadata
-from agentgym.types import Segment, Trajectory, TrajectoryGroup
+from agentgym.types import Segment, TrajectoryGroup
 
 ZERO = 1e-8
 
@@ -39,18 +40,15 @@ class TrainingSample:
     policy_versions: Ints
     turns: Ints
     """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
-    siblings: Ints | None = None
-    """Number of the state in which each token's turn was sampled, if other trajectories sampled a turn there, too; -1
-    for all other tokens. None if no episode branched."""
     trajectory: int
     """Number of the trajectory in the batch that the row is a segment of."""
     ordinal: int
     """Ordinal of the task that the row belongs to."""
     is_demonstration: bool = False
     """True for a row of an episode that the oracle played; its ``rollout_logprobs`` mean nothing."""
-    teacher_logprobs: Floats | None = None
-    """Log-probabilities under the policy that sees a demonstration, NaN for tokens that were not sampled; None if
-    nobody scored the row."""
+    columns: Mapping[str, Floats] = field(default_factory=dict)
+    """Further columns that the loss reads (:mod:`agentgym.trainers.data.columns`), NaN at tokens that were not
+    sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +101,16 @@ def _teaches(credit: CreditColumns) -> bool:
     return bool((np.abs(advantage) >= ZERO).any())
 
 
+Scored = Mapping[str, Mapping[tuple[int, int], Floats]]
+"""For each column that a model computes, by (ordinal of a group, index among its valid members): the values of the
+sampled tokens of the episode's first context window."""
+
+
 def build_samples(
-    verdicts: Iterable[FilteredGroup], taught: Mapping[tuple[int, int], Floats] | None = None
+    verdicts: Iterable[FilteredGroup],
+    columns: Sequence[Column] = (),
+    recorded: Recorded | None = None,
+    scored: Scored | None = None,
 ) -> list[TrainingSample]:
     """Build the training rows of the groups that train, in order; turns with ``loss_weight`` 0 are masked.
 
@@ -112,11 +118,13 @@ def build_samples(
     rank has gives no rows; trajectories are numbered as if it did.
 
     Args:
-        taught: log-probabilities of a teacher (:data:`agentgym.trainers.scoring.demonstrated.TeacherLogprobs`).
+        columns: further columns of the rows; those of phase ``update`` are computed later.
+        recorded: the values of these columns, as :func:`agentgym.trainers.data.columns.step_columns` returns them; by
+            default those of phase ``record`` are computed here.
+        scored: columns that models computed.
     """
-    known = taught or {}
     samples: list[TrainingSample] = []
-    num_trajectories = num_states = 0
+    num_trajectories = 0
     for verdict in verdicts:
         if verdict.dropped is not None:
             continue
@@ -124,67 +132,37 @@ def build_samples(
         if isinstance(group, GroupMetadata):
             num_trajectories += len(group.valid)
             continue
-        columns = _columns(group, verdict.credit)
-        siblings, num_states = sibling_turns(group, num_states)
-        if siblings is not None:
-            columns["siblings"] = at_sampled(columns["turns"] >= 0, np.repeat(siblings, _sampled(group)), -1)
+        of_credit = _columns(group, verdict.credit)
+        is_sampled = of_credit["turns"] >= 0
+        values = record_columns(group, columns) if recorded is None else recorded[group.ordinal]
+        further = {
+            name: at_sampled(is_sampled, column, np.nan) for name, column in over_tokens(group, values, columns).items()
+        }
         for member, trajectory in enumerate(group.valid):
             for number, segment in enumerate(trajectory.segments):
                 ids = segment.token_ids
-                row = {name: column[start : start + len(ids)] for name, column in columns.items()}
+                here = slice(start, start + len(segment.token_ids))
+                own = (
+                    {}
+                    if number
+                    else {
+                        name: _over_tokens(segment, known[group.ordinal, member])
+                        for name, known in (scored or {}).items()
+                        if (group.ordinal, member) in known
+                    }
+                )
                 sample = TrainingSample(
                     token_ids=ids,
                     trajectory=num_trajectories,
                     ordinal=group.ordinal,
                     is_demonstration=trajectory.is_demonstration,
-                    teacher_logprobs=None if number else _over_tokens(segment, known.get((group.ordinal, member))),
-                    **row,
+                    columns={name: column[here] for name, column in further.items()} | own,
+                    **{name: column[here] for name, column in of_credit.items()},
                 )
                 samples.append(sample)
                 start += len(ids)
             num_trajectories += 1
     return samples
-
-
-def sibling_turns(group: TrajectoryGroup, first: int = 0) -> tuple[Ints | None, int]:
-    """Return the number of the state of each turn in which several trajectories sampled, and the next free number.
-
-    Two turns are sampled in one state if their trajectories share the turn before: a branch samples its first own turn
-    where its parent sampled that turn. First turns of a task are sampled in one state, too. Copies of turns, turns
-    after a hint, and turns of tokens from another context are no samples. States are counted from ``first``.
-
-    Returns:
-        ``[K]`` over the turns of valid trajectories, -1 where only one trajectory sampled; None if no trajectory
-        branched.
-    """
-    members = group.trajectories
-    if all(one.parent < 0 for one in group.valid):
-        return None, first
-    of_state: dict[tuple[int, int], list[int]] = {}
-    place = 0
-    for at, one in enumerate(members):
-        for index, turn in enumerate(one.turns if one.status.is_evidence else ()):
-            if index >= one.branch_turn and not turn.hint and not turn.num_rescored_tokens:
-                of_state.setdefault((_sampled_by(members, at, index - 1), index), []).append(place)
-            place += 1
-    found = np.full(place, -1, dtype=np.int64)
-    for places in of_state.values():
-        if len(places) > 1:
-            found[places] = first
-            first += 1
-    return (found if (found >= 0).any() else None), first
-
-
-def _sampled_by(members: Sequence[Trajectory], at: int, turn: int) -> int:
-    """Return the member that sampled a turn that a member has, perhaps as a copy; -1 for a turn before the first."""
-    while turn < members[at].branch_turn and turn >= 0:
-        at = members[at].parent
-    return at if turn >= 0 else -1
-
-
-def _sampled(group: TrajectoryGroup) -> list[int]:
-    """Return the number of sampled tokens of each turn of a group."""
-    return [len(turn.completion.token_ids) for one in group.valid for turn in one.turns]
 
 
 def at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
@@ -194,10 +172,8 @@ def at_sampled(is_sampled: Bools, of_sampled: NDArray[Any], fill: float) -> NDAr
     return everywhere
 
 
-def _over_tokens(segment: Segment, of_sampled: Floats | None) -> Floats | None:
+def _over_tokens(segment: Segment, of_sampled: Floats) -> Floats:
     """Return values of a segment's sampled tokens over all its tokens, NaN for the others."""
-    if of_sampled is None:
-        return None
     column = np.full(len(segment.token_ids), np.nan)
     column[np.asarray(segment.loss_mask, dtype=np.bool_)] = of_sampled
     return column

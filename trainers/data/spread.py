@@ -70,16 +70,15 @@ class StepRows:
         return own | {row: unpack(packed) for row, packed in received.items()}
 
 
-Packed = tuple[NDArray[np.int32], NDArray[np.uint8], dict[str, NDArray[Any]], dict[str, Any]]
-"""A row as it is sent: token ids, bits of the sampled tokens, columns of the sampled tokens, and single values."""
+Columns = dict[str, NDArray[Any]]
+Packed = tuple[NDArray[np.int32], NDArray[np.uint8], Columns, Columns, dict[str, Any]]
+"""A row as it is sent: token ids, bits of its sampled tokens, columns of these, further ones, and single values."""
 FILLS: Mapping[str, Any] = {
     "loss_mask": False,
     "advantages": 0.0,
     "rollout_logprobs": 0.0,
     "policy_versions": -1,
     "turns": -1,
-    "siblings": -1,
-    "teacher_logprobs": np.nan,
 }
 """Columns of a row, with their values at tokens that were not sampled."""
 
@@ -87,9 +86,10 @@ FILLS: Mapping[str, Any] = {
 def pack(row: TrainingSample) -> Packed:
     """Return a row with a third of its bytes: columns over sampled tokens alone."""
     is_sampled = row.turns >= 0
-    columns = {name: column[is_sampled] for name in FILLS if (column := getattr(row, name)) is not None}
+    own = {name: getattr(row, name)[is_sampled] for name in FILLS}
+    further = {name: column[is_sampled] for name, column in row.columns.items()}
     single = {"trajectory": row.trajectory, "ordinal": row.ordinal, "is_demonstration": row.is_demonstration}
-    return np.asarray(row.token_ids, dtype=np.int32), np.packbits(is_sampled), columns, single
+    return np.asarray(row.token_ids, dtype=np.int32), np.packbits(is_sampled), own, further, single
 
 
 def unpack(packed: Packed) -> TrainingSample:
@@ -105,7 +105,8 @@ def unpack(packed: Packed) -> TrainingSample:
         >>> again.token_ids, again.advantages.tolist(), again.turns.tolist(), again.trajectory
         ((7, 9), [0.0, 0.5], [-1, 0], 3)
     """
-    token_ids, bits, columns, single = packed
+    token_ids, bits, own, further, single = packed
     is_sampled = np.unpackbits(bits, count=len(token_ids)).astype(np.bool_)
-    spread_out = {name: at_sampled(is_sampled, column, FILLS[name]) for name, column in columns.items()}
-    return TrainingSample(token_ids=tuple(token_ids.tolist()), **{**single, **spread_out})
+    spread_out = {name: at_sampled(is_sampled, column, FILLS[name]) for name, column in own.items()}
+    columns = {name: at_sampled(is_sampled, column, np.nan) for name, column in further.items()}
+    return TrainingSample(token_ids=tuple(token_ids.tolist()), columns=columns, **{**single, **spread_out})

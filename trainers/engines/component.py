@@ -6,22 +6,39 @@ An engine is registered as a function that creates it::
     def mine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
         return MyEngine(model)
 
-``engine.kind`` in a configuration names it, as ``mine``, ``module:mine`` or ``file.py:mine``.
+``engine.kind`` in a configuration names it: ``mine``, ``module:mine`` or ``file.py:mine``. The decorator says what the
+trainer must know of it, as in ``@engine("mine", is_shared=True)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from agentgym.plugins import Component, F, Registry, checked_options
 
-ENGINES = Registry[Component](
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineComponent(Component):
+    """An engine: the function that creates it, and the traits that the trainer needs to know."""
+
+    is_embedded: bool = False
+    """True if it samples in the trainer's process, with caches in its memory: plans count them."""
+    is_served: bool = False
+    """True if servers of their own weights sample, at ``engine.urls`` or on the trainer's GPU."""
+    is_shared: bool = False
+    """True if several ranks may sample at the same time, each by an engine of its own."""
+    runs_on_ray: bool = False
+    """True if a Ray cluster can start it (``cluster.address``)."""
+
+
+ENGINES = Registry[EngineComponent](
     "engine", "agentgym.trainers.engines.component", ("config", "model", "run_dir", "num_episodes")
 )
 
 
-def engine(name: str, **facts: Any) -> Callable[[F], F]:
+def engine(name: str, **metadata: Any) -> Callable[[F], F]:
     """Register an engine: a function that returns an :class:`~agentgym.engine.Engine`.
 
     It may take ``config`` (the :class:`~agentgym.trainers.config.train.TrainConfig`), ``model`` (the trainer's, whose
@@ -30,17 +47,31 @@ def engine(name: str, **facts: Any) -> Callable[[F], F]:
 
     Args:
         name: its name in ``engine.kind``.
-        facts: fields of :class:`~agentgym.plugins.Component`.
+        metadata: fields of :class:`EngineComponent`.
     """
 
     def register(function: F) -> F:
-        known = dict(facts)
+        known = dict(metadata)
         options = checked_options("engine", name, function, known.pop("options", None))
-        ENGINES.add(Component(name=name, family="engine", function=function, options=options, **known))
+        ENGINES.add(EngineComponent(name=name, family="engine", function=function, options=options, **known))
         return function
 
     return register
 
 
-for _name, _function in (("torch", "torch_engine"), ("vllm", "servers")):
-    ENGINES.add(Component(name=_name, family="engine", function=f"agentgym.trainers.placement.build:{_function}"))
+_BUILD = "agentgym.trainers.placement.build"
+ENGINES.add(
+    EngineComponent(
+        name="torch",
+        family="engine",
+        function=f"{_BUILD}:torch_engine",
+        is_embedded=True,
+        is_shared=True,
+        runs_on_ray=True,
+    )
+)
+ENGINES.add(
+    EngineComponent(
+        name="vllm", family="engine", function=f"{_BUILD}:servers", is_served=True, is_shared=True, runs_on_ray=True
+    )
+)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
 from agentgym.settings import Count, Positive, Settings, check_ranges
-from agentgym.trainers.engines.component import ENGINES
+from agentgym.trainers.engines.component import ENGINES, EngineComponent
 
 _OF_SERVERS = ("urls", "weight_sync", "in_flight", "sleep", "weight_dir")
 _OF_THE_EMBEDDED = ("dtype", "decode", "compile", "forward", "batch_invariant")
@@ -87,19 +87,24 @@ class EngineConfig(Settings):
             >>> EngineConfig().has_own_weights(on_gpu=True), EngineConfig().has_own_weights(on_gpu=False)
             (True, False)
         """
-        if self.kind == "torch":
+        if self.traits.is_embedded:
             return self.dtype == "bfloat16" or (self.dtype == "auto" and on_gpu)
-        return self.kind == "vllm"
+        return self.traits.is_served
+
+    @property
+    def traits(self) -> EngineComponent:
+        """The registered engine, which says how it works."""
+        return ENGINES[self.kind]
 
     def __post_init__(self) -> None:
         component = ENGINES[self.kind]
         if self.options is not None and ENGINES[self.options.kind].name != component.name:
             raise ConfigError(f"engine {self.kind!r} comes with options of {self.options.kind!r}")
-        if self.kind == "vllm":
+        if component.is_served:
             self._check_urls()
         else:
             self._refuse(_OF_SERVERS, "of vLLM servers; set engine.kind=vllm too")
-        if self.kind != "torch":
+        if not component.is_embedded:
             self._refuse(_OF_THE_EMBEDDED, "of the embedded engine; set engine.kind=torch")
         if self.in_flight == "keep" and self.weight_sync == "lora":
             raise ConfigError(

@@ -23,10 +23,16 @@ def _add_all() -> None:
                 f"{PACKAGE}.{facts.pop('function')}",
                 options=getattr(importlib.import_module(f"{PACKAGE}.{module}"), class_name) if options else None,
                 parity=released.get(parity, parity),
+                prepare=_below(facts.pop("prepare", "")),
+                recredit=_below(facts.pop("recredit", "")),
                 test=f"tests/trainers/{facts.pop('test')}",
                 **({} if facts.pop("has_clip", True) else {"clip_low": None, "clip_high": None}),
                 **facts,
             )
+
+
+def _below(function: str) -> str:
+    return f"{PACKAGE}.{function}" if function else ""
 
 
 _add_all()

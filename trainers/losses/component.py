@@ -1,4 +1,4 @@
-"""The families of loss components, each with a registry and a decorator: policy losses, corrections and regularisers.
+"""The families of loss components: policy losses, corrections, token masks and regularisers, each with a decorator.
 
 As in credit (:mod:`agentgym.credit.component`), a component is a function that receives the values its parameters name.
 Tensors are flat over the ``N`` sampled tokens of a micro-batch::
@@ -7,18 +7,34 @@ Tensors are flat over the ``N`` sampled tokens of a micro-batch::
     def half_clip(ratio: Tensor, advantage: Tensor, high: float) -> tuple[Tensor, Tensor]:
         return -advantage * ratio.clamp(max=high), ratio > high
 
+Every family may read all columns of a token: those of :data:`OF_TOKENS`, agentgym's own of
+:mod:`agentgym.trainers.data.own_columns`, and columns of one's own (:func:`agentgym.trainers.data.columns.column`).
+
+A component that compares episodes has a ``prepare``, which sees the columns of the whole update at once, ``[M]`` each
+and equal on all ranks, before the first gradient. It returns values by name, which the component then reads: a tensor
+``[M]`` has a value for each token, and anything else is handed on as it is::
+
+    def spread(reward, trajectory, memory): ...
+
+    @policy_loss("pairwise", prepare=spread)
+    def pairwise(logprob, factor, value): ...
+
+With a parameter ``memory`` (a dict of plain values, empty at first) it returns a pair: the values and the new memory,
+which checkpoints keep. The value ``lr_scale`` multiplies the learning rate of the update.
+
 This module does not import torch: agentgym's own functions are listed by name, and imported when they are called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any, Literal
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import Component, F, Options, Registry, Status, checked_options
+from agentgym.plugins import Component, F, Options, Registry, Status, checked_options, imported
+from agentgym.trainers.data.columns import required as required_names
 
 Family = Literal["loss", "correction", "token mask", "regulariser"]
 RatioLevel = Literal["token", "turn", "sequence"]
@@ -40,8 +56,27 @@ class LossComponent(Component):
     aggregation: Aggregation = "token-mean"
     weighs: bool = False
     """Corrections: True if it multiplies by ``pi_old / mu``; two of them would do so twice."""
+    prepare: Callable[..., Any] | str = ""
+    """Function over the whole update, or its ``module:function``; empty if the component needs none."""
+    phase: Literal["update", "vocabulary"] = "update"
+    """Regularisers: ``vocabulary`` if the function reads ``log_distribution``, the policy's log-probabilities of the
+    whole vocabulary, ``[n, V]`` for a few tokens at a time."""
+    effect: Literal["keep", "leave_out", "penalise"] = "keep"
+    """Token masks: what happens to the tokens that the function marks. ``keep``: only these train, and the loss
+    averages over them. ``leave_out``: they do not train, and denominators stay. ``penalise``: ``coef`` times
+    ``|log pi_theta / pi_old|`` is added to their loss."""
+    recredit: Callable[..., Any] | str = ""
+    """Function that changes the advantages of a minibatch before its first gradient, or its ``module:function``; it
+    acts where ``recredits`` of the component's options is True."""
+    scores: Callable[..., Any] | str = ""
+    """Function by which a model computes the column ``logprob_teacher`` of a step's episodes, or its
+    ``module:function``; empty if the component needs none."""
+    scales_rate: bool = False
+    """Corrections: it acts on the learning rate, not on weights."""
+    raises_entropy: bool = False
+    """True if it rewards a high entropy."""
     needs_whole_update: bool = False
-    """True if it must see all tokens of an update before its first gradient."""
+    """True if it must see all tokens of an update before its first gradient; one with ``prepare`` always does."""
     compares_siblings: bool = False
     """Policy losses: True if it compares turns that were sampled in the same state, so that episodes must branch."""
     needs_several_updates: bool = False
@@ -55,25 +90,89 @@ class LossComponent(Component):
     metric: str = ""
     """Regularisers: name of its mean among the metrics; by default the component's name."""
 
+    @property
+    def prepares(self) -> bool:
+        """True if the component sees the whole update before its first gradient."""
+        return bool(self.prepare) or self.needs_whole_update or self.family == "token mask"
 
-OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn", "demonstrated")
-CATALOGUE = "agentgym.trainers.losses.catalogue"
-POLICY_LOSSES = Registry[LossComponent](
-    "policy loss", CATALOGUE, (*OF_TOKENS, "ratio", "low", "high", "dual", "ratio_bounds", "regression")
-)
-CORRECTIONS = Registry[LossComponent](
-    "correction", CATALOGUE, ("log_rho_N", "unit", "row", "turn", "is_in_m2po", "mean_weight")
-)
-REGULARISERS = Registry[LossComponent](
-    "regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "logprob_teacher", "turn_index", "historical", "phase")
-)
-TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, (), is_open=False)
-"""Only agentgym's own masks: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
-_INNER: Mapping[Family, Mapping[str, str]] = {
-    "correction": {"is_in_m2po": "m2po", "mean_weight": "batch_normalise"},
-    "regulariser": {"logprob_teacher": "self_distill"},
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Names that a function of this family may take in addition to columns and to the values of its ``prepare``."""
+        return (*OF_UPDATE[self.family], *(("log_distribution",) if self.phase == "vocabulary" else ()))
+
+    @property
+    def unknown_to_it(self) -> Mapping[str, str]:
+        """Columns of tokens that its function cannot read, each with the reason."""
+        if self.family == "correction":
+            return dict.fromkeys(
+                ("logprob", "entropy", "logprob_ref"), "a correction weighs by the policies before the step"
+            )
+        if self.phase == "vocabulary":
+            return dict.fromkeys(
+                ("logprob", "logprob_old", "entropy", "logprob_ref"), "it is computed beside the whole vocabulary"
+            )
+        return {}
+
+    def read_by_function(self) -> list[str]:
+        """Return the names that the function takes and that no option fills."""
+        return self._unfilled(self.call)
+
+    def read_by_prepare(self) -> list[str]:
+        """Return the names that ``prepare`` takes and that no option fills."""
+        return self._unfilled(imported(self.prepare)) if self.prepare else []
+
+    def _unfilled(self, function: Callable[..., Any]) -> list[str]:
+        own = {"options", *(field.name for field in fields(self.options))} if self.options else {"options"}
+        return [name for name in required_names(function) if name not in own]
+
+    def reads(self, name: str) -> bool:
+        """Return True if the function or its ``prepare`` has a parameter of that name that no option fills."""
+        own = {field.name for field in fields(self.options)} if self.options else set()
+        prepare = signature(imported(self.prepare)).parameters if self.prepare else ()
+        return name not in own and (name in signature(self.call).parameters or name in prepare)
+
+
+OF_TOKENS: Mapping[str, str] = {
+    "logprob": "log-probability under the trained policy, with gradient",
+    "logprob_old": "log-probability under the old policy of the ratio",
+    "logprob_rollout": "log-probability under the distribution that sampled",
+    "logprob_ref": "log-probability under the policy before RL, which is then kept, or the teacher of distillation",
+    "logprob_teacher": "log-probability under the policy that sees a demonstration, NaN where nobody scored it",
+    "entropy": "entropy in nats, with gradient",
+    "advantage": "advantage of the token",
+    "loss_weight": "weight of the token in the update's loss",
+    "row": "number of the token's row (a context window)",
+    "turn": "number of the token's turn",
+    "trajectory": "number of the token's trajectory",
+    "turn_index": "position of the token's turn in its trajectory",
+    "demonstrated": "True for tokens of the oracle's episodes",
 }
-"""Parameters that are filled for one of agentgym's own components alone, by family."""
+"""Columns of tokens that the trainer has for every component, with their meaning."""
+OF_UPDATE: Mapping[str, tuple[str, ...]] = {
+    "loss": ("ratio", "low", "high", "dual"),
+    "correction": ("log_rho_N", "unit"),
+    "token mask": ("covariance", "was_gated", "seed"),
+    "regulariser": ("historical", "phase"),
+}
+"""Further values that the functions of one family read."""
+OF_PREPARE = ("memory", "ratio", "log_rho_M", "weighing_weight", "weighing_unit")
+"""Further values that a ``prepare`` reads: its memory, ratios to the old policy, ``log pi_old / mu``, and the weight
+and the unit of the correction that weighs."""
+CATALOGUE = "agentgym.trainers.losses.catalogue"
+
+
+class LossRegistry(Registry[LossComponent]):
+    """The components of one family. What they read is resolved with the configuration, when all columns are known."""
+
+    def unfilled(self, component: LossComponent) -> list[str]:
+        """Return nothing: columns of one's own may be declared after a component that reads them."""
+        return []
+
+
+POLICY_LOSSES = LossRegistry("policy loss", CATALOGUE, ())
+CORRECTIONS = LossRegistry("correction", CATALOGUE, ())
+REGULARISERS = LossRegistry("regulariser", CATALOGUE, ())
+TOKEN_MASKS = LossRegistry("token mask", CATALOGUE, ())
 FAMILIES: Mapping[Family, Registry[LossComponent]] = {
     "loss": POLICY_LOSSES,
     "correction": CORRECTIONS,
@@ -82,67 +181,70 @@ FAMILIES: Mapping[Family, Registry[LossComponent]] = {
 }
 
 
-def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
+def policy_loss(name: str, **metadata: object) -> Callable[[F], F]:
     """Register a policy loss: a function that returns the loss per token ``[N]``, and where its gate acted ``[N]``.
 
-    The gate is the function that limits the importance ratio, such as a clip. A policy loss may take ``ratio`` (to the
-    old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``, ``advantage``, ``entropy``, ``row``
-    and ``turn`` (indices of each token's row and turn), ``demonstrated`` (True for the oracle's tokens), ``low``,
-    ``high`` and ``dual`` (bounds of the ratio), ``ratio_bounds`` (BAPO's bounds for the update), ``regression``
-    (REFUEL's; it must set ``compares_siblings``), and the keys of its options.
+    The gate is the function that limits the importance ratio, such as a clip. In addition to columns a policy loss may
+    take ``ratio`` (to the old policy, with gradient), ``low``, ``high`` and ``dual`` (bounds of the ratio), the values
+    of its ``prepare``, and the keys of its options.
 
     Args:
         name: its name in ``loss.kind`` and in ``agentgym list --credit``.
-        facts: fields of :class:`LossComponent`.
+        metadata: fields of :class:`LossComponent`.
     """
-    return _decorator("loss", name, facts)
+    return _decorator("loss", name, metadata)
 
 
-def correction(name: str, **facts: object) -> Callable[[F], F]:
+def correction(name: str, **metadata: object) -> Callable[[F], F]:
     """Register a correction of the mismatch with the sampling policy: a function that returns detached weights ``[N]``.
 
-    It may take ``log_rho_N`` (log pi_old / mu, detached), ``row``, ``turn``, ``unit`` (the turn if its option ``level``
-    is ``turn``, else the row), and the keys of its options. For ``facts`` see :class:`LossComponent`.
+    In addition to columns it may take ``log_rho_N`` (log pi_old / mu, detached), ``unit`` (the turn if its option
+    ``level`` is ``turn``, else the row), the values of its ``prepare``, and the keys of its options. For ``metadata``
+    see :class:`LossComponent`.
     """
-    return _decorator("correction", name, facts)
+    return _decorator("correction", name, metadata)
 
 
-def regulariser(name: str, **facts: object) -> Callable[[F], F]:
+def token_mask(name: str, **metadata: object) -> Callable[[F], F]:
+    """Register a token mask: a function over the tokens of the whole update that marks some of them, ``[M]`` booleans.
+
+    Its ``effect`` says what happens to marked tokens. In addition to columns it may take ``covariance`` (each token's
+    part of the covariance of advantage and log-probability), ``was_gated`` (True where the loss's gate acted), ``seed``
+    and the keys of its options. For ``metadata`` see :class:`LossComponent`.
+    """
+    return _decorator("token mask", name, metadata)
+
+
+def regulariser(name: str, **metadata: object) -> Callable[[F], F]:
     """Register a regulariser: a function that returns a term per token ``[N]``.
 
-    The loss adds the average of the term times ``coef`` of its options (1 without that key). A regulariser may take
-    the same values per token as a policy loss, ``turn_index`` (position of the token's turn in its episode), and
-    ``logprob_ref`` (of the policy before RL, which is then kept), ``historical`` (mean entropy of the token's turn over
-    the steps so far, NaN before there are any) and ``phase`` (EPO's weight of the step, from the options
-    ``phase_steps`` and ``from_turn`` if it has them). For ``facts`` see :class:`LossComponent`.
+    The loss adds the average of the term times ``coef`` of its options (1 without that key). In addition to columns it
+    may take ``historical`` (mean entropy of the token's turn over the steps so far, NaN before there are any),
+    ``phase`` (EPO's weight of the step, from the options ``phase_steps`` and ``from_turn`` if it has them) and the
+    values of its ``prepare``. With ``phase="vocabulary"`` it may take ``log_distribution``. For ``metadata`` see
+    :class:`LossComponent`.
     """
-    return _decorator("regulariser", name, facts)
+    return _decorator("regulariser", name, metadata)
 
 
-def _decorator(family: Family, name: str, facts: dict[str, object]) -> Callable[[F], F]:
-    known = dict(facts)
+def _decorator(family: Family, name: str, metadata: dict[str, object]) -> Callable[[F], F]:
+    known = dict(metadata)
     named = known.pop("options", None)
 
     def register(function: F) -> F:
         options = checked_options(family, name, function, named)
-        _check_inner(family, name, function)
-        if "regression" in signature(function).parameters and not known.get("compares_siblings"):
+        reads_all = "log_distribution" in signature(function).parameters
+        if reads_all != (known.get("phase") == "vocabulary"):
             raise ConfigError(
-                f"loss {name!r} takes regression, which compares turns sampled in one state: declare it with "
-                "compares_siblings=True"
+                f"{family} {name!r}: log_distribution and phase='vocabulary' go together, since the whole vocabulary "
+                "is known for a few tokens at a time"
             )
+        if reads_all and family != "regulariser":
+            raise ConfigError(f"{family} {name!r} reads log_distribution, which regularisers alone can: make it one")
         add(family, name, function, options=options, **known)
         return function
 
     return register
-
-
-def _check_inner(family: Family, name: str, function: Callable[..., object]) -> None:
-    """Refuse parameters that are filled for another component alone."""
-    inner = _INNER.get(family, {})
-    if taken := [parameter for parameter in signature(function).parameters if parameter in inner]:
-        whose = ", ".join(f"{parameter} (for {inner[parameter]})" for parameter in taken)
-        raise ConfigError(f"{family} {name!r} takes {whose}, which nothing fills for another {family}")
 
 
 def add(
@@ -151,11 +253,11 @@ def add(
     function: Callable[..., Any] | str,
     *,
     options: type[Options] | None = None,
-    **facts: Any,
+    **metadata: Any,
 ) -> None:
     """Register a component, given as a function or as the dotted name of one."""
-    status: Status = facts.pop("status", "verified" if facts.get("parity") else "user")
-    component = LossComponent(name=name, family=family, function=function, options=options, status=status, **facts)
+    status: Status = metadata.pop("status", "verified" if metadata.get("parity") else "user")
+    component = LossComponent(name=name, family=family, function=function, options=options, status=status, **metadata)
     FAMILIES[family].add(component)
 
 

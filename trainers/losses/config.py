@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -9,9 +10,12 @@ from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
 from agentgym.settings import Count, Natural, NonNegative, Settings, check_ranges
+from agentgym.trainers.data.columns import COLUMNS, Column, resolve
 from agentgym.trainers.kinds import UNPLANNED_TOKENS, LayoutKind, Precision
 from agentgym.trainers.losses.component import (
     CORRECTIONS,
+    OF_PREPARE,
+    OF_TOKENS,
     POLICY_LOSSES,
     REGULARISERS,
     TOKEN_MASKS,
@@ -113,6 +117,7 @@ class LossConfig(Settings):
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice; list each component once")
+        self.columns()
         rules.refuse_errors(self.findings())
         self._check_siblings()
         self._check_parts()
@@ -128,8 +133,10 @@ class LossConfig(Settings):
             raise ConfigError("compile=true cannot go with recompute_activations=true; set one of them to false")
 
     def _check_updates(self) -> None:
-        if self.minibatch != "episodes" and self.has_opob:
-            raise ConfigError("vcpo's baseline compares the trajectories of a group: set minibatch=episodes")
+        if self.minibatch != "episodes" and self.recrediting:
+            raise ConfigError(
+                f"{self.recrediting}'s baseline compares the trajectories of a group: set minibatch=episodes"
+            )
         if (self.minibatch == "rows") != (self.rows_per_update > 0):
             raise ConfigError("minibatch=rows and rows_per_update=N, which is at least 1, go together")
         if self.minibatch == "rows" and self.num_updates > 1:
@@ -181,7 +188,7 @@ class LossConfig(Settings):
     def findings(self) -> rules.Findings:
         """Return the composition rules that this loss breaks by itself; :meth:`findings_with` adds those of credit."""
         gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
-        on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
+        on_ratio = [kind for kind in self.correction_kinds if not CORRECTIONS[kind].scales_rate]
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
         chosen = self.kind not in ("ppo_clip", "reinforce", "opmd") or (self.clip_low, self.clip_high) != (None, None)
         is_regression = self.component.compares_siblings  # which has no gate, and takes no correction
@@ -202,10 +209,10 @@ class LossConfig(Settings):
 
     def findings_with(self, granularity: str, modulators: tuple[str, ...]) -> rules.Findings:
         """Return the composition rules that this loss breaks together with the credit."""
-        kinds = tuple(part.kind for part in self.regularisers)
+        raise_entropy = [part.name for part, _ in self.parts() if part.raises_entropy]
         return (
             *rules.ratio_level(self.kind, self.level, granularity),
-            *rules.entropy_signs(modulators, kinds),
+            *rules.entropy_signs(modulators, raise_entropy),
         )
 
     # ------------------------------------------------------------------------------------- with defaults filled in
@@ -279,13 +286,31 @@ class LossConfig(Settings):
     @property
     def teacher(self) -> str:
         """The source of the model that the policy is distilled from, empty if there is none."""
-        distill = self.regulariser("distill")
-        return distill.teacher if distill is not None else ""
+        return next((options.teacher for _, options in self.parts() if getattr(options, "teacher", "")), "")
 
     @property
     def needs_reference(self) -> bool:
-        """True if a regulariser compares with the policy before RL; the reference of ``distill`` is its teacher."""
-        return any(REGULARISERS[part.kind].reads("logprob_ref") for part in self.regularisers if part.kind != "distill")
+        """True if a component compares with the policy before RL; one that names a teacher compares with that."""
+        return any(part.reads("logprob_ref") for part, options in self.parts() if not hasattr(options, "teacher"))
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that the components read and that episodes or other columns give, in order of need.
+
+        Raises:
+            ConfigError: nothing provides a name that a component reads.
+        """
+        found: dict[str, Column] = {}
+        for part, _ in self.parts():
+            given = {*OF_TOKENS, *part.further}
+            names = part.read_by_function()
+            for name in names:
+                if why := part.unknown_to_it.get(name):
+                    raise ConfigError(f"{part.family} {part.name!r} cannot read {name}: {why}")
+            if part.prepare:  # what is no column is a value of its own ``prepare``, which the trial calls
+                names = [name for name in names if name in COLUMNS._all()]
+                found |= {one.name: one for one in _resolved(part, part.read_by_prepare(), {*OF_TOKENS, *OF_PREPARE})}
+            found |= {one.name: one for one in _resolved(part, names, given)}
+        return tuple(found.values())
 
     @property
     def tracks_entropy(self) -> bool:
@@ -293,10 +318,14 @@ class LossConfig(Settings):
         return any(REGULARISERS[part.kind].reads("historical") for part in self.regularisers)
 
     @property
-    def has_opob(self) -> bool:
-        """True if VCPO's baseline is subtracted from the advantages."""
-        vcpo = self.correction("vcpo")
-        return vcpo is not None and vcpo.baseline != "none"
+    def recrediting(self) -> str:
+        """Name of the part that changes the advantages of each minibatch, empty if none does."""
+        return next((part.name for part, options in self.parts() if part.recredit and options.recredits), "")
+
+    @property
+    def restart_at(self) -> int:
+        """Number of RL steps after which the policy so far becomes the reference, 0 for never."""
+        return max((getattr(options, "restart_at", 0) for _, options in self.parts()), default=0)
 
     @property
     def has_several_updates(self) -> bool:
@@ -313,7 +342,11 @@ class LossConfig(Settings):
         """True if a component must see all tokens of an update before the first gradient."""
         if self.shrinks_denominators or self.token_masks:
             return True
-        return any(
-            component.needs_whole_update or component.reads("ratio_bounds") or component.reads("regression")
-            for component, _ in self.parts()
-        )
+        return any(component.prepares for component, _ in self.parts())
+
+
+def _resolved(part: LossComponent, names: Sequence[str], given: Collection[str]) -> tuple[Column, ...]:
+    try:
+        return resolve(names, given)
+    except ConfigError as error:
+        raise ConfigError(f"{part.family} {part.name!r}: {error}") from error

@@ -7,6 +7,7 @@ masks are functions of ``rho = pi_old / mu``, detached, flat over the ``N`` samp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,9 +15,13 @@ from torch import Tensor
 
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses.batch_columns import BatchColumns
 from agentgym.trainers.losses.component import CORRECTIONS
-from agentgym.trainers.losses.ratios import clamped, max_per_unit, mean_per_unit, sum_per_unit
+from agentgym.trainers.losses.ratios import clamped, first_of_unit, max_per_unit, mean_per_unit, sum_per_unit
 from agentgym.trainers.losses.trial import checked_tokens
+
+SMALLEST_MEAN = 1e-8
+"""Mean weight below which ``batch_normalise`` leaves the weights alone, as verl does."""
 
 
 def log_rho(logprob_old: Tensor, logprob_rollout: Tensor) -> Tensor:
@@ -183,9 +188,21 @@ def vcpo_scale(log_weight: Tensor, options: of.VcpoOptions) -> float:
     return float(share**0.5) if options.scale == "sqrt" else share
 
 
+def prepare_m2po(log_rho_M: Tensor, options: of.M2poOptions) -> dict[str, Tensor]:
+    """Return the mask of :func:`m2po_mask`."""
+    return {"is_in_m2po": m2po_mask(log_rho_M, options)}
+
+
 def m2po(is_in_m2po: Tensor) -> Tensor:
     """Return 1 for the tokens that :func:`m2po_mask` keeps of the update, 0 for the others."""
     return is_in_m2po.float()
+
+
+def prepare_batch_normalise(weighing_weight: Tensor, weighing_unit: Tensor | None) -> dict[str, float]:
+    """Return the mean weight of tokens, or of sequences if weights are per sequence; rejected ones do not count."""
+    weight = weighing_weight if weighing_unit is None else weighing_weight[first_of_unit(weighing_unit)]
+    mean = weight[weight > 0].double().mean().item()
+    return {"mean_weight": mean if mean > SMALLEST_MEAN else 1.0}
 
 
 def batch_normalise(log_rho_N: Tensor, mean_weight: float) -> Tensor:
@@ -193,33 +210,31 @@ def batch_normalise(log_rho_N: Tensor, mean_weight: float) -> Tensor:
     return torch.full_like(log_rho_N, 1 / mean_weight)
 
 
+def prepare_vcpo(logprob: Tensor, logprob_rollout: Tensor, row: Tensor, options: of.VcpoOptions) -> dict[str, float]:
+    """Return the factor of the learning rate, from each row's sum of log-ratios between policy and engine."""
+    log_weight = sum_per_unit(logprob - logprob_rollout, row)[first_of_unit(row)]
+    return {"lr_scale": vcpo_scale(log_weight, options)}
+
+
 def vcpo(log_rho_N: Tensor) -> Tensor:
     """Return ones: VCPO changes the learning rate instead of the weights, see :func:`vcpo_scale`."""
     return torch.ones_like(log_rho_N)
 
 
-def weight_of(
-    log_rho_N: Tensor,
-    batch: TrainBatch,
-    options: Any,
-    is_in_m2po: Tensor | None = None,
-    mean_weight: float = 1.0,
-) -> Tensor:
+def weight_of(log_rho_N: Tensor, batch: TrainBatch, options: Any, prepared: Mapping[str, Any] | None = None) -> Tensor:
     """Return the weight of one correction, ``[N]``.
 
     Args:
-        is_in_m2po, mean_weight: facts about the whole update, for the corrections that need them.
+        prepared: what the correction's ``prepare`` returned, for the tokens of the micro-batch.
     """
     component = CORRECTIONS[options.kind]
-    values = {
+    further = {
+        **(prepared or {}),
         "log_rho_N": log_rho_N,
         "unit": batch.turn if getattr(options, "level", "") == "turn" else batch.row,
-        "row": batch.row,
-        "turn": batch.turn,
-        "is_in_m2po": torch.ones_like(batch.row, dtype=torch.bool) if is_in_m2po is None else is_in_m2po,
-        "mean_weight": mean_weight,
     }
-    weight = checked_tokens(component, component.call(**component.arguments(values, options)), len(log_rho_N))
+    values = BatchColumns(batch, {"logprob_old": log_rho_N + batch.rollout_logprob}, further)
+    weight = checked_tokens(component, component.call(**values.arguments(component, options)), len(log_rho_N))
     return weight.to(log_rho_N.dtype)
 
 

@@ -1,29 +1,32 @@
 """Numbers about a whole update that must be known before its first gradient.
 
 They are computed once, from log-probabilities without gradient. Gradients then do not depend on how the update is split
-into micro-batches, and ranks that share an update have one place to reduce the numbers.
+into micro-batches, and ranks that share an update have one place to reduce the numbers. Components that need such
+numbers compute them in their ``prepare`` (:mod:`agentgym.trainers.losses.component`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from agentgym.plugins import imported
 from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.columns import COLUMNS
 from agentgym.trainers.data.plan import token_weights
-from agentgym.trainers.losses.component import CORRECTIONS
+from agentgym.trainers.losses.batch_columns import called_column, column_of
+from agentgym.trainers.losses.component import CORRECTIONS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.correction import log_rho, m2po_mask, vcpo_scale, weight_of
-from agentgym.trainers.losses.options import BapoOptions, RefuelOptions
-from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
-from agentgym.trainers.losses.ratios import first_of_unit, sum_per_unit
-from agentgym.trainers.losses.siblings import refuel_terms
+from agentgym.trainers.losses.correction import log_rho, weight_of
+from agentgym.trainers.losses.policy import log_ratio_per_token
+from agentgym.trainers.losses.trial import called_prepare, checked_prepared
 
-SMALLEST_MEAN = 1e-8
-"""Mean weight below which ``batch_normalise`` leaves the weights alone, as verl does."""
+Prepared = Mapping[tuple[str, str], Mapping[str, Any]]
+"""For each component by family and name, the values that its ``prepare`` returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,40 +34,36 @@ class UpdateStatistics:
     """Numbers about one update, over its ``M`` trained tokens. The defaults have no effect."""
 
     num_tokens: int = 1
-    """Number of trained tokens of the update, LLDS's divisor."""
-    ratio_bounds: tuple[float, float] | None = None
-    """BAPO's bounds of the ratio."""
-    is_in_m2po: Tensor | None = None
-    """``[M]`` tokens that M2PO keeps."""
+    """Number of trained tokens of the update, the divisor of regularisers that average over tokens."""
     share: Tensor | None = None
     """``[M]`` weight of each token in the loss, if corrections remove tokens from its denominators."""
-    mean_weight: float = 1.0
-    """Mean of the corrections' weights, by which ``batch_normalise`` divides."""
     lr_scale: float = 1.0
-    """VCPO's factor of the learning rate."""
-    regression: tuple[Tensor, Tensor] | None = None
-    """``[M]`` each: REFUEL's factors of the gradient of the tokens' log-probabilities, and the tokens' parts of its
-    loss."""
+    """Product of the factors of the learning rate that components return."""
     last_turn: int = 0
-    """Highest turn index of the update; EPO acts only from a certain turn on."""
+    """Highest turn index of the update."""
+    prepared: Prepared = field(default_factory=dict)
+    """Values of the components' ``prepare``; tensors ``[M]`` in the order of the micro-batches."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """The memory of all components after this update, by component name."""
 
     def share_of(self, batch: TrainBatch) -> Tensor:
         """Return the weights of a micro-batch's tokens in the update's loss, ``[N]``."""
         return batch.weight if self.share is None else self.share[batch.first : batch.first + batch.num_tokens]
 
-    def regression_of(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
-        """Return REFUEL's factors and losses of a micro-batch's tokens, ``[N]`` each; zeros without sibling turns."""
-        if self.regression is None:
-            return torch.zeros_like(batch.advantage), torch.zeros_like(batch.advantage)
-        factor, value = self.regression
+    def of(self, component: LossComponent, batch: TrainBatch) -> dict[str, Any]:
+        """Return what a component prepared, with the part of a micro-batch in place of the update's tensors."""
         here = slice(batch.first, batch.first + batch.num_tokens)
-        return factor[here], value[here]
+        return {
+            name: value.values[here] if isinstance(value, PerToken) else value
+            for name, value in self.prepared.get((component.family, component.name), {}).items()
+        }
 
-    def kept_of(self, batch: TrainBatch) -> Tensor:
-        """Mark the tokens of a micro-batch that M2PO keeps, ``[N]``."""
-        if self.is_in_m2po is None:
-            return torch.ones_like(batch.row, dtype=torch.bool)
-        return self.is_in_m2po[batch.first : batch.first + batch.num_tokens]
+
+@dataclass(frozen=True, slots=True)
+class PerToken:
+    """A value of a ``prepare`` with a number for each token, ``[M]`` in the order of the micro-batches."""
+
+    values: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,47 +75,181 @@ class FrozenTokens:
     logprob_old: Tensor
     """Log-probability under the old policy of the ratio."""
     entropy: Tensor
+    logprob_ref: Tensor | None = None
+    """Log-probability under the reference, if a ``prepare`` reads it."""
 
     def to(self, device: torch.device | str) -> FrozenTokens:
         """Return the scores on a device."""
         return FrozenTokens(
-            logprob=self.logprob.to(device), logprob_old=self.logprob_old.to(device), entropy=self.entropy.to(device)
+            logprob=self.logprob.to(device),
+            logprob_old=self.logprob_old.to(device),
+            entropy=self.entropy.to(device),
+            logprob_ref=None if self.logprob_ref is None else self.logprob_ref.to(device),
         )
 
 
-def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateStatistics:
+class UpdateTokens(Mapping[str, Any]):
+    """The columns of an update's tokens by name, ``[M]`` each, computed when they are asked for.
+
+    Tokens are in the order of the update's rows, so that no result depends on the split into micro-batches.
+
+    Args:
+        batches: the micro-batches of the update.
+        frozen: scores of each micro-batch.
+    """
+
+    def __init__(self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens]) -> None:
+        self._batches, self._frozen = batches, frozen
+        self._sizes = [batch.num_tokens for batch in batches]
+        rows = [torch.tensor(batch.samples or range(int(batch.row.max()) + 1))[batch.row.cpu()] for batch in batches]
+        self._row = torch.cat(rows)
+        self._order = self._row.argsort(stable=True)  # stable: the tokens of a row are adjacent and in order
+        self._back = self._order.argsort()
+        self._made: dict[str, Any] = {}
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Concatenate values of each micro-batch's tokens in the update's order."""
+        return torch.cat(list(parts))[self._order]
+
+    def unordered(self, values: Tensor) -> Tensor:
+        """Return values in the order of the micro-batches."""
+        return values[self._back]
+
+    def split(self, values: Tensor) -> Sequence[Tensor]:
+        """Undo :meth:`join`."""
+        return torch.split(self.unordered(values), self._sizes)
+
+    def add(self, name: str, value: Any) -> None:
+        """Add a further value."""
+        self._made[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._computed(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return sum(self._sizes)
+
+    def __contains__(self, name: object) -> bool:
+        return True  # whatever is asked for was resolved with the configuration
+
+    def _computed(self, name: str) -> Any:
+        device = self._batches[0].row.device
+        match name:
+            case "logprob" | "logprob_old" | "entropy" | "logprob_ref":
+                return self.join([getattr(tokens, name) for tokens in self._frozen])
+            case "row":
+                return torch.unique_consecutive(self._row[self._order], return_inverse=True)[1].to(device)
+            case "turn":
+                return _counted(self["row"], self.join([batch.turn for batch in self._batches]))
+            case "log_rho_M":
+                return log_rho(self["logprob_old"], self["logprob_rollout"])
+            case "ratio":
+                return log_ratio_per_token(self["logprob"], self["logprob_old"]).exp()
+        made = COLUMNS._all().get(name)
+        if made is not None and made.phase == "update":
+            return called_column(made, self)
+        return self.join([column_of(batch, name) for batch in self._batches])
+
+
+def _counted(row: Tensor, turn: Tensor) -> Tensor:
+    """Number the turns of an update from 0; tokens of a turn are adjacent, and none goes on in another row."""
+    if not len(row):
+        return row
+    is_new = torch.ones_like(row, dtype=torch.bool)
+    is_new[1:] = (row[1:] != row[:-1]) | (turn[1:] != turn[:-1])
+    return is_new.cumsum(0) - 1
+
+
+def update_facts(
+    batches: Sequence[TrainBatch],
+    frozen: Sequence[FrozenTokens],
+    config: LossConfig,
+    memory: Mapping[str, Any] | None = None,
+) -> UpdateStatistics:
     """Compute the facts about an update.
 
     Args:
         batches: the micro-batches of the update.
         frozen: scores of each micro-batch; empty if no component needs the whole update.
         config: the loss's configuration.
+        memory: the memory of the components, by name.
+
+    Raises:
+        ConfigError: a component's ``prepare`` raised an error, or returned something else than its values.
     """
     facts = UpdateStatistics(
         num_tokens=max(1, sum(batch.num_tokens for batch in batches)),
         last_turn=max((int(batch.turn_index.max()) for batch in batches if batch.num_tokens), default=0),
+        memory=dict(memory or {}),
     )
     if not frozen or not sum(batch.num_tokens for batch in batches):
         return facts
-    old = torch.cat([f.logprob_old for f in frozen])
-    if options := config.correction("m2po"):
-        rho = log_rho(old, torch.cat([batch.rollout_logprob for batch in batches]))
-        facts = replace(facts, is_in_m2po=m2po_mask(rho, options))
+    tokens = UpdateTokens(batches, frozen)
+    weighing = next((part for part in config.corrections if CORRECTIONS[part.kind].weighs), None)
+    corrections = [(CORRECTIONS[part.kind], part) for part in config.corrections]
+    for component, options in sorted(corrections, key=lambda part: not part[0].weighs):
+        facts = _prepared(component, options, tokens, facts)
+        if options is weighing:
+            _add_weighing(tokens, batches, frozen, options, facts)
     if config.shrinks_denominators:
         facts = replace(facts, share=_shares(batches, frozen, config, facts))
-    if config.correction("batch_normalise"):
-        facts = replace(facts, mean_weight=_mean_weight(batches, frozen, config))
-    if options := config.correction("vcpo"):
-        pairs = zip(batches, frozen, strict=True)
-        facts = replace(facts, lr_scale=vcpo_scale(torch.cat([_row_log_weights(*pair) for pair in pairs]), options))
-    if config.component.reads("regression"):
-        facts = replace(facts, regression=_regression(batches, frozen, config))
-    if config.component.reads("ratio_bounds"):
-        advantage = torch.cat([batch.advantage for batch in batches])
-        ratio = log_ratio_per_token(torch.cat([f.logprob for f in frozen]), old).exp()
-        options = config.loss_options if isinstance(config.loss_options, BapoOptions) else BapoOptions()
-        facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, options))
+    for component, options in config.parts():
+        if component.family in ("loss", "regulariser"):
+            facts = _prepared(component, options, tokens, facts)
     return facts
+
+
+def _prepared(
+    component: LossComponent, options: Any, tokens: UpdateTokens, facts: UpdateStatistics
+) -> UpdateStatistics:
+    """Return the facts with those of a component's ``prepare``, if it has one."""
+    if not component.prepare:
+        return facts
+    names, memory = component.read_by_prepare(), facts.memory
+    has_memory = "memory" in names
+    given = {name: tokens[name] for name in names if name != "memory"}
+    if has_memory:
+        given["memory"] = memory.get(component.name, {})
+    returned = called_prepare(component, imported(component.prepare), given, options)
+    values, learned = checked_prepared(component, returned, has_memory=has_memory)
+    kept = {name: _kept(value, tokens) for name, value in values.items()}
+    return replace(
+        facts,
+        prepared={**facts.prepared, (component.family, component.name): kept},
+        lr_scale=facts.lr_scale * float(values.get("lr_scale", 1.0)),
+        memory={**memory, component.name: learned} if has_memory else memory,
+    )
+
+
+def _kept(value: Any, tokens: UpdateTokens) -> Any:
+    """Return a value of a ``prepare`` as the facts keep it: without gradient, in the order of the micro-batches."""
+    if isinstance(value, Tensor) and value.shape == (len(tokens),):
+        return PerToken(tokens.unordered(value.detach()))
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _add_weighing(
+    tokens: UpdateTokens,
+    batches: Sequence[TrainBatch],
+    frozen: Sequence[FrozenTokens],
+    options: Any,
+    facts: UpdateStatistics,
+) -> None:
+    """Add the weights of the correction that weighs, and the unit that it weighs: None for the token."""
+    weights = [
+        weight_of(
+            log_rho(one.logprob_old, batch.rollout_logprob), batch, options, facts.of(CORRECTIONS[options.kind], batch)
+        )
+        for batch, one in zip(batches, frozen, strict=True)
+    ]
+    level = getattr(options, "level", "token")
+    tokens.add("weighing_weight", tokens.join(weights))
+    tokens.add("weighing_unit", None if level == "token" else tokens["turn" if level == "turn" else "row"])
 
 
 def _shares(
@@ -129,45 +262,10 @@ def _shares(
         is_kept = torch.ones_like(batch.row, dtype=torch.bool)
         for options in config.corrections:
             if getattr(options, "denominator", "all") == "kept":
-                is_kept &= weight_of(rho, batch, options, facts.kept_of(batch)) > 0
+                is_kept &= weight_of(rho, batch, options, facts.of(CORRECTIONS[options.kind], batch)) > 0
         pieces.append(is_kept)
     is_kept, unit = torch.cat(pieces), torch.cat([batch.unit for batch in batches])
     weights = token_weights(unit[is_kept].cpu().numpy(), config.mean, config.norm_length)
     shares = torch.zeros_like(torch.cat([batch.weight for batch in batches]))
     shares[is_kept] = torch.tensor(weights, dtype=shares.dtype, device=shares.device)
     return shares
-
-
-def _mean_weight(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> float:
-    """Return the mean weight of tokens, or of sequences if weights are per sequence; rejected ones do not count."""
-    options = next(part for part in config.corrections if CORRECTIONS[part.kind].weighs)
-    pieces = []
-    for batch, tokens in zip(batches, frozen, strict=True):
-        weight = weight_of(log_rho(tokens.logprob_old, batch.rollout_logprob), batch, options)
-        if (level := getattr(options, "level", "token")) != "token":
-            weight = weight[first_of_unit(batch.turn if level == "turn" else batch.row)]
-        pieces.append(weight[weight > 0])
-    mean = torch.cat(pieces).double().mean().item()
-    return mean if mean > SMALLEST_MEAN else 1.0
-
-
-def _row_log_weights(batch: TrainBatch, frozen: FrozenTokens) -> Tensor:
-    """Return for each row with trained tokens the sum of its log-ratios between policy and engine."""
-    return sum_per_unit(frozen.logprob - batch.rollout_logprob, batch.row)[first_of_unit(batch.row)]
-
-
-def _regression(
-    batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig
-) -> tuple[Tensor, Tensor] | None:
-    """Return REFUEL's factors and losses of all tokens, divided by their weights; None without sibling turns."""
-    if all(batch.siblings is None for batch in batches):
-        return None
-    state = torch.cat([torch.full_like(b.row, -1) if b.siblings is None else b.siblings for b in batches])
-    firsts = [0, *(int(batch.turn.max()) + 1 for batch in batches if batch.num_tokens)]
-    starts = iter(torch.tensor(firsts).cumsum(0).tolist())
-    turn = torch.cat([batch.turn + next(starts) for batch in batches if batch.num_tokens])
-    change = torch.cat([tokens.logprob - tokens.logprob_old for tokens in frozen])
-    advantage, weight = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("advantage", "weight"))
-    options = config.loss_options if isinstance(config.loss_options, RefuelOptions) else RefuelOptions()
-    factor, value = refuel_terms(change, advantage, turn, state, options)
-    return factor / weight, value / weight

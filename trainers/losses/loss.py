@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from agentgym.errors import blamed
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.losses import correction, policy
-from agentgym.trainers.losses.component import POLICY_LOSSES, REGULARISERS
+from agentgym.trainers.losses.batch_columns import BatchColumns
+from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateStatistics
 from agentgym.trainers.losses.ratios import sequence_log_ratio
@@ -18,7 +24,7 @@ from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.losses.trial import checked_pair, checked_tokens
 from agentgym.trainers.models.head import head_of, trunk_of
-from agentgym.trainers.models.head_logprobs import head_logprobs
+from agentgym.trainers.models.head_logprobs import VocabularyTerm, head_logprobs
 from agentgym.trainers.types import CausalLM
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
@@ -50,17 +56,52 @@ class BatchLogprobs:
     """Log-probability under the policy before RL or a teacher, if a regulariser needs it."""
     choice: TokenChoice | None = None
     """The token masks of the micro-batch, if any."""
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
+    """Terms of the regularisers that read the whole vocabulary, by name, with gradient."""
 
 
 def token_logprobs(
-    model: CausalLM, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
+    model: CausalLM,
+    batch: TrainBatch,
+    temperature: float,
+    *,
+    entropy_has_gradient: bool = False,
+    terms: Sequence[VocabularyTerm] = (),
+) -> tuple[Tensor, ...]:
+    """Return log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, entropies ``[N]``, and terms.
 
     The head is applied only at positions that predict a sampled token, so observations need no logits.
+
+    Args:
+        terms: functions of the log-probabilities of the whole vocabulary, see :func:`vocabulary_terms`.
     """
     states = hidden_states(trunk_of(model), batch.layout)[batch.state]
-    return head_logprobs(head_of(model), states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient)
+    return head_logprobs(
+        head_of(model), states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient, terms=terms
+    )
+
+
+def vocabulary_terms(batch: TrainBatch, config: LossConfig) -> dict[str, VocabularyTerm]:
+    """Return the regularisers that read the whole vocabulary, by name, as functions of a few of a micro-batch's tokens.
+
+    Columns that need a model's scores are not known yet; all others may be read.
+    """
+    return {
+        component.name: partial(_term, component, options, batch)
+        for component, options in config.parts()
+        if component.phase == "vocabulary"
+    }
+
+
+def _term(component: LossComponent, options: Any, batch: TrainBatch, log_distribution: Tensor, index: Tensor) -> Tensor:
+    columns = BatchColumns(batch, {})
+    values = {
+        name: log_distribution if name == "log_distribution" else columns[name][index]
+        for name in component.read_by_function()
+    }
+    with blamed(f"regulariser {component.name!r}") if component.is_own else nullcontext():
+        returned = component.call(**component.arguments(values, options))
+    return checked_tokens(component, returned, len(index))
 
 
 def policy_loss(
@@ -77,7 +118,7 @@ def policy_loss(
         batch: the micro-batch.
         config: the loss's configuration.
         facts: facts about the whole update, if the configuration needs them.
-        history: EPO's memory, including the current step.
+        history: mean entropies of turns, including those of the current step.
     """
     facts = UpdateStatistics() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
@@ -109,32 +150,24 @@ def gated_loss(
     """Return the policy loss per token ``[N]`` before corrections, and where its gate acted ``[N]``."""
     component = POLICY_LOSSES[config.kind]
     low, high = config.clip
-    values = {
-        **_of_tokens(scores, batch),
+    further = {
+        **facts.of(component, batch),
         "ratio": _ratio(scores, batch, config),
         "low": 1 - low,
         "high": 1 + high,
         "dual": config.dual,
-        "ratio_bounds": facts.ratio_bounds,
-        "regression": facts.regression_of(batch),
     }
-    returned = component.call(**component.arguments(values, config.loss_options))
+    values = BatchColumns(batch, _scores_of(scores), further)
+    returned = component.call(**values.arguments(component, config.loss_options))
     return checked_pair(component.name, returned, len(scores.logprob))
 
 
-def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
-    """Return the columns of a micro-batch's tokens that all parts of the loss may read, ``[N]`` each."""
+def _scores_of(scores: BatchLogprobs) -> dict[str, Tensor | None]:
     return {
         "logprob": scores.logprob,
         "logprob_old": scores.logprob_old,
-        "logprob_rollout": batch.rollout_logprob,
         "entropy": scores.entropy,
-        "advantage": batch.advantage,
-        "row": batch.row,
-        "turn": batch.turn,
-        "demonstrated": torch.zeros_like(batch.row, dtype=torch.bool)
-        if batch.demonstrated is None
-        else batch.demonstrated,
+        "logprob_ref": scores.logprob_ref,
     }
 
 
@@ -150,7 +183,7 @@ def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     weight = torch.ones_like(rho)
     for options in config.corrections:
-        weight = weight * correction.weight_of(rho, batch, options, facts.kept_of(batch), facts.mean_weight)
+        weight = weight * correction.weight_of(rho, batch, options, facts.of(CORRECTIONS[options.kind], batch))
     return weight
 
 
@@ -165,21 +198,19 @@ def _regularisers(
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
-        values: dict[str, object] = {
-            **_of_tokens(scores, batch),
-            "logprob_ref": scores.logprob_ref,
-            "logprob_teacher": torch.full_like(scores.logprob, torch.nan)
-            if batch.teacher_logprob is None
-            else batch.teacher_logprob,
-            "turn_index": batch.turn_index,
-        }
+        further: dict[str, Any] = dict(facts.of(component, batch))
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history includes the current step; steps count from 0
-            values["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
+            further["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
             phase = epo_phase(step, getattr(options, "phase_steps", 0))
-            values["phase"] = phase if facts.last_turn >= getattr(options, "from_turn", 0) else 0.0
-        term = checked_tokens(component, component.call(**component.arguments(values, options)), len(scores.logprob))
+            further["phase"] = phase if facts.last_turn >= getattr(options, "from_turn", 0) else 0.0
+        if component.phase == "vocabulary":
+            term = scores.terms[component.name]
+        else:
+            values = BatchColumns(batch, _scores_of(scores), further)
+            returned = component.call(**values.arguments(component, options))
+            term = checked_tokens(component, returned, len(scores.logprob))
         coef = component.sign * (1.0 if component.is_scaled else getattr(options, "coef", 1.0))
         of_loss = component.averages_over == "loss"
         share = facts.share_of(batch) if of_loss else torch.full_like(term, 1 / facts.num_tokens)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,12 +24,63 @@ from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, run_whole
 from agentgym.trainers.kinds import max_logits
 from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.options import VcpoOptions
 from agentgym.trainers.losses.ratios import clamped
 from agentgym.trainers.models.head import head_of, trunk_of
 from agentgym.trainers.models.head_logprobs import vocabulary_of
 from agentgym.trainers.types import CausalLM
 
 EPS = 1e-8
+
+
+class Recrediting(Protocol):
+    """The step whose minibatch gets new advantages."""
+
+    model: CausalLM
+    temperature: float
+
+    def make_batches(self, samples: Sequence[TrainingSample]) -> list[TrainBatch]:
+        """Return the micro-batches of some rows."""
+        ...
+
+    def add_gradient(self, batch: TrainBatch, logprob_old: Tensor) -> None:
+        """Add the gradient of a micro-batch's policy loss alone."""
+        ...
+
+
+def recredit(
+    step: Recrediting,
+    samples: Sequence[TrainingSample],
+    batches: Sequence[TrainBatch],
+    frozen: Sequence[FrozenTokens],
+    options: VcpoOptions,
+) -> list[TrainBatch]:
+    """Return the micro-batches of a minibatch with each group's baseline subtracted from the advantages.
+
+    Args:
+        step: the models and settings of the step.
+        samples: the rows of the minibatch.
+        batches: its micro-batches.
+        frozen: scores of the policy that is about to be trained.
+        options: the settings of the correction.
+    """
+    found = TrajectoryIndex.of(samples)
+    if options.baseline == "proxy":
+        return subtract_opob(found, batches, frozen, proxy_energy(step.model, found, batches, step.temperature))
+    counts = [torch.bincount(batch.row, minlength=len(batch.samples)).tolist() for batch in batches]
+    old = {
+        sample: part
+        for batch, tokens, sizes in zip(batches, frozen, counts, strict=True)
+        for sample, part in zip(batch.samples, torch.split(tokens.logprob_old, sizes), strict=True)
+    }
+
+    def backward(rows: list[int], batch: TrainBatch) -> None:
+        step.add_gradient(batch, torch.cat([old[rows[index]] for index in batch.samples]))
+
+    energy = gradient_energy(
+        step.model, found, lambda rows: step.make_batches([samples[row] for row in rows]), backward
+    )
+    return subtract_opob(found, batches, frozen, energy)
 
 
 def opob_baselines(returns: Tensor, log_weight: Tensor, energy: Tensor, group: Tensor) -> Tensor:

@@ -223,6 +223,11 @@ class VcpoOptions(Options):
     ``gradient`` makes a backward pass per trajectory, which takes several times as long as the update. ``proxy`` uses
     the norm of the gradient with respect to the logits, which needs one forward pass (ours)."""
 
+    @property
+    def recredits(self) -> bool:
+        """True if a baseline is subtracted from the advantages."""
+        return self.baseline != "none"
+
 
 # -------------------------------------------------------------------------------------------------- regularisers
 

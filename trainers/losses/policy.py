@@ -113,11 +113,14 @@ def minpro(
     return ppo_clip(ratio, advantage, low, high, dual)
 
 
-def bapo(
-    ratio: Tensor, advantage: Tensor, ratio_bounds: tuple[float, float] | None, dual: float, options: BapoOptions
-) -> TokenLoss:
-    """PPO-clip with the bounds that :func:`bapo_bounds` found for the update, or with the initial bounds."""
-    low, high = ratio_bounds or (options.low, options.high)
+def prepare_bapo(ratio: Tensor, advantage: Tensor, options: BapoOptions) -> dict[str, tuple[float, float]]:
+    """Return the bounds of the ratio that :func:`bapo_bounds` finds for the update."""
+    return {"ratio_bounds": bapo_bounds(ratio, advantage, options)}
+
+
+def bapo(ratio: Tensor, advantage: Tensor, ratio_bounds: tuple[float, float], dual: float) -> TokenLoss:
+    """PPO-clip with the bounds that :func:`bapo_bounds` found for the update."""
+    low, high = ratio_bounds
     return ppo_clip(ratio, advantage, low, high, dual)
 
 

@@ -63,10 +63,26 @@ def _first(of_tokens: Tensor, unit: Tensor, num_units: int) -> Tensor:
     return torch.zeros(num_units, dtype=of_tokens.dtype, device=of_tokens.device).scatter(0, unit, of_tokens)
 
 
-def refuel(logprob: Tensor, regression: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def prepare_refuel(
+    logprob: Tensor,
+    logprob_old: Tensor,
+    advantage: Tensor,
+    loss_weight: Tensor,
+    turn: Tensor,
+    siblings: Tensor,
+    group: Tensor,
+    options: RefuelOptions,
+) -> dict[str, Tensor]:
+    """Return REFUEL's factors and losses of all tokens, divided by their weights; zeros without sibling turns."""
+    # states are counted in each group, and no two groups share one
+    state = torch.where(siblings < 0, -1, siblings + (siblings.max() + 1) * (group - group.min()))
+    factor, value = refuel_terms(logprob - logprob_old, advantage, turn, state, options)
+    return {"factor": factor / loss_weight, "value": value / loss_weight}
+
+
+def refuel(logprob: Tensor, factor: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Return the loss per token from :func:`refuel_terms`, and nowhere a gate, ``[N]`` each.
 
     The sum over an update's tokens, times their weights, has the value and the gradient of REFUEL's loss.
     """
-    factor, value = regression
     return value + factor * (logprob - logprob.detach()), torch.zeros_like(logprob, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Token masks: choose tokens of an update that train, are left out or are penalised, by entropy or covariance.
+"""Token masks: mark tokens of an update that train, are left out or are penalised, by entropy or covariance.
 
 Tokens are chosen among all trained tokens of an update, before its gradient, from log-probabilities of the policy that
 is about to be trained. Released codes choose within a micro-batch. Here the choice does not depend on the split into
@@ -8,17 +8,22 @@ micro-batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from agentgym.errors import blamed
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.plan import token_weights
+from agentgym.trainers.losses.component import TOKEN_MASKS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateTokens
 from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.ratios import clamped
+from agentgym.trainers.losses.trial import checked_marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +33,9 @@ class TokenChoice:
     weight: Tensor
     """``[N]`` weight of each token in the policy loss."""
     is_kept: Tensor
-    """``[N]`` False for tokens that ``clip_cov`` leaves out."""
+    """``[N]`` False for tokens that a mask leaves out."""
     penalty: Tensor
-    """``[N]`` coefficient of ``kl_cov``, 0 for most tokens."""
+    """``[N]`` coefficient of the tokens that a mask penalises, 0 for the others."""
     changed: dict[str, float]
     """Number of tokens that each mask acts on."""
 
@@ -56,20 +61,20 @@ def forking_tokens(entropy: Tensor, options: ForkingTokensOptions) -> Tensor:
     return _mask_of(entropy.topk(num_kept).indices, len(entropy))
 
 
-def covariance(logprob: Tensor, advantage: Tensor) -> Tensor:
+def covariance_of(logprob: Tensor, advantage: Tensor) -> Tensor:
     """Return each token's contribution to the covariance of advantage and log-probability, ``[M]``.
 
     The mean of the contributions is the covariance. Entropy falls where it is high, as "The Entropy Mechanism of
     Reinforcement Learning for Reasoning Language Models" shows.
 
     Example:
-        >>> covariance(torch.tensor([-1.0, -3.0]), torch.tensor([1.0, -1.0])).tolist()
+        >>> covariance_of(torch.tensor([-1.0, -3.0]), torch.tensor([1.0, -1.0])).tolist()
         [1.0, 1.0]
     """
     return (advantage - advantage.mean()) * (logprob - logprob.mean())
 
 
-def clip_cov(cov: Tensor, was_gated: Tensor, options: ClipCovOptions, seed: int) -> Tensor:
+def clip_cov(covariance: Tensor, was_gated: Tensor, options: ClipCovOptions, seed: int) -> Tensor:
     """Mark the tokens that Clip-Cov leaves out: a few random ones among those with a covariance in the band, ``[M]``.
 
     Tokens that the loss's clip has already gated are not candidates. The loss's denominators do not change.
@@ -82,13 +87,13 @@ def clip_cov(cov: Tensor, was_gated: Tensor, options: ClipCovOptions, seed: int)
         >>> clip_cov(cov, torch.tensor([False, False, False, True]), ClipCovOptions(), seed=0).tolist()
         [False, True, False, False]
     """
-    candidates = ((cov > options.low) & (cov < options.high) & ~was_gated).nonzero()[:, 0]
-    num_left_out = max(1, int(len(cov) * options.share))
+    candidates = ((covariance > options.low) & (covariance < options.high) & ~was_gated).nonzero()[:, 0]
+    num_left_out = max(1, int(len(covariance) * options.share))
     order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(seed))
-    return _mask_of(candidates[order[:num_left_out].to(candidates.device)], len(cov))
+    return _mask_of(candidates[order[:num_left_out].to(candidates.device)], len(covariance))
 
 
-def kl_cov(cov: Tensor, options: KlCovOptions) -> Tensor:
+def kl_cov(covariance: Tensor, options: KlCovOptions) -> Tensor:
     """Mark the tokens that KL-Cov penalises by ``coef |log pi_theta / pi_old|``: those of highest covariance, ``[M]``.
 
     The released code uses it without a clip: set ``clip_low=1`` and a large ``clip_high`` to reproduce its loss.
@@ -100,8 +105,8 @@ def kl_cov(cov: Tensor, options: KlCovOptions) -> Tensor:
         >>> kl_cov(torch.tensor([0.5, 2.0, 9.0, 3.0]), KlCovOptions()).tolist()
         [False, False, True, False]
     """
-    num_penalised = max(1, int(len(cov) * options.share))
-    return _mask_of(cov.topk(num_penalised).indices, len(cov))
+    num_penalised = max(1, int(len(covariance) * options.share))
+    return _mask_of(covariance.topk(num_penalised).indices, len(covariance))
 
 
 def choose_tokens(
@@ -122,25 +127,24 @@ def choose_tokens(
         config: the loss's configuration.
         seed: seed of Clip-Cov's random choice.
     """
-    update = _Joined(batches)
+    update = UpdateTokens(batches, frozen)
     weight = update.join(shares)
     is_kept, penalty = torch.ones_like(weight, dtype=torch.bool), torch.zeros_like(weight)
-    advantage = update.join([batch.advantage for batch in batches])
-    cov = covariance(update.join([tokens.logprob for tokens in frozen]), advantage)
+    update.add("covariance", covariance_of(update["logprob"], update["advantage"]))
+    update.add("was_gated", update.join(was_gated))
+    update.add("seed", seed)
     acted: dict[str, Tensor] = {}
-    for options in config.token_masks if len(cov) else ():
-        match options:
-            case ForkingTokensOptions():
-                is_fork = forking_tokens(update.join([tokens.entropy for tokens in frozen]), options)
-                unit = update.join([batch.unit for batch in batches])
-                weight = _weights_within(is_fork & (weight > 0), unit, config, weight)
-                acted[options.kind] = ~is_fork
-            case ClipCovOptions():
-                acted[options.kind] = clip_cov(cov, update.join(was_gated), options, seed)
-                is_kept = ~acted[options.kind]
-            case KlCovOptions():
-                acted[options.kind] = kl_cov(cov, options)
-                penalty = options.coef * acted[options.kind].to(penalty)
+    for options in config.token_masks if len(update) else ():
+        component = TOKEN_MASKS[options.kind]
+        marked = checked_marks(component, _marked(component, update, options), len(update))
+        acted[component.name] = ~marked if component.effect == "keep" else marked
+        if component.effect == "keep":
+            unit = update.join([batch.unit for batch in batches])
+            weight = _weights_within(marked & (weight > 0), unit, config, weight)
+        elif component.effect == "leave_out":
+            is_kept = is_kept & ~marked
+        else:
+            penalty = penalty + getattr(options, "coef", 1.0) * marked.to(penalty)
     counts = {kind: [float(part.sum()) for part in update.split(mask)] for kind, mask in acted.items()}
     parts = zip(update.split(weight), update.split(is_kept), update.split(penalty), strict=True)
     return [
@@ -154,22 +158,11 @@ def choose_tokens(
     ]
 
 
-class _Joined:
-    """The tokens of an update's micro-batches in the order of its samples, so that random choices ignore the split."""
-
-    def __init__(self, batches: Sequence[TrainBatch]) -> None:
-        self._sizes = [batch.num_tokens for batch in batches]
-        sample = torch.cat([torch.tensor(batch.samples, device=batch.row.device)[batch.row] for batch in batches])
-        self._order = sample.argsort(stable=True)  # stable: the tokens of a row are adjacent and in order
-        self._back = self._order.argsort()
-
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Concatenate values of each micro-batch's tokens in the update's order."""
-        return torch.cat(list(parts))[self._order]
-
-    def split(self, values: Tensor) -> Sequence[Tensor]:
-        """Undo :meth:`join`."""
-        return torch.split(values[self._back], self._sizes)
+def _marked(component: LossComponent, update: UpdateTokens, options: Any) -> object:
+    with blamed(f"token mask {component.name!r}") if component.is_own else nullcontext():
+        given = {name: update[name] for name in component.read_by_function()}
+        returned: object = component.call(**component.arguments(given, options))
+    return returned
 
 
 def _weights_within(is_chosen: Tensor, unit: Tensor, config: LossConfig, like: Tensor) -> Tensor:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from agentgym.errors import ConfigError, error_text
+from agentgym.errors import ConfigError, blamed, error_text
+from agentgym.plugins import imported
+from agentgym.trainers.data.columns import COLUMNS
+from agentgym.trainers.losses.batch_columns import called_column
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
 
@@ -15,7 +20,7 @@ _NUM_TOKENS = 6
 
 
 def try_out(config: LossConfig) -> None:
-    """Call the policy loss, corrections and regularisers that a user made, and check what they return.
+    """Call the components of the loss that a user made, and check what they return.
 
     Raises:
         ConfigError: one raised an error, changed its arguments, or returned something else than it must.
@@ -42,23 +47,129 @@ def _try_correction(component: LossComponent, returned: object) -> None:
         )
 
 
-_TRIALS: Final = {"loss": _try_loss, "regulariser": _try_regulariser, "correction": _try_correction}
+def _try_mask(component: LossComponent, returned: object) -> None:
+    checked_marks(component, returned, _NUM_TOKENS)
+
+
+_TRIALS: Final = {
+    "loss": _try_loss,
+    "regulariser": _try_regulariser,
+    "correction": _try_correction,
+    "token mask": _try_mask,
+}
 
 
 def _called(component: LossComponent, options: Any, config: LossConfig) -> object:
-    """Return what a component makes of made-up tokens."""
-    made = _made_up()
-    if not config.needs_reference:
-        made["logprob_ref"] = None
-    before = {name: value.detach().clone() for name, value in made.items() if isinstance(value, Tensor)}
+    """Return what a component makes of made-up tokens, after its ``prepare``."""
+    made = _MadeUp(config)
+    name = f"{component.family} {component.name}"
     try:
-        returned: object = component.call(**component.arguments(made, options))
+        if component.prepare:
+            made.add(_prepared(component, options, made))
+        given = {one: made[one] for one in component.read_by_function()}
+        returned: object = component.call(**component.arguments(made.optional(component) | given, options))
+    except ConfigError:
+        raise
     except Exception as error:  # whatever a user's code raises
-        raise ConfigError(f"{component.family} {component.name}: {error_text(error)}") from error
-    for name, value in before.items():
-        if not torch.equal(value, made[name].detach()):
-            raise ConfigError(f"{component.family} {component.name}: it changes {name} in place: change a copy of it")
+        raise ConfigError(f"{name}: {error_text(error)}") from error
+    for changed in made.changed():
+        raise ConfigError(f"{name}: it changes {changed} in place: change a copy of it")
     return returned
+
+
+def _prepared(component: LossComponent, options: Any, made: _MadeUp) -> Mapping[str, Any]:
+    """Return what a component's ``prepare`` makes of made-up tokens."""
+    function = imported(component.prepare)
+    given = {name: made[name] for name in component.read_by_prepare() if name != "memory"}
+    has_memory = "memory" in component.read_by_prepare()
+    returned = called_prepare(component, function, given | ({"memory": {}} if has_memory else {}), options)
+    for changed in made.changed():
+        raise ConfigError(f"prepare of {component.family} {component.name!r} changes {changed} in place: change a copy")
+    return checked_prepared(component, returned, has_memory=has_memory)[0]
+
+
+def called_prepare(
+    component: LossComponent, function: Callable[..., object], given: Mapping[str, Any], options: Any
+) -> object:
+    """Return what a ``prepare`` returns for columns by name, with its component's options.
+
+    Raises:
+        ConfigError: it raised an error of its own.
+    """
+    names = signature(function).parameters
+    own = {name: getattr(options, name) for name in names if name not in given and hasattr(options, name)}
+    with blamed(f"prepare of {component.family} {component.name!r}"):
+        return function(**{**given, **own, **({"options": options} if "options" in names else {})})
+
+
+def checked_prepared(
+    component: LossComponent, returned: object, *, has_memory: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the values of a ``prepare`` by name, and its new memory.
+
+    Raises:
+        ConfigError: it returned something else.
+    """
+    whose = f"prepare of {component.family} {component.name!r}"
+    memory: object = {}
+    if has_memory:
+        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+            raise ConfigError(f"{whose} takes memory, so it must return its values and the new memory, a dict")
+        returned, memory = returned
+    if not isinstance(returned, Mapping):
+        raise ConfigError(f"{whose} returned a {type(returned).__name__}, expected a dict of values by name")
+    assert isinstance(memory, Mapping)
+    return returned, memory
+
+
+class _MadeUp(Mapping[str, Any]):
+    """Made-up columns of a few tokens, also of those that a user declared."""
+
+    def __init__(self, config: LossConfig) -> None:
+        self._values = _made_up()
+        if not config.needs_reference and not config.teacher:
+            self._values["logprob_ref"] = None
+        self._further: dict[str, Any] = {}
+        self._before = {name: _copy(value) for name, value in self._values.items()}
+
+    def add(self, prepared: Mapping[str, Any]) -> None:
+        """Add what a ``prepare`` returned."""
+        self._further |= prepared
+
+    def optional(self, component: LossComponent) -> dict[str, Any]:
+        """Return the values that a component's parameters with a default receive."""
+        return {name: value for name, value in (self._values | self._further).items() if component.reads(name)}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._further:
+            return self._further[name]
+        if name not in self._values:
+            made = COLUMNS._all().get(name)
+            if made is None:
+                raise ConfigError(f"nothing provides {name!r}: no column has that name, and no prepare returned it")
+            counted = 1 + torch.arange(_NUM_TOKENS) // 3  # above 0, since many a function divides by a column
+            found = counted if made.dtype == "int" else counted.float()
+            self._values[name] = called_column(made, self) if made.phase == "update" else found
+            self._before[name] = _copy(self._values[name])
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def changed(self) -> list[str]:
+        """Return the names of the columns that somebody changed in place."""
+        return [
+            name
+            for name, value in self._before.items()
+            if isinstance(value, Tensor) and not torch.equal(value, self._values[name].detach())
+        ]
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _made_up() -> dict[str, Any]:
@@ -70,14 +181,21 @@ def _made_up() -> dict[str, Any]:
     logprob = values["logprob"].neg_().requires_grad_()
     values["entropy"].requires_grad_()
     rows = torch.arange(_NUM_TOKENS) // 3
+    logits = torch.rand(_NUM_TOKENS, 8, generator=generator).requires_grad_()
     return {
         **values,
         "ratio": (logprob + values["logprob_old"]).exp(),
-        **{"row": rows, "turn": rows, "unit": rows, "turn_index": rows, "demonstrated": rows > 1},
-        **{"low": 0.8, "high": 1.2, "dual": None, "ratio_bounds": (0.8, 1.2)},
-        "regression": (values["advantage"], values["advantage"]),
+        **{name: rows for name in ("row", "turn", "unit", "turn_index", "trajectory")},
+        **{"demonstrated": rows > 1, "loss_weight": torch.full((_NUM_TOKENS,), 1 / _NUM_TOKENS)},
+        **{"low": 0.8, "high": 1.2, "dual": None, "log_rho_M": values["log_rho_N"]},
         **{"logprob_teacher": values["logprob_ref"], "historical": values["logprob_ref"], "phase": 1.0},
-        **{"is_in_m2po": rows >= 0, "mean_weight": 1.0},
+        **{"weighing_weight": torch.ones(_NUM_TOKENS), "weighing_unit": None},
+        **{"covariance": values["advantage"], "was_gated": rows > 1, "seed": 0},
+        "log_distribution": torch.log_softmax(logits, -1),
+        # two trajectories of one turn in a group, of which the first succeeded
+        **{"group": torch.zeros_like(rows), "group_size": torch.full_like(rows, 2), "siblings": torch.zeros_like(rows)},
+        **{name: (1 - rows).float() for name in ("reward", "success", "turn_reward")},
+        **{"num_turns": torch.ones_like(rows), "policy_version": torch.zeros_like(rows)},
     }
 
 
@@ -87,6 +205,20 @@ def _check_gradient(component: LossComponent, term: Tensor) -> None:
         raise ConfigError(f"{name}: its result has no gradient; logprob, ratio or entropy was detached")
     if not bool(term.isfinite().all()):
         raise ConfigError(f"{name}: it returned {term.detach().tolist()} for finite log-probabilities")
+
+
+def checked_marks(component: LossComponent, returned: object, num_tokens: int) -> Tensor:
+    """Return the tokens that a token mask marks, ``[M]`` booleans.
+
+    Raises:
+        ConfigError: it returned something else.
+    """
+    if isinstance(returned, Tensor) and returned.shape == (num_tokens,) and returned.dtype == torch.bool:
+        return returned
+    raise ConfigError(
+        f"token mask {component.name}: expected True or False for each token, a tensor of booleans of shape "
+        f"[{num_tokens}]; it returned {_described(returned)}"
+    )
 
 
 def checked_tokens(component: LossComponent, returned: object, num_tokens: int) -> Tensor:

@@ -51,7 +51,7 @@ class Period:
         parts = [judged(env, own, self._memory[env.key], self._step) for env, own in split_by_env(self._envs, groups)]
         verdicts = [verdict for found, _ in parts for verdict in found]
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
-        self._update.add(build_samples(verdicts), places_of(verdicts))
+        self._update.add(build_samples(verdicts, self._update.columns), places_of(verdicts))
 
     def finish(self, verdicts: Sequence[FilteredGroup], add_gradient: AddGradient | None = None) -> UpdateResult:
         """Make the optimizer step.

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from agentgym.credit.table import Floats
+from agentgym.plugins import imported
 from agentgym.rollout.record import line_of, record_path, write_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
 from agentgym.trainers.checkpoint import TrainState
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.outline import GroupMetadata
-from agentgym.trainers.data.samples import FilteredGroup
+from agentgym.trainers.data.samples import FilteredGroup, Scored
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
 from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
@@ -22,7 +23,6 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
 from agentgym.trainers.run.run import Run
-from agentgym.trainers.scoring.demonstrated import TeacherLogprobs, self_taught
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -81,14 +81,15 @@ def train_step(
         learnt |= {f"{part.of.env.prefix}{name}": value for name, value in numbers.items()}
     clock.lap("critic")
 
-    taught, of_teacher = _taught(run, state, groups)
+    scored, of_models = _scored(run, state, groups)
     clock.lap("columns")
 
     rate = set_rate(state.optimizer, config.optimizer, step, config.num_steps)
     added = _added_losses(run, state, groups, mix)
     add_gradient = add_all(added)
-    update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient, taught)
+    update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient, scored)
     state.entropy_history = update.history
+    state.loss_memory = update.memory or state.loss_memory
     clock.lap("train")
     _keep_scores(run, step, verdicts, update.scores)
 
@@ -101,7 +102,7 @@ def train_step(
     return (
         described
         | learnt
-        | of_teacher
+        | of_models
         | update.metrics
         | {"lr": rate}
         | schedule_metrics(run.config, step)
@@ -165,24 +166,24 @@ def _added_losses(
     ]
 
 
-def _taught(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[TeacherLogprobs, Metrics]:
-    """Return what the policy with a demonstration in its prompt says about its episodes, for ``self_distill``."""
+def _scored(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[Scored, Metrics]:
+    """Return columns that models compute, and metrics: the policy's scores with a demonstration in its prompt."""
     config = scheduled(run.config, state.step)
-    options = config.loss.regulariser("self_distill")
     found: dict[tuple[int, int], Floats] = {}
     numbers: Metrics = {}
-    for env, own in split_by_env(run.envs, groups) if options is not None else ():
-        taught, metrics = self_taught(
-            state.model,
-            own,
-            env.prompt_style(run.renderer),
-            options,
-            temperature=config.sampling.temperature,
-            tokens_per_microbatch=config.columns.tokens_per_microbatch,
-        )
-        found |= taught
-        numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}
-    return found, numbers
+    for part, options in config.loss.parts():
+        for env, own in split_by_env(run.envs, groups) if part.scores else ():
+            scored, metrics = imported(part.scores)(
+                state.model,
+                own,
+                env.prompt_style(run.renderer),
+                options,
+                temperature=config.sampling.temperature,
+                tokens_per_microbatch=config.columns.tokens_per_microbatch,
+            )
+            found |= scored
+            numbers |= {f"{env.prefix}{name}": value for name, value in metrics.items()}
+    return {"logprob_teacher": found}, numbers
 
 
 def _update(
@@ -190,7 +191,7 @@ def _update(
     state: TrainState,
     verdicts: Sequence[FilteredGroup],
     add_gradient: AddGradient | None,
-    taught: TeacherLogprobs | None = None,
+    scored: Scored | None = None,
 ) -> UpdateResult:
     config = scheduled(run.config, state.step)
     return update_policy(
@@ -204,6 +205,7 @@ def _update(
         history=state.entropy_history,
         seed=derive_seed(config.seed, "updates", state.step),
         add_gradient=add_gradient,
-        taught=taught,
+        memory=state.loss_memory,
+        scored=scored,
         rollouts_are_sharded=run.rollouts_are_sharded,
     )

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from agentgym.credit.table import Floats
 from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import make_batch
+from agentgym.trainers.data.columns import Column, Recorded, record_columns, step_columns
+from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.data.plan import BatchPlan
-from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, build_samples
+from agentgym.trainers.data.samples import FilteredGroup, Scored, TrainingSample, build_samples
 from agentgym.trainers.data.spread import StepRows
-from agentgym.trainers.distributed.ranks import Share
+from agentgym.trainers.distributed.ranks import Ranks, Share
 from agentgym.trainers.distributed.reference import Reference
 from agentgym.trainers.distributed.sharding import ranks_of, reduce_gradients
 from agentgym.trainers.losses.config import LossConfig
@@ -26,7 +30,6 @@ from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, 
 from agentgym.trainers.phases.update_step import Batches, UpdateStep, device_of, plan_for
 from agentgym.trainers.reporting.token_scores import TokenScores, TurnRef, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
-from agentgym.trainers.scoring.demonstrated import TeacherLogprobs
 from agentgym.trainers.types import CausalLM
 
 
@@ -37,7 +40,9 @@ class UpdateResult:
     metrics: dict[str, float]
     """Metrics, averaged over the trained tokens."""
     history: EntropyHistory
-    """EPO's memory for the next step."""
+    """Mean entropies of the turns of all steps, for the next step."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """The memory of the loss's components for the next step."""
     scores: Sequence[TurnScores] = ()
     """Log-probabilities and entropies of the tokens that this rank trained, turn by turn, in order."""
 
@@ -52,9 +57,10 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     max_grad_norm: float,
     reference: Reference | None = None,
     history: EntropyHistory | None = None,
+    memory: Mapping[str, Any] | None = None,
     seed: int = 0,
     add_gradient: AddGradient | None = None,
-    taught: TeacherLogprobs | None = None,
+    scored: Scored | None = None,
     rollouts_are_sharded: bool = False,
 ) -> UpdateResult:
     """Train on the kept groups: ``num_epochs`` passes, each split into ``num_updates`` optimizer steps.
@@ -70,7 +76,8 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         verdicts: verdicts of all groups of the step. On other ranks than its own a group may be an outline.
         seed: seed of the shuffles between epochs and of random token masks; equal on all ranks.
         add_gradient: adds another loss to every optimizer step. If no group was kept, one step is made for it alone.
-        taught: log-probabilities under the policy that sees a demonstration, if ``self_distill`` needs them.
+        memory: the memory of the loss's components after the step before.
+        scored: columns of sampled tokens that models computed.
         rollouts_are_sharded: each group's tokens are on one rank alone, the outline elsewhere; equal on all ranks.
 
     Raises:
@@ -79,8 +86,11 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     history = EntropyHistory() if history is None else history
     ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    rows = StepRows.of(build_samples(kept, taught), ranks, rollouts_are_sharded=rollouts_are_sharded)
-    step = UpdateStep(model, config, temperature, reference, history)
+    columns = config.columns()
+    recorded = columns_of_step(kept, columns, ranks, rollouts_are_sharded=rollouts_are_sharded)
+    samples = build_samples(kept, columns, recorded, scored)
+    rows = StepRows.of(samples, ranks, rollouts_are_sharded=rollouts_are_sharded)
+    step = UpdateStep(model, config, temperature, reference, history, memory)
     totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
     for number, of in enumerate(_minibatches(step, rows, plan_minibatches(kept, rows.outlines, config, seed))):
         frozen = step.frozen_tokens(of.batches, of.share, of.old)
@@ -112,7 +122,37 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.tracks_entropy:  # its history already includes this step
         step.history = history.after(totals.entropy_of_turn())
-    return UpdateResult(metrics=totals.means(), history=step.history, scores=scores.collected())
+    return UpdateResult(metrics=totals.means(), history=step.history, memory=step.memory, scores=scores.collected())
+
+
+def columns_of_step(
+    verdicts: Sequence[FilteredGroup], columns: Sequence[Column], ranks: Ranks, *, rollouts_are_sharded: bool
+) -> Recorded:
+    """Return the columns of the groups that this rank has, over their own units.
+
+    A column over the step reads all groups, whose values ranks then send each other.
+    """
+    own: dict[int, Mapping[str, Floats]] = {
+        verdict.group.ordinal: record_columns(verdict.group, columns)
+        for verdict in verdicts
+        if not isinstance(verdict.group, GroupMetadata)
+    }
+    if all(one.phase != "step" for one in columns):
+        return own
+    sizes = {verdict.group.ordinal: len(verdict.group.valid) for verdict in verdicts}
+    every: Recorded = own
+    if rollouts_are_sharded:
+        coarse = {one.name for one in columns if one.unit in ("group", "trajectory")}
+        mine = {
+            ordinal: {name: values for name, values in known.items() if name in coarse}
+            for ordinal, known in own.items()
+        }
+        parts: dict[int, Mapping[str, Floats]] = {}
+        for part in ranks.gathered(mine):
+            parts |= part
+        every = {ordinal: parts[ordinal] for ordinal in sizes}
+    over_step = step_columns(every, sizes, columns)
+    return {ordinal: {**over_step[ordinal], **known} for ordinal, known in own.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +265,11 @@ class PartialUpdate:
         self._divisor = 0
         self._num_batches = 0
         optimizer.zero_grad()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Further columns that rows must have."""
+        return self._step.config.columns()
 
     def add(self, samples: Sequence[TrainingSample], places: Sequence[TurnRef] = ()) -> None:
         """Add a part's gradient; with a sharded model all ranks add the same part, each its share of it.

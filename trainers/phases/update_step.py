@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from agentgym.plugins import imported
 from agentgym.trainers.data.batch import TrainBatch, make_batch
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import recomputed
@@ -20,14 +22,20 @@ from agentgym.trainers.distributed.reference import Reference, scored
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateStatistics, update_facts
-from agentgym.trainers.losses.loss import BatchLogprobs, LossOutput, gated_loss, policy_loss, token_logprobs
-from agentgym.trainers.losses.opob import TrajectoryIndex, gradient_energy, proxy_energy, subtract_opob
+from agentgym.trainers.losses.loss import (
+    BatchLogprobs,
+    LossOutput,
+    gated_loss,
+    policy_loss,
+    token_logprobs,
+    vocabulary_terms,
+)
 from agentgym.trainers.losses.regularisers import EntropyHistory, entropy_sums, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.context import splitting
+from agentgym.trainers.models.head_logprobs import VocabularyTerm
 from agentgym.trainers.models.precision import computing
-from agentgym.trainers.phases.minibatches import OldLogprobs, Rows
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.types import CausalLM
 
@@ -82,16 +90,23 @@ class UpdateStep:
         temperature: float,
         reference: Reference | None,
         history: EntropyHistory,
+        memory: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history, self.ranks = reference, history, ranks_of(model)
+        self.memory: Mapping[str, Any] = memory or {}
+        """The memory of the loss's components, by name."""
         self.width = 1 if self.ranks.context is None else self.ranks.context.size
         self.needs_all = config.needs_whole_update
         self.entropy_has_gradient = any(
             part.reads("entropy") for part, _ in config.parts() if part.family in ("loss", "regulariser")
         )
+        self.compares_before = any(
+            "logprob_ref" in part.read_by_prepare() or (config.token_masks and part.reads("logprob_ref"))
+            for part, _ in config.parts()
+        )
         self._measured: list[tuple[Tensor, Tensor]] = []
-        """Turn indices and entropies of this rank's tokens that EPO's history does not include yet."""
+        """Turn indices and entropies of this rank's tokens that the history does not include yet."""
 
     def share_of(self, plan: BatchPlan, rank: int | None = None) -> Share:
         """Return a rank's share of the micro-batches, by default this one's; ranks that split rows have the same."""
@@ -104,7 +119,7 @@ class UpdateStep:
     def old_logprobs(self, batches: Batches, share: Share, *, is_only: bool) -> list[Tensor | None]:
         """Return the old log-probabilities per micro-batch of the share; None: the pass with gradient computes them.
 
-        EPO's history measures the tokens of the share.
+        The history of entropies measures the tokens of the share.
         """
         mine = [batches[index] for index, _ in share]
         if self.config.tracks_entropy:
@@ -131,7 +146,7 @@ class UpdateStep:
         return output.logprob if is_first else None
 
     def include_present_step(self) -> None:
-        """Add the entropies that all ranks measured in :meth:`old_logprobs` to EPO's history."""
+        """Add the entropies that all ranks measured in :meth:`old_logprobs` to the history."""
         if not self.config.tracks_entropy:
             return
         mine = [torch.cat(parts) for parts in zip(*self._measured, strict=True)]
@@ -145,15 +160,21 @@ class UpdateStep:
         self.include_present_step()
         batches = list(made.values())
         facts = replace(  # totals are the plan's, since this rank may have a part of the micro-batches
-            update_facts(batches, frozen, self.config),
+            update_facts(batches, frozen, self.config, self.memory),
             num_tokens=max(1, plan.num_trained),
             last_turn=plan.last_turn,
         )
+        self.memory = facts.memory
         if not frozen or not self.config.token_masks:
             return facts, []
         gated = [
             gated_loss(
-                BatchLogprobs(logprob=tokens.logprob, logprob_old=tokens.logprob_old, entropy=tokens.entropy),
+                BatchLogprobs(
+                    logprob=tokens.logprob,
+                    logprob_old=tokens.logprob_old,
+                    entropy=tokens.entropy,
+                    logprob_ref=tokens.logprob_ref,
+                ),
                 batch,
                 self.config,
                 facts,
@@ -164,37 +185,22 @@ class UpdateStep:
         return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
 
     def credited(self, held: Mapping[int, TrainingSample], made: Batches, frozen: Sequence[FrozenTokens]) -> Batches:
-        """Subtract VCPO's baseline from a minibatch's advantages, if it is configured."""
-        if not self.config.has_opob:
-            return made
-        samples, batches = [held[row] for row in range(len(held))], list(made.values())
-        found = TrajectoryIndex.of(samples)
-        if self.config.correction("vcpo").baseline == "proxy":
-            energy = proxy_energy(self.model, found, batches, self.temperature)
-        else:
-            energy = self._gradient_energy(samples, found, batches, frozen)
-        return dict(enumerate(subtract_opob(found, batches, frozen, energy)))
+        """Return a minibatch with the advantages of the part of the loss that changes them, if there is one."""
+        for part, options in self.config.parts():
+            if part.name == self.config.recrediting:
+                samples = [held[row] for row in range(len(held))]
+                return dict(enumerate(imported(part.recredit)(self, samples, list(made.values()), frozen, options)))
+        return made
 
-    def _gradient_energy(
-        self,
-        samples: Sequence[TrainingSample],
-        found: TrajectoryIndex,
-        batches: Sequence[TrainBatch],
-        frozen: Sequence[FrozenTokens],
-    ) -> Tensor:
-        known = OldLogprobs()
-        for batch, tokens in zip(batches, frozen, strict=True):
-            known.add(list(range(len(samples))), batch, tokens.logprob_old)
+    def make_batches(self, samples: Sequence[TrainingSample]) -> list[TrainBatch]:
+        """Return the micro-batches of some rows."""
+        return batches_for(self.model, samples, self.config)
+
+    def add_gradient(self, batch: TrainBatch, logprob_old: Tensor) -> None:
+        """Add the gradient of a micro-batch's policy loss alone, without token masks and regularisers."""
         config = replace(self.config, regularisers=(), token_masks=())
         alone = UpdateStep(self.model, config, self.temperature, None, self.history)
-
-        def make(rows: Rows) -> list[TrainBatch]:
-            return batches_for(self.model, [samples[row] for row in rows], config)
-
-        def backward(rows: Rows, batch: TrainBatch) -> None:
-            alone.backward(batch, known.of(rows, batch), UpdateStatistics())
-
-        return gradient_energy(self.model, found, make, backward)
+        alone.backward(batch, logprob_old, UpdateStatistics())
 
     def frozen_tokens(
         self, batches: Batches, share: Share, old_logprobs: Sequence[Tensor | None]
@@ -209,7 +215,10 @@ class UpdateStep:
         for (index, _), logprob_old in zip(share, old_logprobs, strict=True):
             assert logprob_old is not None
             logprob, entropy = self._frozen(self.model, batches[index])
-            mine.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
+            of_reference = self._of_reference(batches[index]) if self.compares_before else None
+            mine.append(
+                FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, logprob_ref=of_reference)
+            )
         if self.ranks.count == 1 or not batches:
             return mine
         device = batches[0].row.device
@@ -235,34 +244,48 @@ class UpdateStep:
     def _loss(
         self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateStatistics, choice: TokenChoice | None
     ) -> tuple[Tensor, LossOutput]:
-        logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
+        vocabulary = vocabulary_terms(batch, self.config)
+        logprob, entropy, *terms = self._logprobs(
+            self.model, batch, entropy_has_gradient=self.entropy_has_gradient, terms=tuple(vocabulary.values())
+        )
         scores = BatchLogprobs(
             logprob=logprob,
             logprob_old=logprob.detach() if logprob_old is None else logprob_old,
             entropy=entropy,
-            logprob_ref=None if self.reference is None else self._of_reference(self.reference, batch),
+            logprob_ref=self._of_reference(batch),
             choice=choice,
+            terms=dict(zip(vocabulary, terms, strict=True)),
         )
         output = policy_loss(scores, batch, self.config, facts, self.history)
         output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
         output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
         return entropy.detach(), output
 
-    def _of_reference(self, reference: Reference, batch: TrainBatch) -> Tensor:
-        with scored(reference) as model:
+    def _of_reference(self, batch: TrainBatch) -> Tensor | None:
+        if self.reference is None:
+            return None
+        with scored(self.reference) as model:
             return self._frozen(model, batch)[0]
 
     def _frozen(self, model: CausalLM, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return self._logprobs(model, batch)
+            logprob, entropy = self._logprobs(model, batch)
+        return logprob, entropy
 
     def _logprobs(
-        self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        model: CausalLM,
+        batch: TrainBatch,
+        *,
+        entropy_has_gradient: bool = False,
+        terms: Sequence[VocabularyTerm] = (),
+    ) -> tuple[Tensor, ...]:
         compiling = compiled(model) if self.config.compile else nullcontext()
         precise = computing(self.config.precision, batch.target.device)
         with precise, compiling, splitting(model, self.ranks.context):
             return run_whole(
                 model,
-                lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),
+                lambda model: token_logprobs(
+                    model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient, terms=terms
+                ),
             )

@@ -169,7 +169,7 @@ def note_of(engine: object, model: CausalLM) -> str:
 def precision_note(config: TrainConfig, model: CausalLM) -> str:
     """Return a note that a run would be faster in bfloat16 on this processor; empty if not, or if a choice is made."""
     is_open = config.engine.dtype == "auto" and config.loss.precision == "auto"
-    if not is_open or model.device.type != "cpu" or config.engine.kind != "torch" or not multiplies_bfloat16():
+    if not is_open or model.device.type != "cpu" or not config.engine.traits.is_embedded or not multiplies_bfloat16():
         return ""
     if sum(parameter.numel() for parameter in model.parameters()) < _MIN_BFLOAT16_PARAMETERS:
         return ""

@@ -30,7 +30,7 @@ def check_experts(model: CausalLM, config: TrainConfig, num_ranks: int, device: 
 def _reasons(config: TrainConfig, num_ranks: int, device: torch.device) -> list[str]:
     return [
         *ranks_reasons(num_ranks),
-        *([f"engine.kind={config.engine.kind}"] if config.engine.kind != "torch" else []),
+        *([f"engine.kind={config.engine.kind}"] if not config.engine.traits.is_embedded else []),
         *(["loss.precision=bfloat16"] if is_bfloat16(config.loss.precision, device) else []),
         *(["engine.dtype=bfloat16"] if engine_dtype(config.engine, device) == torch.bfloat16 else []),
     ]

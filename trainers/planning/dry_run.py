@@ -240,7 +240,7 @@ def _chat_template(config: ModelConfig) -> str:
 
 
 def _servers(config: TrainConfig, num_ranks: int, gpu_bytes: int) -> dict[str, Any]:
-    if config.engine.kind != "vllm":
+    if not config.engine.traits.is_served:
         return {}
     share = server_share(config, num_ranks, gpu_bytes)
     saved = f"{config.engine.weight_dir or 'RUN/weights'}/{MODEL_FOLDER}"  # a new model, when the run begins

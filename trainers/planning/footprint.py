@@ -124,7 +124,7 @@ def activation_bytes(
 
 def _copied(config: TrainConfig, weights: WeightCounts, *, is_copied: bool, on_gpu: bool) -> int:
     """Return the bytes of a whole copy of the weights; one that is sent from GPU to GPU is in the servers' dtype."""
-    is_sent = on_gpu and config.engine.kind == "vllm" and config.engine.weight_sync in TRANSFERS
+    is_sent = on_gpu and config.engine.traits.is_served and config.engine.weight_sync in TRANSFERS
     if is_copied:
         return weight_bytes(config, weights)
     return BFLOAT16 * weights.own if is_sent else 0  # they change before the next update
@@ -162,7 +162,7 @@ def footprint(
         ),
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(max_logits(is_gpu=on_gpu), num_tokens * sizes.vocab),
         engine_weights=_engine_weights(config, sizes, weights, on_gpu=on_gpu),
-        kv_cache=engine_cache(config, sizes, num_ranks, on_gpu=on_gpu) if config.engine.kind == "torch" else 0,
+        kv_cache=engine_cache(config, sizes, num_ranks, on_gpu=on_gpu) if config.engine.traits.is_embedded else 0,
     )
 
 
@@ -178,14 +178,14 @@ def engine_cache(config: TrainConfig, sizes: Sizes, num_ranks: int, *, on_gpu: b
     """
     has_share = do_all_have_engines(config, num_ranks)
     num_rows = episodes_of_rank(config, num_ranks) if has_share else config.group.num_envs
-    num_rows += NUM_SPARE_SLOTS if config.engine.kind == "torch" else 0
+    num_rows += NUM_SPARE_SLOTS if config.engine.traits.is_embedded else 0
     return num_rows * config.model.max_context_tokens * sizes.kv_bytes_per_token(engine_bytes(config, on_gpu=on_gpu))
 
 
 def engine_bytes(config: TrainConfig, *, on_gpu: bool) -> int:
     """Return the bytes of a number in the engine; the embedded one takes float32 on a CPU if it may choose."""
     is_exact = config.engine.dtype == "float32" or (config.engine.dtype == "auto" and not on_gpu)
-    return FLOAT32 if config.engine.kind == "torch" and is_exact else BFLOAT16
+    return FLOAT32 if config.engine.traits.is_embedded and is_exact else BFLOAT16
 
 
 def weight_bytes(config: TrainConfig, weights: WeightCounts) -> int:
@@ -224,7 +224,7 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, weights: WeightCounts, *,
     In float32 these are its fused matrices, because it shares the others with the model; else all weights. For a
     quantized model the engine has all matrices in floating point. On some processors it has packed ones of its own.
     """
-    if config.engine.kind != "torch":
+    if not config.engine.traits.is_embedded:
         return 0
     if engine_bytes(config, on_gpu=on_gpu) == BFLOAT16:
         packed_head = 0 if on_gpu or not multiplies_bfloat16() else sizes.vocab * sizes.hidden

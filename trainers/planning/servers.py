@@ -30,7 +30,7 @@ SMALLEST_OWN: Final = 3 << 30
 
 def shares_gpu(config: TrainConfig) -> bool:
     """Return True if servers use the trainer's GPU, by the configuration."""
-    return config.engine.kind == "vllm" and (config.engine.sleep or config.engine.weight_sync == "ipc")
+    return config.engine.traits.is_served and (config.engine.sleep or config.engine.weight_sync == "ipc")
 
 
 def awake_bytes(config: TrainConfig, sizes: Sizes, weights: WeightCounts, num_ranks: int) -> int:

@@ -53,7 +53,7 @@ def pace_note(config: TrainConfig, num_parameters: int, *, on_gpu: bool, chat_te
         chat_template: the model's, if it is known. It may write calls in the compact syntax by itself.
     """
     sampled = step_sizes(config).sampled
-    if on_gpu or config.engine.kind != "torch" or sampled is None:
+    if on_gpu or not config.engine.traits.is_embedded or sampled is None:
         return ""
     seconds = sampled * num_parameters / CPU_PACE
     if seconds < LONG_S:

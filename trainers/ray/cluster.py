@@ -170,7 +170,7 @@ class Cluster:
         """Return the engine of the run, which samples from copies of ``model`` on the engine actors."""
         assert model is not None, "the first rank has the weights"
         config = self._run_config
-        is_vllm = config.engine.kind == "vllm"
+        is_vllm = config.engine.traits.is_served
         actors = [self._actor(EngineActor, "engine", index) for index in range(self._config.num_engines)]
         spec = EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd())
         return RayEngine(

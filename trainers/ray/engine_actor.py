@@ -48,7 +48,7 @@ class EngineActor:
 
 
 def _make(spec: EngineSpec) -> Serving:
-    if spec.config.engine.kind == "vllm":
+    if spec.config.engine.traits.is_served:
         from agentgym.trainers.ray.vllm_serving import VllmServing
 
         return VllmServing(spec)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.losses import correction
-from agentgym.trainers.losses.component import REGULARISERS
+from agentgym.trainers.losses.component import CORRECTIONS, REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateStatistics
 from agentgym.trainers.reporting.course import Course
@@ -28,23 +28,15 @@ UNGATED = ("sapo",)
 def changed_by_corrections(
     logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateStatistics
 ) -> dict[str, float]:
-    """Return, for each correction, the number of a micro-batch's tokens whose weight it changes from 1.
-
-    ``vcpo`` is excluded, because it acts on the learning rate.
-    """
+    """Return, for each correction, the number of a micro-batch's tokens whose weight it changes from 1."""
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     found = {}
     for options in config.corrections:
-        match options.kind:
-            case "vcpo":
-                continue
-            case "m2po":
-                weight = facts.kept_of(batch).to(rho)
-            case "batch_normalise":
-                weight = torch.full_like(rho, 1 / facts.mean_weight)
-            case _:
-                weight = correction.weight_of(rho, batch, options)
-        found[f"changed/{options.kind}"] = float(((weight - 1).abs() > CHANGE).sum())
+        prepared = facts.of(CORRECTIONS[options.kind], batch)
+        is_changed = (correction.weight_of(rho, batch, options, prepared) - 1).abs() > CHANGE
+        if prepared.get("lr_scale", 1.0) < 1 - CHANGE:
+            is_changed = torch.ones_like(is_changed)
+        found[f"changed/{options.kind}"] = float(is_changed.sum())
     return found
 
 
@@ -147,8 +139,6 @@ class Activity:
         effects = clip | terms | {part: metrics.get(name, 0.0) for part, name in shares.items()}
         if config.echo:
             effects["loss.echo"] = metrics.get("echo/loss", 0.0)
-        if config.correction("vcpo"):
-            effects["the correction vcpo"] = float(metrics.get("lr_scale", 1.0) < 1 - CHANGE)
         return effects
 
     def _is_new(self, thing: str) -> bool:

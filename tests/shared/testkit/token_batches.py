@@ -101,4 +101,5 @@ def normaliser(log_rho: Sequence[float], *corrections: Any, **layout: Any) -> fl
     old = torch.tensor(log_rho, dtype=torch.float64)
     config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
     frozen = frozen_tokens(old)
-    return update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config).mean_weight
+    facts = update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config)
+    return float(facts.prepared["correction", "batch_normalise"]["mean_weight"])

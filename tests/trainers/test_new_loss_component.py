@@ -1,0 +1,262 @@
+"""A component of each family of the loss from one file of a user, with nothing else touched, in a step of training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testkit import counting_runs
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.checkpoint import load_latest_checkpoint
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, TrainConfig
+from agentgym.trainers.train import train
+
+PACS = """
+import torch
+from agentgym.trainers.losses.component import policy_loss
+from agentgym.trainers.losses.ratios import sum_per_unit
+
+def couple(logprob, logprob_old, reward, trajectory, group, loss_weight):
+    # the loss of a trajectory is the cross-entropy of its reward and the sigmoid of its score above the others' mean
+    first = torch.ones_like(trajectory, dtype=torch.bool)
+    first[1:] = trajectory[1:] != trajectory[:-1]
+    score = sum_per_unit(logprob - logprob_old, trajectory)[first].requires_grad_()
+    of_group = torch.unique(group[first], return_inverse=True)[1]
+    sizes = torch.bincount(of_group)[of_group]
+    others = (sum_per_unit(score, of_group) - score) / (sizes - 1).clamp(min=1)
+    losses = torch.nn.functional.binary_cross_entropy_with_logits(score - others, reward[first], reduction="none")
+    (slope,) = torch.autograd.grad(losses.mean(), score)
+    place = torch.cumsum(first, 0) - 1
+    share = 1 / torch.bincount(place).to(logprob)[place] / len(losses)
+    return {"slope": slope[place] / loss_weight, "value": losses.detach()[place] * share / loss_weight}
+
+@policy_loss("pacs", paper="Implicit Actor Critic Coupling", prepare=couple, clip_low=None, clip_high=None)
+def pacs(logprob, slope, value):
+    return value + slope * (logprob - logprob.detach()), torch.zeros_like(logprob, dtype=torch.bool)
+"""
+
+TOP_P_ENTROPY = """
+from dataclasses import dataclass
+from agentgym.plugins import Options
+from agentgym.trainers.losses.component import regulariser
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopPOptions(Options):
+    kind: str = "top_p_entropy"
+    top_p: float = 0.9
+    coef: float = 0.01
+
+@regulariser("top_p_entropy", paper="ours", phase="vocabulary", sign=-1.0)
+def top_p_entropy(log_distribution, advantage, options: TopPOptions):
+    assert log_distribution.ndim == 2 and len(advantage) == len(log_distribution)
+    ordered = log_distribution.sort(-1, descending=True).values
+    inside = ordered.exp().cumsum(-1) - ordered.exp() < options.top_p
+    kept = ordered.masked_fill(~inside, float("-inf")).log_softmax(-1)
+    return -(kept.exp() * kept.masked_fill(~inside, 0.0)).sum(-1)
+"""
+
+COLUMNS = """
+import numpy as np
+from agentgym.trainers.data.columns import column
+from agentgym.trainers.losses.component import correction, policy_loss, regulariser, token_mask
+
+@column("num_calls", unit="turn", paper="ours")
+def num_calls(turn):
+    return len(turn.action.calls)
+
+@column("rank", unit="trajectory", phase="step", paper="ours")
+def rank(reward, group):
+    return [sum((reward > own) & (group == of)) for own, of in zip(reward, group)]
+
+@column("place", unit="token", paper="ours")
+def place(turn):
+    return np.arange(len(turn.completion.token_ids))
+
+@column("gap", unit="token", phase="update", paper="ours")
+def gap(logprob_old, logprob_rollout):
+    return (logprob_old - logprob_rollout).detach()
+
+@policy_loss("ranked", paper="ours", clip_low=None, clip_high=None)
+def ranked(ratio, advantage, rank, reward, group_size):
+    assert (rank >= 0).all() and (group_size > 0).all() and (reward >= 0).all()
+    return -advantage * ratio / (1 + rank), rank > 0
+
+@correction("near", paper="ours")
+def near(log_rho_N, gap, num_calls):
+    assert (num_calls >= 0).all()
+    return (-gap.abs()).exp()
+
+@token_mask("late", paper="ours", effect="leave_out")
+def late(place):
+    return place > 30
+
+@regulariser("tight", paper="ours")
+def tight(logprob, logprob_ref, place):
+    return (logprob - logprob_ref).square() / (1 + place)
+"""
+
+MEMORY = """
+from agentgym.trainers.losses.component import policy_loss
+
+def remember(reward, memory):
+    steps, total = memory.get("steps", 0) + 1, memory.get("total", 0.0) + float(reward.mean())
+    return {"baseline": total / steps, "lr_scale": 1 / steps}, {"steps": steps, "total": total}
+
+@policy_loss("against_mean", paper="ours", prepare=remember, clip_low=None, clip_high=None)
+def against_mean(logprob, reward, baseline):
+    return -(reward - baseline) * logprob, logprob > 0
+"""
+
+
+def config(*overrides: str, **changes: Any) -> TrainConfig:
+    """Return a run of two steps on a model that counts a little."""
+    made = counting_runs.config(num_steps=2, eval=EvalConfig(num_episodes=2), **changes)
+    return apply_overrides(made, ["zero_variance_filter=off", *overrides])
+
+
+def trained(made: TrainConfig, run_dir: Path) -> list[dict[str, Any]]:
+    """Train, and return the metrics of the steps of RL."""
+    train(made, run_dir)
+    return [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    """A function that writes a file of one component's and returns its path."""
+
+    def written(text: str, name: str = "mine.py") -> Path:
+        (path := tmp_path / name).write_text(text)
+        return path
+
+    return written
+
+
+def test_a_loss_over_groups(file: Any, tmp_path: Path) -> None:
+    rows = trained(config(f"loss.kind={file(PACS)}:pacs", "loss.corrections=[]"), tmp_path / "run")
+    assert len(rows) == 2 and rows[0]["grad_norm"] > 0
+    assert rows[0]["loss"] == pytest.approx(0.6931, abs=0.05), "scores are 0 before the first update"
+
+
+def test_the_gradient_of_a_loss_over_groups_ignores_the_split(file: Any, tmp_path: Path) -> None:
+    kind = f"loss.kind={file(PACS)}:pacs"
+    norms = [
+        trained(config(kind, f"loss.tokens_per_microbatch={room}"), tmp_path / str(room))[0]["grad_norm"]
+        for room in (300, 100_000)
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
+def test_a_term_over_the_vocabulary(file: Any, tmp_path: Path) -> None:
+    part = f'{{"kind": "{file(TOP_P_ENTROPY)}:top_p_entropy", "top_p": 0.8}}'
+    rows = trained(config(f"loss.regularisers=[{part}]"), tmp_path / "run")
+    assert all(0 < row["top_p_entropy"] < row["entropy"] for row in rows)
+
+
+def test_columns_of_ones_own_and_a_token_mask(file: Any, tmp_path: Path) -> None:
+    path = file(COLUMNS)
+    made = config(
+        f"loss.kind={path}:ranked",
+        f'loss.corrections=[{{"kind": "{path}:near"}}]',
+        f'loss.token_masks=[{{"kind": "{path}:late"}}]',
+        f'loss.regularisers=[{{"kind": "{path}:tight"}}]',
+    )
+    assert {one.name for one in made.loss.columns()} == {
+        *("rank", "reward", "group", "group_size", "gap", "num_calls", "place")
+    }
+    rows = trained(made, tmp_path / "run")
+    assert rows[-1]["tight"] > 0 and all(row["grad_norm"] > 0 for row in rows)
+    assert all("changed/late" in row for row in rows)
+
+
+def test_a_memory_of_ones_own_is_kept_with_checkpoints(file: Any, tmp_path: Path) -> None:
+    kind = f"loss.kind={file(MEMORY)}:against_mean"
+    whole = trained(config(kind, "checkpoint_every=1"), tmp_path / "whole")
+    assert [row.get("lr_scale", 1.0) for row in whole] == [1.0, 0.5]
+    found = load_latest_checkpoint(tmp_path / "whole")
+    assert found is not None and found.plain["loss_memory"]["against_mean"]["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("@column('x', unit='turn')\ndef x(reward): ...", "in phase record a function takes turn, trajectory or group"),
+        ("@column('x', unit='episode')\ndef x(turn): ...", "unknown unit 'episode'; .* .column 'x'."),
+        ("@column('x', unit='trajectory')\ndef x(turn): ...", "takes each turn: take trajectory instead"),
+        (
+            "@column('x', unit='turn', phase='step')\ndef x(reward): ...",
+            "in phase step the unit is group or traj",
+        ),
+        ("@column('x', unit='token', phase='update')\ndef x(): ...", "column 'x' takes nothing"),
+    ],
+)
+def test_a_column_that_cannot_be_is_refused_where_it_is_declared(text: str, said: str, file: Any) -> None:
+    path = file(f"from agentgym.trainers.data.columns import column\n{text}\n")
+    with pytest.raises(ConfigError, match=said):
+        config(f"loss.kind={path}:x")
+
+
+@pytest.mark.parametrize(
+    ("family", "parameters", "said"),
+    [
+        ("correction", "log_rho_N, logprob", "correction 'x' cannot read logprob: a correction weighs by"),
+        ("regulariser", "log_distribution", "log_distribution and phase='vocabulary' go together"),
+        ("policy_loss", "log_distribution", "log_distribution and phase='vocabulary' go together"),
+    ],
+)
+def test_what_a_component_cannot_read_is_said(family: str, parameters: str, said: str, file: Any) -> None:
+    path = file(f"from agentgym.trainers.losses.component import {family}\n@{family}('x')\ndef x({parameters}): ...\n")
+    keys = {"correction": "corrections", "regulariser": "regularisers"}
+    with pytest.raises(ConfigError, match=said):
+        config(f'loss.{keys[family]}=[{{"kind": "{path}:x"}}]' if family in keys else f"loss.kind={path}:x")
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("@column('x', unit='turn')\ndef x(turn): return 'many'", "column 'x' returned 'many', expected a number"),
+        (
+            "@column('x', unit='token')\ndef x(turn): return [1.0]",
+            "column 'x' returned .* expected .* numbers, one per tok",
+        ),
+        ("@column('x', unit='turn')\ndef x(turn): return 1 / 0", "column 'x' failed: ZeroDivisionError"),
+        ("@column('x', unit='token', phase='update')\ndef x(y): return y", "unknown column 'y'"),
+        ("@column('x', unit='token', phase='update')\ndef x(x): return x", "columns read each other: x -> x"),
+        ("@column('x', unit='trajectory', phase='step')\ndef x(turn_reward): return 1", "is known per turn"),
+        ("@column('x', unit='trajectory', phase='step')\ndef x(reward): return [1.0]", "numbers, one per trajectory"),
+    ],
+)
+def test_what_a_column_may_not_return_is_named(declared: str, said: str, file: Any, tmp_path: Path) -> None:
+    path = file(
+        "from agentgym.trainers.data.columns import column\n"
+        "from agentgym.trainers.losses.component import policy_loss\n"
+        f"{declared}\n"
+        "@policy_loss('reader', paper='ours', clip_low=None, clip_high=None)\n"
+        "def reader(logprob, x): return -logprob * x, x > 1\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        train(config(f"loss.kind={path}:reader"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("1.0", "returned a float, expected a dict of values by name"),
+        ("{'other': 1.0}", "nothing provides 'value'"),
+        ("1 / 0", "prepare of loss 'odd' failed: ZeroDivisionError"),
+        ("(reward.mul_(2), {'value': 1.0})[1]", "changes reward in place"),
+    ],
+)
+def test_a_prepare_is_tried_before_training(result: str, said: str, file: Any, tmp_path: Path) -> None:
+    path = file(
+        "from agentgym.trainers.losses.component import policy_loss\n"
+        f"def before(reward): return {result}\n"
+        "@policy_loss('odd', paper='ours', prepare=before, clip_low=None, clip_high=None)\n"
+        "def odd(logprob, value): return -logprob * value, logprob > 0\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        train(config(f"loss.kind={path}:odd"), tmp_path / "run")
+    assert not (tmp_path / "run" / "groups").exists(), "nothing was played"

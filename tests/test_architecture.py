@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -26,3 +27,11 @@ def test_the_map_names_rooms_that_exist() -> None:
         room for cell in named for room in re.findall(r"`((?:agentgym|trainers|envs|tools|sandboxes)/[\w/]*)`", cell)
     ]
     assert len(rooms) > 20 and all((ROOT / room).exists() for room in rooms)
+
+
+def test_each_room_keeps_to_its_budget_of_lines() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "site" / "rooms.py"))
+    counted, budgets = page["counted"](), page["budgets"]()
+    assert counted.keys() == budgets.keys(), "python docs/site/rooms.py lists rooms that are new, and drops others"
+    over = {room: lines - budgets[room] for room, lines in counted.items() if lines > budgets[room]}
+    assert not over, "lines above the budgets in docs/architecture.md"

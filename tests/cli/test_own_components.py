@@ -224,7 +224,7 @@ def test_a_dry_run_tries_components_that_read_columns_and_parts_of_the_loss(run:
     ("setting", "said"),
     [
         ("credit.estimator=empg", "unknown estimator 'empg': it is a modulator"),
-        ('credit.modulators=[{"kind": "spo"}]', "unknown modulator 'spo': it is an estimator"),
+        ('credit.modulators=[{"kind": "rae"}]', "unknown modulator 'rae': it is an estimator"),
         ('loss.regularisers=[{"kind": "token_tis"}]', "unknown regulariser 'token_tis': it is a correction"),
         ("loss.kind=grpo", "unknown policy loss 'grpo': it is an estimator"),
     ],

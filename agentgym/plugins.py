@@ -301,14 +301,14 @@ class ByKind:
     """Annotation of a field that holds a component's options: ``Annotated[Any, ByKind(SHAPERS)]``.
 
     The value's ``kind`` names the component. With ``is_late``, a mapping stays a mapping, and the configuration reads
-    it later, when it knows the component (:func:`read_options`).
+    it later, when it knows the component (:func:`read_options`). With ``takes_names``, the name alone is enough.
 
     Pydantic, which reads configurations, then takes the class of the options from the registry. Plain dataclasses
     ignore the annotation.
     """
 
-    def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False) -> None:
-        self._registry, self._is_late = registry, is_late
+    def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False, takes_names: bool = False) -> None:
+        self._registry, self._is_late, self._takes_names = registry, is_late, takes_names
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> object:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
@@ -316,6 +316,8 @@ class ByKind:
     def _read(self, value: object) -> Any:
         from pydantic import TypeAdapter
 
+        if self._takes_names and isinstance(value, str):
+            value = {"kind": value}
         if not isinstance(value, Mapping | Options):
             shown = {"kind": value if isinstance(value, str) else "NAME"}
             raise ValueError(f"expected a component's settings, as in {json.dumps(shown)}")

@@ -17,14 +17,15 @@ import numpy as np
 
 from agentgym.errors import UsageError
 from agentgym.rollout.branch import Start
-from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
+from agentgym.rollout.program import Facts, Planned, PlayGroup, played_by
 from agentgym.rollout.pruned import Prune
 from agentgym.rollout.replay import RecordRef, Replayed, SuccessStore, Swap, choose_swap
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.rubric import RubricOptions, checklists
+from agentgym.rollout.waves import AtOnce, ChooseStarts, Extended, InWaves
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 
@@ -45,6 +46,13 @@ class GroupPlan:
     """Number of their turns with a hint."""
     num_demonstrated: int = 0
     """Episodes that the oracle plays."""
+    visits: tuple[Visit, ...] = ()
+    """Results of earlier groups of the task, if its program reads them."""
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> GroupPlan:
+        """Return the plan that ``dataclasses.asdict`` described."""
+        return cls(**{**saved, "visits": tuple(Visit(**visit) for visit in saved.get("visits", ()))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +74,7 @@ class PlanState:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
         """Return the state that ``dataclasses.asdict`` described."""
-        plans = {int(ordinal): GroupPlan(**plan) for ordinal, plan in saved["plans"].items()}
+        plans = {int(ordinal): GroupPlan.from_dict(plan) for ordinal, plan in saved["plans"].items()}
         return cls(**{**saved, "mixture": MixtureState(**saved["mixture"]), "plans": plans})
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,9 +138,40 @@ class EnvPlanner:
             rng=np.random.default_rng([self._seed, step]),
         )
         return [
-            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size, step))
+            GroupPlan(
+                env,
+                task,
+                size,
+                self._max_turns(config, task, step),
+                *self._help(config, task, size, step),
+                visits=self.history.visits(task) if config.reads_facts else (),
+            )
             for task, size in zip(map(int, tasks), self._sizes(config, tasks, group_size), strict=True)
         ]
+
+    def program(self, plan: GroupPlan, ordinal: int, step: int) -> Planned:
+        """Return the program that plays a planned group."""
+        config, _ = self._at(step)
+        component = config.rule("program")
+        facts = Facts(step=step, visits=plan.visits)
+        if config.runs_program:
+            play, uses = played_by(component, config.program), frozenset(component.uses)
+            name = f"program {component.name!r}"
+            return Planned(play=play, facts=facts, rng_seed=self._seed, name=name, uses=uses)
+        play: PlayGroup = AtOnce(self._helped(plan, ordinal, step))
+        if branch := self.branch(ordinal, step):
+            play = InWaves(branch)
+        elif prune := self.prune(plan.task, step, facts):
+            play = prune
+        if extend := self.extend(step):
+            play = Extended(play, extend)
+        return Planned(play=play, facts=facts, rng_seed=self._seed, uses=None if branch else frozenset())
+
+    def _helped(self, plan: GroupPlan, ordinal: int, step: int) -> list[Start]:
+        """Return the starts of the last episodes of a group, with hints or demonstrations."""
+        texts = self.checklists(ordinal, plan.num_episodes, step) or [""] * plan.num_hinted
+        hinted = [Start(num_hints=plan.num_hints, hint=text) for text in texts]
+        return hinted + [Start(demonstrates=True)] * plan.num_demonstrated
 
     def branch(self, ordinal: int, step: int = 0) -> ChooseStarts | None:
         """Return the function that chooses the starts of a group's episodes, or None if all begin at once at the task's
@@ -158,12 +197,12 @@ class EnvPlanner:
 
         return choose
 
-    def prune(self, task: int, step: int = 0) -> Prune | None:
+    def prune(self, task: int, step: int = 0, facts: Facts | None = None) -> Prune | None:
         """Return the pruning of a group of a task, or None if all episodes are played to their end."""
         if not self._config.prunes:
             return None
         config, _ = self._at(step)
-        rate = self.history.rate(task)
+        rate = self.history.rate(task) if facts is None else facts.rate
 
         def choose(members: Sequence[Trajectory]) -> list[int]:
             places = [at for at, one in enumerate(members) if one.is_stopped]

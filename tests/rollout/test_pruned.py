@@ -20,10 +20,12 @@ from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.plan import EnvPlanner
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.program import Planned
 from agentgym.rollout.pruned import Prune
 from agentgym.rollout.strategies.arrol import ArrolOptions, arrol, promise, scaled
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.history import Visit
+from agentgym.rollout.waves import AT_ONCE
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Latency, Status, Trajectory, TrajectoryGroup
@@ -44,7 +46,7 @@ def play_group(
             seed=1,
             on_episode=lambda request, trajectory: told.append(request.member),
         )
-        return await player.play(3, TASK, num_episodes=size, prune=prune)
+        return await player.play(3, TASK, num_episodes=size, program=AT_ONCE if prune is None else Planned(play=prune))
 
     return asyncio.run(run()), len(told)
 

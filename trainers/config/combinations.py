@@ -64,6 +64,11 @@ def _check_strategy(config: TrainConfig) -> None:
         raise ConfigError(
             "strategy.branching waits for the episodes it branches from: leave pipeline.over_provision at 0"
         )
+    if config.strategy.runs_program and quorum.num_needed != quorum.num_started:
+        raise ConfigError(
+            "strategy.program decides which episodes a group has: leave pipeline.over_provision at 0 and "
+            "pipeline.complete_with=group_size"
+        )
     if config.strategy.replays and config.pipeline.mode == "periodic":
         raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
     if config.strategy.scores_copies and config.sampling.temperature != 1:
@@ -186,8 +191,9 @@ def _check_harness(config: TrainConfig) -> None:
     strategy = config.strategy
     if strategy.branches or strategy.needs_oracle or strategy.teaches or strategy.shows_rubric:
         raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
-    if strategy.prunes:
-        raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
+    if strategy.prunes or strategy.runs_program:
+        named = "pruning" if strategy.prunes else "program"
+        raise ConfigError(f"harness.name: its episodes cannot pause; leave strategy.{named} out")
 
 
 def _check_cluster(config: TrainConfig) -> None:

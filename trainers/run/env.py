@@ -237,6 +237,8 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
     """
     strategy = config.strategy
     has_several = isinstance(env, AsksAgents) or (isinstance(env, MatchEnv) and env.num_players > 1)
+    if strategy.runs_program and has_several:
+        raise ConfigError(f"strategy.program: {env.env_id} has several players or agents; programs play those of one")
     if strategy.branches and has_several:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
     if strategy.prunes and has_several:

@@ -13,10 +13,25 @@ A strategy is a function whose parameters name the data it reads, like a compone
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final
 
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Registry, Status, checked_options
+
+USES: Final = ("branches", "hints", "oracle", "comments", "demonstrations")
+"""Means of programs that change what credit and loss read: branches of episodes, hints as text, hints of what the
+environment's oracle would do, comments on replies, and episodes that the oracle plays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Component):
+    """A coroutine function that plays a group, with the means that it uses."""
+
+    uses: tuple[str, ...] = ()
+
 
 TASK_SOURCES = Registry[Component](
     "task source", "agentgym.rollout.strategies", ("num_tasks", "positions", "order", "history", "step", "rng")
@@ -33,7 +48,8 @@ REPLAYS = Registry[Component](
     "agentgym.rollout.strategies",
     ("successes", "num_stored", "ages", "baseline", "step", "rng", "group_ages", "num_fresh"),
 )
-FAMILIES = {
+PROGRAMS = Registry[Program]("program", "agentgym.rollout.strategies", ("group",))
+FAMILIES: dict[str, Registry[Any]] = {
     "task source": TASK_SOURCES,
     "budget": BUDGETS,
     "horizon": HORIZONS,
@@ -41,6 +57,7 @@ FAMILIES = {
     "pruning": PRUNINGS,
     "guidance": GUIDANCE,
     "replay": REPLAYS,
+    "program": PROGRAMS,
 }
 
 
@@ -118,7 +135,31 @@ def replay(name: str, **facts: object) -> Callable[[F], F]:
     return _decorator("replay", name, facts)
 
 
-def _decorator(family: str, name: str, facts: dict[str, Any]) -> Callable[[F], F]:
+def program(name: str, *, uses: Collection[str] = (), **facts: object) -> Callable[[F], F]:
+    """Register a program: a coroutine function that plays a group.
+
+    It takes ``group`` (:class:`~agentgym.rollout.program.Group`) and its options.
+
+    Args:
+        name: name in ``strategy.program`` and in ``agentgym list --strategies``.
+        uses: means that credit and loss must know of, of :data:`USES`; a program that uses others is refused.
+        facts: as of :func:`task_source`.
+    """
+    if wrong := [one for one in uses if one not in USES]:
+        raise ConfigError(f"program {name!r}: unknown means {wrong[0]!r}; uses takes {', '.join(USES)}")
+    register = _decorator("program", name, facts, Program, uses=tuple(uses))
+
+    def checked(function: F) -> F:
+        if not inspect.iscoroutinefunction(function):
+            raise ConfigError(f"program {name!r} is no coroutine function: write it with `async def`")
+        return register(function)
+
+    return checked
+
+
+def _decorator(
+    family: str, name: str, facts: dict[str, Any], made: type[Component] = Component, **more: object
+) -> Callable[[F], F]:
     known = dict(facts)
     named = known.pop("options", None)
     status: Status = known.pop("status", "user")
@@ -126,7 +167,7 @@ def _decorator(family: str, name: str, facts: dict[str, Any]) -> Callable[[F], F
     def register(function: F) -> F:
         options = checked_options(family, name, function, named)
         FAMILIES[family].add(
-            Component(name=name, family=family, function=function, options=options, status=status, **known)
+            made(name=name, family=family, function=function, options=options, status=status, **known, **more)
         )
         return function
 

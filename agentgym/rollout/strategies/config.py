@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Component, Registry
+from agentgym.plugins import ByKind, Registry
 from agentgym.rollout.strategies.component import (
     BRANCHINGS,
     BUDGETS,
     GUIDANCE,
     HORIZONS,
+    PROGRAMS,
     PRUNINGS,
     REPLAYS,
     TASK_SOURCES,
@@ -23,6 +24,7 @@ from agentgym.rollout.strategies.defaults import (
     FixedOptions,
     FreshOptions,
     OrderOptions,
+    RulesOptions,
     ToTheEndOptions,
     UnaidedOptions,
 )
@@ -32,9 +34,9 @@ from agentgym.rollout.strategies.rubric import RubricOptions
 from agentgym.rollout.strategies.teacher import FeedbackOptions, TeacherOptions
 from agentgym.settings import Settings
 
-_REGISTRIES: Mapping[str, Registry[Component]] = {
+_REGISTRIES: Mapping[str, Registry[Any]] = {
     "tasks": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS, "branching": BRANCHINGS, "pruning": PRUNINGS,
-    "guidance": GUIDANCE, "replay": REPLAYS,
+    "guidance": GUIDANCE, "replay": REPLAYS, "program": PROGRAMS,
 }  # fmt: skip
 """The registry of each field's components."""
 
@@ -63,6 +65,8 @@ class StrategyConfig(Settings):
     """Help for episodes: hints, or demonstrations beside them."""
     replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
     """Replay of earlier episodes."""
+    program: Annotated[Any, ByKind(PROGRAMS, takes_names=True)] = RulesOptions()
+    """Program that plays each group, in place of ``branching``, ``pruning`` and ``guidance``."""
 
     probe: int = 0
     """Episodes per training task before RL; 0 for none. Tasks that were always or never solved are left out, and the
@@ -85,14 +89,23 @@ class StrategyConfig(Settings):
             raise ConfigError(
                 f"{self.budget.kind} and {self.branching.kind} both decide how many episodes a group gets: choose one"
             )
-
+        self._check_program()
         if self.prunes and (self.branches or self.guides or self.extends_groups):
             beside = self.branching if self.branches else self.guidance if self.guides else self.budget
             raise ConfigError(
                 f"{self.pruning.kind} and {beside.kind} both decide how a group's episodes go on: choose one"
             )
 
-    def rule(self, family: str) -> Component:
+    def _check_program(self) -> None:
+        rules = (("branching", AtOnceOptions), ("pruning", ToTheEndOptions), ("guidance", UnaidedOptions))
+        beside = [name for name, default in rules if not isinstance(getattr(self, name), default)]
+        if self.runs_program and beside:
+            raise ConfigError(
+                f"strategy.program={self.program.kind} plays the groups, and strategy.{beside[0]} would, too: remove "
+                "one, or write a program that calls the other"
+            )
+
+    def rule(self, family: str) -> Any:
         """Return the component that a field names, such as ``budget``."""
         return _REGISTRIES[family][getattr(self, family).kind]
 
@@ -106,9 +119,24 @@ class StrategyConfig(Settings):
         return checked_result(rule, values, rule.invoke(values, getattr(self, family)))
 
     @property
+    def runs_program(self) -> bool:
+        """True if ``program`` plays the groups."""
+        return not isinstance(self.program, RulesOptions)
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """Means that ``program`` has declared, such as ``branches``."""
+        return frozenset(self.rule("program").uses)
+
+    @property
+    def reads_facts(self) -> bool:
+        """True if groups are played by the facts that were known when they were planned."""
+        return self.runs_program or self.prunes
+
+    @property
     def branches(self) -> bool:
         """True if episodes may branch from others."""
-        return not isinstance(self.branching, AtOnceOptions)
+        return "branches" in self.uses or not isinstance(self.branching, AtOnceOptions)
 
     @property
     def prunes(self) -> bool:
@@ -123,7 +151,7 @@ class StrategyConfig(Settings):
     @property
     def demonstrates(self) -> bool:
         """True if the oracle plays some members of a group."""
-        return isinstance(self.guidance, DemonstrationOptions)
+        return "demonstrations" in self.uses or isinstance(self.guidance, DemonstrationOptions)
 
     @property
     def teaches(self) -> bool:
@@ -159,7 +187,11 @@ class StrategyConfig(Settings):
     def needs_oracle(self) -> bool:
         """True if episodes get hints or demonstrations from the environment's oracle."""
         of_oracle = self.guides and not (self.teaches or self.shows_rubric)
-        return of_oracle or bool(getattr(self.branching, "num_hints", 0))
+        return (
+            of_oracle
+            or not self.uses.isdisjoint(("oracle", "demonstrations"))
+            or bool(getattr(self.branching, "num_hints", 0))
+        )
 
     @property
     def reflects(self) -> bool:
@@ -181,6 +213,7 @@ class StrategyConfig(Settings):
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
         hints = self.needs_oracle or self.reflects or self.teaches or self.shows_rubric
         helps = hints and not self.demonstrates and not self.gives_feedback
+        helps = helps or not self.uses.isdisjoint(("hints", "oracle"))
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property

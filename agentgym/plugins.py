@@ -308,7 +308,7 @@ class ByKind:
     """
 
     def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False, takes_names: bool = False) -> None:
-        self._registry, self._is_late, self._takes_names = registry, is_late, takes_names
+        self._registry, self._is_late, self.takes_names = registry, is_late, takes_names
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> object:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
@@ -316,7 +316,7 @@ class ByKind:
     def _read(self, value: object) -> Any:
         from pydantic import TypeAdapter
 
-        if self._takes_names and isinstance(value, str):
+        if self.takes_names and isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, Mapping | Options):
             shown = {"kind": value if isinstance(value, str) else "NAME"}

@@ -26,6 +26,7 @@ from agentgym.rollout.context import ContextConfig, Room, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.program_trial import try_program
 from agentgym.rollout.replay import RecordRef
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
@@ -111,6 +112,7 @@ class RunEnv:
         _check_sub_agents(config, probe)
         _check_branching(config, probe)
         check_own_components(config.credit)
+        try_program(config.strategy, config.group)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
 

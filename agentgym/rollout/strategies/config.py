@@ -51,19 +51,19 @@ class StrategyConfig(Settings):
         4
     """
 
-    tasks: Annotated[Any, ByKind(TASK_SOURCES)] = OrderOptions()
+    tasks: Annotated[Any, ByKind(TASK_SOURCES, takes_names=True)] = OrderOptions()
     """Source of a step's tasks."""
-    budget: Annotated[Any, ByKind(BUDGETS)] = EvenOptions()
+    budget: Annotated[Any, ByKind(BUDGETS, takes_names=True)] = EvenOptions()
     """Number of episodes of each group."""
-    horizon: Annotated[Any, ByKind(HORIZONS)] = FixedOptions()
+    horizon: Annotated[Any, ByKind(HORIZONS, takes_names=True)] = FixedOptions()
     """Most turns of an episode."""
-    branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
+    branching: Annotated[Any, ByKind(BRANCHINGS, takes_names=True)] = AtOnceOptions()
     """Starts of a group's episodes."""
-    pruning: Annotated[Any, ByKind(PRUNINGS)] = ToTheEndOptions()
+    pruning: Annotated[Any, ByKind(PRUNINGS, takes_names=True)] = ToTheEndOptions()
     """Cancellation of episodes while they are played."""
-    guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
+    guidance: Annotated[Any, ByKind(GUIDANCE, takes_names=True)] = UnaidedOptions()
     """Help for episodes: hints, or demonstrations beside them."""
-    replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
+    replay: Annotated[Any, ByKind(REPLAYS, takes_names=True)] = FreshOptions()
     """Replay of earlier episodes."""
     program: Annotated[Any, ByKind(PROGRAMS, takes_names=True)] = RulesOptions()
     """Program that plays each group, in place of ``branching``, ``pruning`` and ``guidance``."""

@@ -209,7 +209,11 @@ class Episode:
         stage = self._stage
         stage.need("branches", "branch()")
         if self.has_failed or not self._played or not 0 <= start.turn < max(1, self.num_turns):
-            state = "failed" if self.has_failed else f"has {self.num_turns} turns, counted from 0"
+            state = (
+                "failed with the infrastructure (has_failed)"
+                if self.has_failed
+                else f"has {self.num_turns} turns, counted from 0"
+            )
             raise stage.refuse(f"branches at turn {start.turn} of an episode that {state}")
         return self._group.make(start, self if start.is_branch or start.reflects else None)
 

@@ -118,7 +118,8 @@ async def composed(group: Group) -> None:
 """
 SETTINGS = (
     f"env.id={ENV_FILE}:Counting-v0", "sft.num_demos=0", "groups_per_step=3", "group.group_size=4",
-    "eval.num_episodes=2", "env.num_train_tasks=5", "zero_variance_filter=off", "checkpoint_every=1", "model.max_context_tokens=160",
+    "eval.num_episodes=2", "env.num_train_tasks=5", "zero_variance_filter=off", "checkpoint_every=1",
+    "model.max_context_tokens=160",
 )  # fmt: skip
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

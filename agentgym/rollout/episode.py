@@ -366,7 +366,7 @@ def resolved(episodes: Sequence[Episode]) -> list[Trajectory]:
             heir = heirs.setdefault(parent, episode) if episode in index else episode
             if heir is not episode:
                 return index[heir], min(turn, heir.num_copied)
-            parent, turn = parent.parent, min(turn, parent.num_copied)
+            turn, parent = min(turn, parent.num_copied), parent.parent
         return (-1, 0) if parent is None else (index[parent], turn)
 
     found: list[Trajectory] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -18,15 +18,16 @@ import numpy as np
 from agentgym.errors import UsageError
 from agentgym.rollout.branch import Start
 from agentgym.rollout.mixture import Mixture, MixtureState
-from agentgym.rollout.program import Facts, Planned, PlayGroup, played_by
+from agentgym.rollout.program import Facts, Planned, played_by
 from agentgym.rollout.pruned import Prune
 from agentgym.rollout.replay import RecordRef, Replayed, SuccessStore, Swap, choose_swap
+from agentgym.rollout.rules import pruned_by, starts_by
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.rubric import RubricOptions, checklists
-from agentgym.rollout.waves import AtOnce, ChooseStarts, Extended, InWaves
-from agentgym.types import Task, Trajectory, TrajectoryGroup
+from agentgym.rollout.waves import UNBRANCHED, AtOnce, ChooseStarts, Extended, InWaves
+from agentgym.types import Task, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +153,19 @@ class EnvPlanner:
     def program(self, plan: GroupPlan, ordinal: int, step: int) -> Planned:
         """Return the program that plays a planned group."""
         config, _ = self._at(step)
-        component = config.rule("program")
         facts = Facts(step=step, visits=plan.visits)
         if config.runs_program:
-            play, uses = played_by(component, config.program), frozenset(component.uses)
-            name = f"program {component.name!r}"
-            return Planned(play=play, facts=facts, rng_seed=self._seed, name=name, uses=uses)
-        play: PlayGroup = AtOnce(self._helped(plan, ordinal, step))
-        if branch := self.branch(ordinal, step):
-            play = InWaves(branch)
+            rule = config.rule("program")
+            program = Planned(play=played_by(rule, config.program), name=f"program {rule.name!r}", uses=config.uses)
+        elif branch := self.branch(ordinal, step):
+            program = Planned(play=InWaves(branch))
         elif prune := self.prune(plan.task, step, facts):
-            play = prune
+            program = Planned(play=prune, uses=UNBRANCHED)
+        else:
+            program = Planned(play=AtOnce(self._helped(plan, ordinal, step)), uses=UNBRANCHED)
         if extend := self.extend(step):
-            play = Extended(play, extend)
-        return Planned(play=play, facts=facts, rng_seed=self._seed, uses=None if branch else frozenset())
+            program = replace(program, play=Extended(program.play, extend))
+        return replace(program, facts=facts, rng_seed=self._seed)
 
     def _helped(self, plan: GroupPlan, ordinal: int, step: int) -> list[Start]:
         """Return the starts of the last episodes of a group, with hints or demonstrations."""
@@ -174,28 +174,16 @@ class EnvPlanner:
         return hinted + [Start(demonstrates=True)] * plan.num_demonstrated
 
     def branch(self, ordinal: int, step: int = 0) -> ChooseStarts | None:
-        """Return the function that chooses the starts of a group's episodes, or None if all begin at once at the task's
-        start.
-        """
+        """Return the function that chooses the starts of a group's episodes, or None if all begin at the start."""
         if not self._config.branches:
             return None
         config, group_size = self._at(step)
-        num_seen = 0
-
-        def choose(played: Sequence[Trajectory], num_left: int) -> Sequence[Start]:
-            nonlocal num_seen
-            num_before, num_seen = num_seen, len(played)
-            starts: Sequence[Start] = config.call(
-                "branching",
-                played=played,
-                num_seen=num_before,
-                num_left=num_left,
-                group_size=group_size,
-                rng=np.random.default_rng([self._seed, ordinal, len(played)]),
-            )
-            return starts
-
-        return choose
+        return starts_by(
+            config.rule("branching"),
+            config.branching,
+            group_size,
+            lambda num: np.random.default_rng([self._seed, ordinal, num]),
+        )
 
     def prune(self, task: int, step: int = 0, facts: Facts | None = None) -> Prune | None:
         """Return the pruning of a group of a task, or None if all episodes are played to their end."""
@@ -203,14 +191,7 @@ class EnvPlanner:
             return None
         config, _ = self._at(step)
         rate = self.history.rate(task) if facts is None else facts.rate
-
-        def choose(members: Sequence[Trajectory]) -> list[int]:
-            places = [at for at, one in enumerate(members) if one.is_stopped]
-            ended, running = [one for one in members if one.status.is_evidence], [members[at] for at in places]
-            chosen = config.call("pruning", ended=ended, running=running, rate=rate, group_size=len(members))
-            return [places[at] for at in chosen]
-
-        return Prune(config.pruning.after, choose)
+        return pruned_by(config.rule("pruning"), config.pruning, rate)
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
         """Return the earlier episode that replaces a member of a group, or None."""

@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 
 from agentgym.errors import ConfigError, blamed
-from agentgym.plugins import Component
+from agentgym.plugins import Component, Named, Options, kind
 from agentgym.rollout.branch import Start
 from agentgym.rollout.episode import Episode, Member, Path, Stage, resolved
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.strategies.component import PROGRAMS
 from agentgym.rollout.strategies.component import program as program  # noqa: PLC0414  (programs are written with it)
 from agentgym.rollout.strategies.history import Visit
 from agentgym.types import Task, Trajectory, TrajectoryGroup
@@ -152,6 +153,10 @@ class Group:
 
     def begin(self, start: Start) -> Episode:
         """Return a new episode by its start, whose ``parent`` is an index into :attr:`finished`."""
+        if start.num_hints:
+            self.stage.need("hints" if start.hint else "oracle", "hints")
+        if start.demonstrates:
+            self.stage.need("demonstrations", "demonstrations")
         if start.parent < 0 or not (start.is_branch or start.reflects):
             return self.make(start, None)
         finished = self.finished
@@ -168,6 +173,12 @@ class Group:
         part.size, part._base = size, _Scope(self._scope().next_path())
         part.quorum = Quorum(num_started=size, num_needed=size)
         return part
+
+    async def play_by(self, program: Options | str) -> None:
+        """Let another program play this group, or a part of it, by its options or its name."""
+        component = PROGRAMS[program if isinstance(program, str) else kind(program)]
+        made = (component.options or Named)() if isinstance(program, str) else program
+        await component.call(**component.arguments({"group": self}, made))
 
     def drop(self, episode: Episode) -> None:
         """Leave an episode out of the group, whether it is paused or has ended. It is neither a failure nor data."""

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from agentgym.rollout.branch import START, Start
 from agentgym.rollout.program import Group, Planned, PlayGroup
+from agentgym.rollout.strategies.component import USES
 from agentgym.types import Trajectory
 
 ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
@@ -27,7 +28,9 @@ class AtOnce:
         await group.complete([group.begin(start) for start in [*plain, *self.helped]], group.quorum.num_needed)
 
 
-AT_ONCE = Planned(play=AtOnce(), uses=frozenset())
+UNBRANCHED = frozenset(USES) - {"branches"}
+"""Means of groups in which no episode branches, so that no snapshots are taken."""
+AT_ONCE = Planned(play=AtOnce(), uses=UNBRANCHED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,14 @@ from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.program import Facts, Group, Planned
 from agentgym.rollout.program_trial import try_program
+from agentgym.rollout.strategies.aepo import ArpoOptions
+from agentgym.rollout.strategies.arrol import ArrolOptions
+from agentgym.rollout.strategies.cleaner import CleanerOptions
 from agentgym.rollout.strategies.component import PROGRAMS
 from agentgym.rollout.strategies.config import StrategyConfig
+from agentgym.rollout.strategies.fading import FadingOptions
 from agentgym.rollout.strategies.history import Visit
+from agentgym.rollout.strategies.retry import RetryOptions
 from agentgym.settings import checked
 from agentgym.types import Latency, Status, Trajectory, TrajectoryGroup
 
@@ -85,9 +90,9 @@ def test_what_is_paused_at_the_end_is_cancelled() -> None:
         first, second, third, never = (group.start() for _ in range(4))
         await group.gather(first.play(until=2), second.play(until=3), third.play())
         await second.play()
-        assert group.finished == (second, third) and group.num_left == 4
+        assert [second, third] == [*group.finished] and group.num_left == 4
         group.drop(third)
-        assert group.finished == (second,) and never.turns == ()
+        assert [second] == [*group.finished] and never.turns == ()
 
     group = play_group(some)
     assert len(group.trajectories) == 1 and group.trajectories[0].status.is_evidence
@@ -231,6 +236,36 @@ def test_programs_call_each_other_on_parts_of_a_group() -> None:
     assert untimed(group) == untimed(play_group(both, num_envs=1))
 
 
+@pytest.mark.parametrize("options", [ArpoOptions(probability=0.5), ArrolOptions(after=3), FadingOptions()])
+def test_rules_are_programs_that_programs_call(options: Any) -> None:
+    facts = Facts(step=1, visits=(Visit(0, 8, 0),))
+
+    async def by_options(group: Group) -> None:
+        await group.play_by(options)
+
+    async def by_name(group: Group) -> None:
+        await group.part(4).play_by(PROGRAMS[options.kind].name)
+        await group.start().play()
+
+    whole, part = play_group(by_options, facts=facts), play_group(by_name, facts=facts)
+    assert len(whole.trajectories) + len(whole.cut) == 6 and len(part.trajectories) + len(part.cut) == 5
+    for group, size in ((whole, 6), (part, 4)):
+        helped = [one for one in group.trajectories[:size] if one.parent >= 0 or any(turn.hint for turn in one.turns)]
+        assert bool(helped) != bool(group.cut), "branches or hints, or members that were pruned"
+
+
+def test_a_rule_that_the_run_must_prepare_is_no_part_of_a_program() -> None:
+    async def reflecting(group: Group) -> None:
+        await group.play_by(RetryOptions(pivot="reflect"))
+
+    async def scoring(group: Group) -> None:
+        await group.play_by(CleanerOptions())
+
+    for play in (reflecting, scoring):
+        with pytest.raises(ConfigError, match=r"which the run must prepare: set strategy\.branching="):
+            play_group(play)
+
+
 # --------------------------------------------------------------------------------------------------- bad programs
 
 HEAD = """
@@ -324,6 +359,8 @@ def test_a_function_that_is_no_program_is_refused(source: str, said: str, tmp_pa
 def test_a_program_stands_alone_in_its_configuration(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(f'{HEAD}@program("own")\nasync def own(group):\n    await group.start().play()\n')
+    alias = checked(StrategyConfig, {"program": {"kind": "arpo", "initial": 0.25}}, "strategy")
+    assert alias == checked(StrategyConfig, {"branching": {"kind": "arpo", "initial": 0.25}}, "strategy")
     with pytest.raises(ConfigError, match=r"strategy\.program=.*own plays the groups, and strategy\.branching would"):
         checked(StrategyConfig, {"program": f"{file}:own", "branching": "arpo"}, "strategy")
     assert checked(StrategyConfig, {"program": f"{file}:own", "budget": "dars"}, "strategy").extends_groups

@@ -31,6 +31,20 @@ class Program(Component):
     """A coroutine function that plays a group, with the means that it uses."""
 
     uses: tuple[str, ...] = ()
+    rule: str = ""
+    """Family of the rule of the same name that it plays by, empty for none."""
+
+
+class _ByRule:
+    """The program that plays a group by a branching, a pruning or a guidance."""
+
+    def __init__(self, rule: Component) -> None:
+        self._rule, self.__module__, self.__doc__ = rule, rule.module, rule.call.__doc__
+
+    async def __call__(self, group: Any, options: Any) -> None:
+        from agentgym.rollout.rules import play_by_rule  # rules are programs, which are written with this module
+
+        await play_by_rule(self._rule, options, group)
 
 
 TASK_SOURCES = Registry[Component](
@@ -147,38 +161,47 @@ def program(name: str, *, uses: Collection[str] = (), **facts: object) -> Callab
     """
     if wrong := [one for one in uses if one not in USES]:
         raise ConfigError(f"program {name!r}: unknown means {wrong[0]!r}; uses takes {', '.join(USES)}")
-    register = _decorator("program", name, facts, Program, uses=tuple(uses))
+    register: Callable[[F], F] = _decorator("program", name, facts, tuple(uses))
 
     def checked(function: F) -> F:
-        if not inspect.iscoroutinefunction(function):
+        is_coroutine: bool = inspect.iscoroutinefunction(function)  # a bool, or mypy would narrow the function's type
+        if not is_coroutine:
             raise ConfigError(f"program {name!r} is no coroutine function: write it with `async def`")
         return register(function)
 
     return checked
 
 
-def _decorator(
-    family: str, name: str, facts: dict[str, Any], made: type[Component] = Component, **more: object
-) -> Callable[[F], F]:
+def _decorator(family: str, name: str, facts: dict[str, Any], uses: tuple[str, ...] = ()) -> Callable[[F], F]:
     known = dict(facts)
     named = known.pop("options", None)
     status: Status = known.pop("status", "user")
 
     def register(function: F) -> F:
         options = checked_options(family, name, function, named)
-        FAMILIES[family].add(
-            made(name=name, family=family, function=function, options=options, status=status, **known, **more)
-        )
+        given: dict[str, Any] = dict(name=name, function=function, options=options, status=status, **known)
+        if family == "program":
+            PROGRAMS.add(Program(**given, family=family, uses=uses))
+            return function
+        rule = Component(**given, family=family)
+        FAMILIES[family].add(rule)
+        if family in _PLAYED:
+            PROGRAMS.add(Program(**{**given, "function": _ByRule(rule)}, family="program", rule=family))
         return function
 
     return register
 
 
+_PLAYED: Final = ("branching", "pruning", "guidance")
+"""Families whose rules are programs, too."""
+
+
 def strategy_table() -> tuple[Component, ...]:
-    """Return every strategy, by family.
+    """Return every strategy, by family; programs that play by a rule are listed as rules.
 
     Example:
         >>> [component.name for component in strategy_table() if component.family == "horizon"]
         ['extending', 'fixed', 'longest_success', 'scaling_inter']
     """
-    return tuple(component for family in FAMILIES.values() for component in family.values())
+    found = (component for family in FAMILIES.values() for component in family.values())
+    return tuple(component for component in found if not (isinstance(component, Program) and component.rule))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Registry
+from agentgym.plugins import ByKind, Component, Registry
 from agentgym.rollout.strategies.component import (
     BRANCHINGS,
     BUDGETS,
@@ -39,6 +39,8 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
     "guidance": GUIDANCE, "replay": REPLAYS, "program": PROGRAMS,
 }  # fmt: skip
 """The registry of each field's components."""
+_UNSET = {"branching": AtOnceOptions, "pruning": ToTheEndOptions, "guidance": UnaidedOptions}
+"""Options of the families whose rules are programs, where none is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,8 @@ class StrategyConfig(Settings):
     replay: Annotated[Any, ByKind(REPLAYS, takes_names=True)] = FreshOptions()
     """Replay of earlier episodes."""
     program: Annotated[Any, ByKind(PROGRAMS, takes_names=True)] = RulesOptions()
-    """Program that plays each group, in place of ``branching``, ``pruning`` and ``guidance``."""
+    """Program that plays each group, in place of ``branching``, ``pruning`` and ``guidance``, whose rules are programs
+    of the same names."""
 
     probe: int = 0
     """Episodes per training task before RL; 0 for none. Tasks that were always or never solved are left out, and the
@@ -75,6 +78,7 @@ class StrategyConfig(Settings):
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
+        self._move_rule()
         for family in _REGISTRIES:
             options = getattr(self, family)
             if why := options.idle():
@@ -96,16 +100,22 @@ class StrategyConfig(Settings):
                 f"{self.pruning.kind} and {beside.kind} both decide how a group's episodes go on: choose one"
             )
 
+    def _move_rule(self) -> None:
+        """Set the key of a rule that ``program`` names, as in ``program=arpo``, since both are the same."""
+        family = PROGRAMS[self.program.kind].rule
+        if family and isinstance(getattr(self, family), _UNSET[family]):
+            object.__setattr__(self, family, self.program)
+            object.__setattr__(self, "program", RulesOptions())
+
     def _check_program(self) -> None:
-        rules = (("branching", AtOnceOptions), ("pruning", ToTheEndOptions), ("guidance", UnaidedOptions))
-        beside = [name for name, default in rules if not isinstance(getattr(self, name), default)]
+        beside = [name for name, default in _UNSET.items() if not isinstance(getattr(self, name), default)]
         if self.runs_program and beside:
             raise ConfigError(
                 f"strategy.program={self.program.kind} plays the groups, and strategy.{beside[0]} would, too: remove "
                 "one, or write a program that calls the other"
             )
 
-    def rule(self, family: str) -> Any:
+    def rule(self, family: str) -> Component:
         """Return the component that a field names, such as ``budget``."""
         return _REGISTRIES[family][getattr(self, family).kind]
 
@@ -126,7 +136,7 @@ class StrategyConfig(Settings):
     @property
     def uses(self) -> frozenset[str]:
         """Means that ``program`` has declared, such as ``branches``."""
-        return frozenset(self.rule("program").uses)
+        return frozenset(PROGRAMS[self.program.kind].uses)
 
     @property
     def reads_facts(self) -> bool:

@@ -17,6 +17,7 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError
 from agentgym.rollout.episode import Episode
 from agentgym.rollout.group import GroupConfig, GroupPlayer
+from agentgym.rollout.plan import EnvPlanner
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.program import Facts, Group, Planned
 from agentgym.rollout.program_trial import try_program
@@ -27,6 +28,7 @@ from agentgym.rollout.strategies.component import PROGRAMS
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.fading import FadingOptions
 from agentgym.rollout.strategies.history import Visit
+from agentgym.rollout.strategies.knapsack import DarsOptions
 from agentgym.rollout.strategies.retry import RetryOptions
 from agentgym.settings import checked
 from agentgym.types import Latency, Status, Trajectory, TrajectoryGroup
@@ -254,6 +256,21 @@ def test_rules_are_programs_that_programs_call(options: Any) -> None:
         assert bool(helped) != bool(group.cut), "branches or hints, or members that were pruned"
 
 
+@pytest.mark.parametrize(
+    "rules", [{"branching": ArpoOptions()}, {"pruning": ArrolOptions(after=3)}, {"guidance": FadingOptions()}]
+)
+def test_a_group_that_turned_out_hard_gets_more_episodes_whoever_plays_it(rules: dict[str, Any]) -> None:
+    def played(**more: Any) -> TrajectoryGroup:
+        planner = EnvPlanner(StrategyConfig(**rules, **more), [TASK], 6, 7)
+        (plan,) = planner.plan(0, [0], 0)
+        return play_group(planner.program(plan, 3, 0).play)
+
+    plain, extended = played(), played(budget=DarsOptions(high=9))
+    assert extended.cut == plain.cut and untimed(extended)[: len(plain.trajectories)] == untimed(plain)
+    more = extended.trajectories[len(plain.trajectories) :]
+    assert len(more) > 0 and all(one.parent == -1 for one in more)
+
+
 def test_a_rule_that_the_run_must_prepare_is_no_part_of_a_program() -> None:
     async def reflecting(group: Group) -> None:
         await group.play_by(RetryOptions(pivot="reflect"))
@@ -361,6 +378,6 @@ def test_a_program_stands_alone_in_its_configuration(tmp_path: Path) -> None:
     file.write_text(f'{HEAD}@program("own")\nasync def own(group):\n    await group.start().play()\n')
     alias = checked(StrategyConfig, {"program": {"kind": "arpo", "initial": 0.25}}, "strategy")
     assert alias == checked(StrategyConfig, {"branching": {"kind": "arpo", "initial": 0.25}}, "strategy")
-    with pytest.raises(ConfigError, match=r"strategy\.program=.*own plays the groups, and strategy\.branching would"):
+    with pytest.raises(ConfigError, match=r"arpo and .*own both decide .* or write a program that calls both"):
         checked(StrategyConfig, {"program": f"{file}:own", "branching": "arpo"}, "strategy")
     assert checked(StrategyConfig, {"program": f"{file}:own", "budget": "dars"}, "strategy").extends_groups

@@ -154,7 +154,6 @@ def test_a_planner_prunes_by_the_success_of_the_task() -> None:
     [
         (('strategy.branching={"kind": "arpo"}',), "arrol and arpo both decide"),
         (('strategy.guidance={"kind": "fading"}',), "arrol and fading both decide"),
-        (('strategy.budget={"kind": "dars"}',), "arrol and dars both decide"),
         (("pipeline.over_provision=1",), "over_provision at 0"),
         (("group.group_size=2",), "leaves 1 of 2 episodes"),
         (('strategy.budget={"kind": "knapsack", "low": 2}',), "leaves 1 of 2 episodes"),

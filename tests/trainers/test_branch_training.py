@@ -265,7 +265,6 @@ def test_hard_attribution_trains_a_shared_turn_once(branched: TrajectoryGroup) -
     ("overrides", "match"),
     [
         ((ARPO[0], "pipeline.over_provision=1"), "leave pipeline.over_provision at 0"),
-        ((ARPO[0], 'strategy.budget={"kind": "dars"}'), "dars and arpo both decide"),
         ((REPLAY[0], "pipeline.mode=periodic"), "use another mode"),
         ((REPLAY[0], "loss.corrections=[]"), "replay train tokens"),
         ((FADING[0], "loss.corrections=[]"), "hints train tokens"),

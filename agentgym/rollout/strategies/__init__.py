@@ -2,5 +2,6 @@
 episodes.
 
 There are eight families: task sources, budgets, horizons, branchings, prunings, guidance, replays and programs
-(:mod:`.component`). Keys such as ``strategy.tasks`` and ``strategy.program`` of a training configuration each name one. ``agentgym list --strategies`` prints all.
+(:mod:`.component`). Keys such as ``strategy.tasks`` and ``strategy.program`` of a training configuration each name one.
+``agentgym list --strategies`` prints all.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Component, Registry
+from agentgym.plugins import ByKind, Component, Options, Registry
 from agentgym.rollout.strategies.component import (
     BRANCHINGS,
     BUDGETS,
@@ -39,8 +39,10 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
     "guidance": GUIDANCE, "replay": REPLAYS, "program": PROGRAMS,
 }  # fmt: skip
 """The registry of each field's components."""
-_UNSET = {"branching": AtOnceOptions, "pruning": ToTheEndOptions, "guidance": UnaidedOptions}
-"""Options of the families whose rules are programs, where none is set."""
+_PLAYING: Mapping[str, type[Options]] = {
+    "pruning": ToTheEndOptions, "branching": AtOnceOptions, "guidance": UnaidedOptions, "program": RulesOptions,
+}  # fmt: skip
+"""Keys of the program that plays the groups, one of which may be set, with the options of those that are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,39 +87,25 @@ class StrategyConfig(Settings):
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.keeps_probe and not self.probe:
             raise ConfigError("strategy.replay.probed stores what strategy.probe plays: set it to at least 2")
-        if self.branches and self.guides:
+        playing = [name for name, unset in _PLAYING.items() if not isinstance(getattr(self, name), unset)]
+        if len(playing) > 1:
+            one, other = (getattr(self, name).kind for name in playing[:2])
             raise ConfigError(
-                "strategy.guidance helps only episodes that begin at the start: remove strategy.branching"
-            )
-        if self.branches and self.extends_groups:
-            raise ConfigError(
-                f"{self.budget.kind} and {self.branching.kind} both decide how many episodes a group gets: choose one"
-            )
-        self._check_program()
-        if self.prunes and (self.branches or self.guides or self.extends_groups):
-            beside = self.branching if self.branches else self.guidance if self.guides else self.budget
-            raise ConfigError(
-                f"{self.pruning.kind} and {beside.kind} both decide how a group's episodes go on: choose one"
+                f"{one} and {other} both decide how a group is played: remove strategy.{playing[0]} or "
+                f"strategy.{playing[1]}, or write a program that calls both (docs/strategies.md)"
             )
 
     def _move_rule(self) -> None:
         """Set the key of a rule that ``program`` names, as in ``program=arpo``, since both are the same."""
         family = PROGRAMS[self.program.kind].rule
-        if family and isinstance(getattr(self, family), _UNSET[family]):
+        if family and isinstance(getattr(self, family), _PLAYING[family]):
             object.__setattr__(self, family, self.program)
             object.__setattr__(self, "program", RulesOptions())
 
-    def _check_program(self) -> None:
-        beside = [name for name, default in _UNSET.items() if not isinstance(getattr(self, name), default)]
-        if self.runs_program and beside:
-            raise ConfigError(
-                f"strategy.program={self.program.kind} plays the groups, and strategy.{beside[0]} would, too: remove "
-                "one, or write a program that calls the other"
-            )
-
     def rule(self, family: str) -> Component:
         """Return the component that a field names, such as ``budget``."""
-        return _REGISTRIES[family][getattr(self, family).kind]
+        found: Component = _REGISTRIES[family][getattr(self, family).kind]
+        return found
 
     def call(self, family: str, **values: object) -> Any:
         """Call the component that a field names with the values that it reads.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError
 from agentgym.rollout.episode import Episode
 from agentgym.rollout.group import GroupConfig, GroupPlayer
-from agentgym.rollout.plan import EnvPlanner
+from agentgym.rollout.plan import EnvPlanner, GroupPlan
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.program import Facts, Group, Planned
 from agentgym.rollout.program_trial import try_program
@@ -219,6 +220,17 @@ def test_a_program_reads_frozen_facts() -> None:
     play_group(curious, facts=Facts(step=4, visits=(Visit(0, 8, 8), Visit(2, 8, 2))))
     play_group(curious)
     assert read == [(4, 0.25, "t", 6), (0, None, "t", 6)]
+
+
+def test_facts_are_those_of_the_plan_though_the_run_is_resumed_later() -> None:
+    planner = EnvPlanner(StrategyConfig(pruning=ArrolOptions(after=3)), [TASK], 4, 7)
+    planner.history.add(0, Visit(step=0, num_episodes=8, num_successes=2))
+    (plan,) = planner.plan(0, [0], 3)
+    planner.history.add(0, Visit(step=3, num_episodes=8, num_successes=8))
+    again = GroupPlan.from_dict(json.loads(json.dumps(asdict(plan))))
+    assert again == plan and planner.program(again, 5, 3).facts.rate == 0.25
+    old = {name: value for name, value in asdict(plan).items() if name != "visits"}
+    assert planner.program(GroupPlan.from_dict(old), 5, 3).facts.rate is None, "of a run of an earlier release"
 
 
 def test_programs_call_each_other_on_parts_of_a_group() -> None:

@@ -111,8 +111,10 @@ def _check_help(config: TrainConfig) -> None:
             "judge.rubric"
         )
     if config.strategy.demonstrates and config.loss.mode == "bypass":
+        named = "program" if config.strategy.runs_program else "guidance"
         raise ConfigError(
-            "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
+            f"strategy.{named}={getattr(config.strategy, named).kind}: nobody sampled its tokens, so "
+            "loss.mode=bypass has no "
             "log-probabilities to compare with: set loss.mode=decoupled"
         )
     if config.loss.kind == "rl_plus" and not config.strategy.demonstrates:
@@ -189,11 +191,11 @@ def _check_harness(config: TrainConfig) -> None:
     if config.cluster.plays:
         raise ConfigError("harness.name: agents talk to the trainer's own process: set cluster.num_env_workers=0")
     strategy = config.strategy
-    if strategy.branches or strategy.needs_oracle or strategy.teaches or strategy.shows_rubric:
-        raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
     if strategy.prunes or strategy.runs_program:
         named = "pruning" if strategy.prunes else "program"
         raise ConfigError(f"harness.name: its episodes cannot pause; leave strategy.{named} out")
+    if strategy.branches or strategy.needs_oracle or strategy.teaches or strategy.shows_rubric:
+        raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
 
 
 def _check_cluster(config: TrainConfig) -> None:

@@ -385,6 +385,36 @@ def test_a_function_that_is_no_program_is_refused(source: str, said: str, tmp_pa
         PROGRAMS[f"{file}:{'unnamed' if 'unnamed' in source else 'bad'}"]
 
 
+@pytest.mark.parametrize("order", [("rule", "own"), ("own", "rule")])
+def test_a_program_of_the_name_of_a_rule_is_the_program(order: tuple[str, str], tmp_path: Path) -> None:
+    parts = {
+        "rule": '@branching("twice")\ndef rule(num_left):\n    return [START] * num_left\n\n\n',
+        "own": '@program("twice")\nasync def own(group):\n    await group.start().play()\n\n\n',
+    }
+    file = tmp_path / "twice.py"
+    imported = (
+        "from agentgym.rollout.branch import START\nfrom agentgym.rollout.strategies.component import branching\n"
+    )
+    file.write_text(imported + HEAD + "".join(parts[name] for name in order))
+    assert PROGRAMS[f"{file}:twice"].rule == ""
+    assert checked(StrategyConfig, {"branching": f"{file}:twice"}, "strategy").branches
+
+
+def test_a_users_rule_is_a_program(tmp_path: Path) -> None:
+    file = tmp_path / "fresh_rule.py"
+    file.write_text(
+        "from agentgym.rollout.branch import START\nfrom agentgym.rollout.strategies.component import branching\n\n\n"
+        '@branching("fresh_rule")\ndef rule(num_left):\n    return [START] * num_left\n'
+    )
+    alias = checked(StrategyConfig, {"program": f"{file}:fresh_rule"}, "strategy")
+    assert alias == checked(StrategyConfig, {"branching": f"{file}:fresh_rule"}, "strategy") and alias.branches
+
+    async def by_rule(group: Group) -> None:
+        await group.play_by(f"{file}:fresh_rule")
+
+    assert len(play_group(by_rule).trajectories) == 6
+
+
 def test_a_program_stands_alone_in_its_configuration(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(f'{HEAD}@program("own")\nasync def own(group):\n    await group.start().play()\n')

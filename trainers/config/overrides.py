@@ -99,8 +99,8 @@ def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
         kind: the type in which ``keys`` lead to the value.
     """
     for extra in getattr(kind, "__metadata__", ()):
-        if isinstance(extra, ByKind) and extra.takes_names and not keys and isinstance(value, str):
-            return {"kind": value}
+        if isinstance(extra, ByKind) and not keys:
+            return extra.filled(value)
     if not dataclasses.is_dataclass(kind):  # free keys, or one of several types
         return value
     hints = get_type_hints(kind, include_extras=True)

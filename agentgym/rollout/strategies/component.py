@@ -185,7 +185,9 @@ def _decorator(family: str, name: str, facts: dict[str, Any], uses: tuple[str, .
             return function
         rule = Component(**given, family=family)
         FAMILIES[family].add(rule)
-        if family in _PLAYED:
+        before = PROGRAMS.registered(name)
+        # a program of the name, or a rule of another family, stays what the name means
+        if family in _PLAYED and (before is None or (before.rule, before.module) == (family, rule.module)):
             PROGRAMS.add(Program(**{**given, "function": _ByRule(rule)}, family="program", rule=family))
         return function
 

@@ -222,6 +222,10 @@ class Registry(Mapping[str, C], Generic[C]):
         self._refused.pop(component.name, None)
         self._components[component.name] = component
 
+    def registered(self, name: str) -> C | None:
+        """Return the component of a name if it is registered so far; nothing is imported."""
+        return self._components.get(name)
+
     def unfilled(self, component: C) -> list[str]:
         """Return the parameters of a component's function that neither the family, its options nor defaults fill."""
         return sorted(
@@ -258,8 +262,9 @@ class Registry(Mapping[str, C], Generic[C]):
 
     def _elsewhere(self, name: str) -> str:
         """Return the families that have a component of this name, as the end of a message; empty if there are none."""
-        families = [one.family for one in self._every if one is not self and name in one._builtins()]
-        articles = [f"an {family}" if family[0] in "aeiou" else f"a {family}" for family in dict.fromkeys(families)]
+        families = {one.family for one in self._every if one is not self and name in one._builtins()}
+        # in the order of the alphabet, since that of the imports differs
+        articles = [f"an {family}" if family[0] in "aeiou" else f"a {family}" for family in sorted(families)]
         return f": it is {' and '.join(articles)}" if articles else ""
 
     def _registered_by(self, source: str) -> str:
@@ -301,21 +306,36 @@ class ByKind:
     """Annotation of a field that holds a component's options: ``Annotated[Any, ByKind(SHAPERS)]``.
 
     The value's ``kind`` names the component. With ``is_late``, a mapping stays a mapping, and the configuration reads
-    it later, when it knows the component (:func:`read_options`).
+    it later, when it knows the component (:func:`read_options`). With ``takes_names``, the name alone is enough.
 
     Pydantic, which reads configurations, then takes the class of the options from the registry. Plain dataclasses
     ignore the annotation.
     """
 
-    def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False) -> None:
-        self._registry, self._is_late = registry, is_late
+    def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False, takes_names: bool = False) -> None:
+        self._registry, self._is_late, self._takes_names = registry, is_late, takes_names
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> object:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
 
+    def filled(self, value: object) -> object:
+        """Return a component's settings with the defaults of those left out, so that later changes can set them.
+
+        Wrong ones stay as they are, for the error of the configuration that holds them.
+        """
+        named = {"kind": value} if self._takes_names and isinstance(value, str) else value
+        if self._is_late or not isinstance(named, Mapping):
+            return value
+        try:
+            return dataclasses.asdict(self._read(named))
+        except ValueError:
+            return named
+
     def _read(self, value: object) -> Any:
         from pydantic import TypeAdapter
 
+        if self._takes_names and isinstance(value, str):
+            value = {"kind": value}
         if not isinstance(value, Mapping | Options):
             shown = {"kind": value if isinstance(value, str) else "NAME"}
             raise ValueError(f"expected a component's settings, as in {json.dumps(shown)}")

@@ -1,13 +1,21 @@
-"""The architecture page's new estimator: its diff is one file, and nothing else has to change."""
+"""A new component is one file, and nothing else has to change: an estimator of agentgym, a program of a user."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from testkit.counting_runs import ENV_FILE, warm_model, weights
+
+from agentgym.rollout.record import read_records, record_path
+from agentgym.types import TrajectoryGroup
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = """
@@ -44,3 +52,159 @@ def test_a_new_estimator_is_one_file(tmp_path: Path) -> None:
 
     assert said("-c", CODE) == "experimental [-0.5, 0.0, -0.75]\n"
     assert "best_of_group" in said("-m", "agentgym", "list", "--credit", "--json")
+
+
+# --------------------------------------------------------------------------------------- components in a user's file
+
+EXTEND = """
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentgym.plugins import Options
+from agentgym.rollout.program import Episode, Group, program
+from agentgym.settings import Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendOptions(Options):
+    kind: str = "extend"
+    start: Count = 1
+    more: Count = 1
+    most: Count = 9
+
+
+@program("extend", paper="ours")
+async def extend(group: Group, options: ExtendOptions) -> None:
+    \"\"\"Play on while the state is a new one; half of the group is played to its end.\"\"\"
+
+    async def one(episode: Episode) -> None:
+        await episode.play(until=options.start)
+        while episode.is_paused and is_promising(episode) and episode.num_turns < options.most:
+            await episode.play(until=episode.num_turns + options.more)
+
+    episodes = [group.start() for _ in range(group.size)]
+    half = len(episodes) // 2
+    await group.gather(*(one(episode) for episode in episodes[:half]), *(e.play() for e in episodes[half:]))
+    if group.facts.step == 1 and Path("kill").exists():
+        Path("kill").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_promising(episode: Episode) -> bool:
+    return episode.turns[-1].is_valid
+"""
+COMPOSED = """
+from extend import ExtendOptions, extend
+
+from agentgym.rollout.program import Group, program
+
+
+@program("twigs", uses=("branches",))
+async def twigs(group: Group) -> None:
+    \"\"\"Give each episode a sibling from its second turn on.\"\"\"
+    while group.num_left > 1:
+        episode = await group.start().play()
+        if not episode.has_failed:
+            await episode.branch(1 if episode.num_turns > 1 else 0).play()
+
+
+@program("composed", uses=("branches",))
+async def composed(group: Group) -> None:
+    \"\"\"Play half of the group by one program, half by the other, at the same time.\"\"\"
+    half = group.size // 2
+    await group.gather(twigs(group.part(half)), extend(group.part(group.size - half), ExtendOptions(more=2)))
+"""
+SETTINGS = (
+    f"env.id={ENV_FILE}:Counting-v0", "sft.num_demos=0", "groups_per_step=3", "group.group_size=4",
+    "eval.num_episodes=2", "env.num_train_tasks=5", "zero_variance_filter=off", "checkpoint_every=1",
+    "model.max_context_tokens=160",
+)  # fmt: skip
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def agentgym(tmp_path: Path) -> Command:
+    """The command, in a temporary folder with the files of the programs."""
+    (tmp_path / "extend.py").write_text(EXTEND, encoding="utf-8")
+    (tmp_path / "composed.py").write_text(COMPOSED, encoding="utf-8")
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "agentgym", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def train(agentgym: Command, program: str, run_dir: str, num_steps: int = 1) -> None:
+    done = agentgym(
+        "train", "tiny", *SETTINGS, f"model.path={warm_model()}", f"num_steps={num_steps}",
+        f"strategy.program={program}", "--run-dir", run_dir,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def groups_of(run: Path, step: int = 0) -> list[TrajectoryGroup]:
+    return [record.group for record in read_records(record_path(run, step))]
+
+
+def test_a_new_program_is_one_file(agentgym: Command, tmp_path: Path) -> None:
+    train(agentgym, "extend.py:extend", "run")
+    groups = groups_of(tmp_path / "run")
+    assert len(groups) == 3 and all(len(group.trajectories) + len(group.cut) == 4 for group in groups)
+    for group in groups:
+        members = sorted({*range(4)} - {cut.member for cut in group.cut})
+        assert {2, 3} <= {*members}, "the second half is played to its end"
+        ended = [one for at, one in zip(members, group.trajectories, strict=True) if at < 2]
+        assert all(turn.is_valid for one in ended for turn in one.turns[:-1])
+    listed = json.loads(agentgym("list", "--strategies", "extend.py", "--json").stdout)
+    assert [(row["name"], row["class"], row["paper"]) for row in listed] == [("extend", "program", "ours")]
+
+
+def test_two_programs_play_a_group_together(agentgym: Command, tmp_path: Path) -> None:
+    train(agentgym, "composed.py:composed", "run")
+    groups = groups_of(tmp_path / "run")
+    for group in groups:
+        first, second = group.trajectories[:2]
+        assert first.parent == -1 and second.parent in (-1, 0)
+        assert second.turns[: second.branch_turn] == first.turns[: second.branch_turn]
+    assert any(group.trajectories[1].parent == 0 for group in groups)
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_a_program_ends_in_the_same_weights(agentgym: Command, tmp_path: Path) -> None:
+    train(agentgym, "extend.py:extend", "whole", num_steps=3)
+    (tmp_path / "kill").touch()
+    killed = agentgym(
+        "train", "tiny", *SETTINGS, f"model.path={warm_model()}", "num_steps=3", "strategy.program=extend.py:extend",
+        "--run-dir", "killed",
+    )  # fmt: skip
+    assert killed.returncode == -9 and not (tmp_path / "kill").exists()
+    resumed = agentgym("train", "--resume", "killed")
+    assert resumed.returncode == 0, resumed.stderr
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole") != weights_of(warm_model())
+
+
+def weights_of(model: Path) -> bytes:
+    return (model / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("pass", "program 'bad' returned before an episode of its group had ended"),
+        ("await group.start().play(); 1 / 0", "program 'bad' failed: ZeroDivisionError: division by zero"),
+        ("await asyncio.gather(group.start().play())", "program 'bad' plays outside its group"),
+        ("await (await group.start().play(until=1)).branch(0).play()", "program 'bad' calls branch(): declare it"),
+    ],
+)
+def test_a_bad_program_is_one_line_before_training(agentgym: Command, tmp_path: Path, body: str, said: str) -> None:
+    (tmp_path / "bad.py").write_text(
+        "import asyncio\nfrom agentgym.rollout.program import program\n\n\n"
+        f'@program("bad")\nasync def bad(group):\n    {body}\n'
+    )
+    done = agentgym("train", "tiny", *SETTINGS, "strategy.program=bad.py:bad", "--dry-run")
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.strip()]) == 1

@@ -293,3 +293,6 @@ why_no_isolation
 # listed in docs/unmodified_agents.md by tests
 _.partly
 _.path_stats  # asked by importlib
+# called by programs of users (docs/strategies.md)
+_.comment
+_.play_by

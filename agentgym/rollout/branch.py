@@ -112,9 +112,9 @@ def branch_from(
     """
     if not start.is_branch:
         return None
-    if start.parent >= len(trajectories) or not trajectories[start.parent].status.is_evidence:
+    parent = trajectories[start.parent] if start.parent < len(trajectories) else None
+    if parent is None or not (parent.status.is_evidence or parent.is_stopped):
         raise ConfigError(f"{start}: a branch needs an episode of the group that did not fail")
-    parent = trajectories[start.parent]
     turns = tuple((turn, at == 0) for segment in parent.segments for at, turn in enumerate(segment.turns))
     if start.turn >= len(turns):
         raise ConfigError(f"{start}: episode {start.parent} of the group has {len(turns)} turns, counted from 0")

@@ -14,10 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from agentgym.env.env import Snapshot
 from agentgym.errors import (
     ConfigError,
     EnvError,
@@ -29,16 +27,16 @@ from agentgym.errors import (
 )
 from agentgym.registry import reference_to
 from agentgym.rollout.agent import MakeAgent
-from agentgym.rollout.branch import START, Branch, Start, branch_from
+from agentgym.rollout.episode import Member, Stage
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.match import failed_to_play
 from agentgym.rollout.pool import Pool, is_evidence
-from agentgym.rollout.pruned import Prune, to_go_on, whole_episode
-from agentgym.rollout.quorum import Quorum, first_valid
+from agentgym.rollout.program import Group, Planned
+from agentgym.rollout.quorum import Quorum
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, WriteHint
-from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.waves import AT_ONCE
 from agentgym.settings import Count, Fraction, Natural, Settings, check_ranges
-from agentgym.types import CancelledMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
+from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
 if TYPE_CHECKING:
     from agentgym.rollout.reflection import Reflect
@@ -51,8 +49,6 @@ OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
 OnAttempt = Callable[[Trajectory], None]
 """Called after each attempt at an episode, including those that fail and are repeated."""
-ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
-"""A function that chooses the starts of a group's next episodes from the finished ones and the number left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +114,7 @@ class GroupPlayer:
         self._in_flight = in_flight or InFlight(config.num_envs)
         self._on_episode, self._on_attempt = on_episode, on_attempt
 
-    async def play(  # noqa: PLR0913  (the names at the call are the documentation)
+    async def play(
         self,
         ordinal: int,
         task: Task,
@@ -126,13 +122,7 @@ class GroupPlayer:
         make_agent: MakeAgent | None = None,
         num_episodes: int | None = None,
         max_turns: int | None = None,
-        num_hinted: int = 0,
-        num_hints: int = 0,
-        num_demonstrated: int = 0,
-        hints: Sequence[str] = (),
-        extend: Callable[[float], int] | None = None,
-        branch: ChooseStarts | None = None,
-        prune: Prune | None = None,
+        program: Planned = AT_ONCE,
     ) -> TrajectoryGroup:
         """Run episodes of a task until the group is complete.
 
@@ -141,14 +131,7 @@ class GroupPlayer:
             make_agent: by default the player's own.
             num_episodes: by default ``group_size``.
             max_turns: most turns of an episode, beside the environment's own limit.
-            num_hinted: episodes, the last of the group, that get hints.
-            num_hints: turns of these with a hint, from the first on.
-            num_demonstrated: episodes, the last of the group, that the oracle plays; not together with hints.
-            hints: texts of the hints, one for each episode that gets some; by default they are written as it is played.
-            extend: called with the success rate of the complete group; returns how many episodes more are played.
-            branch: called with the episodes so far and how many are left to play; returns the starts of some of them,
-                and is called again when these are done. By default all begin at the start of the task, at once.
-            prune: pauses all episodes and chooses those that are played to their end; by default all are.
+            program: plays the group; by default all episodes begin at the start of the task, at once.
         """
         request = RolloutRequest(
             task=task,
@@ -160,123 +143,22 @@ class GroupPlayer:
             write_hint=self._write_hint,
             write_feedback=self._write_feedback,
         )
-        if branch is not None:
-            return await self._play_waves(request, num_episodes or self._config.group_size, branch)
-        if prune is not None:
-            return await self._play_pruned(request, num_episodes or self._config.group_size, prune)
+        size = self._config.group_size if num_episodes is None else num_episodes
         quorum = self._quorum
         if num_episodes is not None:
             quorum = quorum.resized(num_episodes - self._config.group_size, self._config.group_size)
-        hinted = [Start(num_hints=num_hints, hint=text) for text in hints or [""] * num_hinted]
-        helped = hinted + [Start(demonstrates=True)] * num_demonstrated
-        starts = [START] * (quorum.num_started - len(helped)) + helped
-        members = self._members(request, 0, starts)
-        group = await self._play_members(request, members, quorum)
-        if extend and group.valid and (added := extend(fmean(bool(member.success) for member in group.valid))):
-            members = self._members(request, quorum.num_started, [START] * added)
-            rest = await self._play_members(request, members, _all_of(members))
-            group = replace(group, trajectories=(*group.trajectories, *rest.trajectories), cut=(*group.cut, *rest.cut))
-        return group
-
-    async def _play_waves(self, request: RolloutRequest, size: int, branch: ChooseStarts) -> TrajectoryGroup:
-        """Run episodes in waves from the starts that ``branch`` returns, until there are ``size`` or no more starts."""
-        group = TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(), env_name=self._env_name)
-        played: list[_Member] = []
-        while (num_left := size - len(played)) and (starts := branch(group.trajectories, num_left)[:num_left]):
-            num_started = len(played) + len(group.cut)
-            if len(group.cut) >= size:  # otherwise a policy that always does the same would be stopped forever
-                starts = [replace(start, look_ahead=None) for start in starts]
-            snapshots = [member.snapshots for member in played]
-            thought = await asyncio.gather(
-                *(
-                    self._reflected(start, group, derive_seed(self._seed, request.ordinal, num_started + at, "reflect"))
-                    for at, start in enumerate(starts)
-                )
-            )
-            starts = [start for start, _ in thought]
-            copied = [branch_from(start, group.trajectories, snapshots) for start in starts]
-            members = self._members(request, num_started, starts, copied)
-            wave = await self._play_members(request, members, _all_of(members))
-            made = [
-                (member, replace(one, num_reflection_tokens=num_tokens))
-                for member, one, (_, num_tokens) in zip(members, wave.trajectories, thought, strict=True)
-            ]
-            kept = [(member, one) for member, one in made if not one.is_stopped]
-            pruned = [member.as_cut((one,)) for member, one in made if one.is_stopped]
-            group = replace(
-                group,
-                trajectories=(*group.trajectories, *(one for _, one in kept)),
-                cut=(*group.cut, *pruned),
-            )
-            played += [member for member, _ in kept]
-        return group
-
-    async def _play_pruned(self, request: RolloutRequest, size: int, prune: Prune) -> TrajectoryGroup:
-        """Run all members up to the pause, and those that are chosen to their end; cancel the others."""
-        to_pause = replace(request, pause_after=prune.num_turns)
-        members = self._members(to_pause, 0, [START] * size, [None] * size)
-        group = await self._play_members(request, members, _all_of(members))
-        made = dict(enumerate(group.trajectories))
-        chosen = prune.going_on(group.trajectories)
-        rest = [_Member(to_go_on(members[at].request, made[at], members[at].snapshots)) for at in chosen]
-        for at, ended in zip(
-            chosen, (await self._play_members(request, rest, _all_of(rest))).trajectories if rest else (), strict=True
-        ):
-            made[at] = whole_episode(made[at], ended)
-        return replace(
-            group,
-            trajectories=tuple(one for one in made.values() if not one.is_stopped),
-            cut=tuple(members[at].as_cut((one,)) for at, one in made.items() if one.is_stopped),
+        stage = Stage(
+            play=self._play_member,
+            request=request,
+            seed=self._seed,
+            program=program.name,
+            uses=program.uses,
+            reflect=self._reflect,
+            demonstrator=self._demonstrator,
         )
+        return await Group(stage, size, program, quorum).run(program.play, self._env_name)
 
-    async def _reflected(self, start: Start, group: TrajectoryGroup, seed: int) -> tuple[Start, int]:
-        """Return the start of an episode after a reflection on its parent, and the tokens of the reflection."""
-        if not start.reflects or self._reflect is None:
-            return start, 0
-        found = await self._reflect(group.trajectories[start.parent], seed)
-        if not found.turn:
-            return start, found.num_tokens
-        return replace(start, turn=found.turn, advice=found.advice), found.num_tokens
-
-    def _members(
-        self, request: RolloutRequest, first: int, starts: Sequence[Start], copied: Sequence[Branch | None] = ()
-    ) -> list[_Member]:
-        """Return the members from index ``first``. Members with known branches can be branched from."""
-        members = []
-        for at, start in enumerate(starts):
-            seed = derive_seed(self._seed, request.ordinal, first + at)
-            own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints)
-            own = replace(own, hint=start.hint, advice=start.advice)
-            if start.demonstrates:
-                assert self._demonstrator is not None, "a player of groups with demonstrations needs a demonstrator"
-                own = replace(own, make_agent=self._demonstrator)
-            member = _Member(replace(own, branch=copied[at]) if copied else own, is_demonstration=start.demonstrates)
-            if copied:
-                member.keep_snapshots()
-            members.append(member)
-        return members
-
-    async def _play_members(
-        self, request: RolloutRequest, members: Sequence[_Member], quorum: Quorum
-    ) -> TrajectoryGroup:
-        """Run members until the quorum is complete."""
-        jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
-        counting = await first_valid(jobs, is_evidence, quorum.num_needed)
-        cut = [
-            members[at].as_cut(None if job.cancelled() else job.result())
-            for at, job in enumerate(jobs)
-            if at not in counting
-        ]
-        trajectories = tuple(trajectory for at in counting for trajectory in jobs[at].result())
-        return TrajectoryGroup(
-            ordinal=request.ordinal,
-            task=request.task,
-            trajectories=trajectories,
-            cut=tuple(cut),
-            env_name=self._env_name,
-        )
-
-    async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
+    async def _play_member(self, member: Member) -> tuple[Trajectory, ...]:
         async with self._in_flight.slot((member.request.ordinal, member.request.member)):
             played = await self._play_until_valid(member)
         if member.is_demonstration:
@@ -286,7 +168,7 @@ class GroupPlayer:
                 self._on_episode(member.request, trajectory)
         return played
 
-    async def _play_until_valid(self, member: _Member) -> tuple[Trajectory, ...]:
+    async def _play_until_valid(self, member: Member) -> tuple[Trajectory, ...]:
         voids: tuple[str, ...] = ()
         for num_retries in range(self._config.max_retries + 1):
             request = member.begin(num_retries, self._in_flight.observe)
@@ -303,49 +185,6 @@ class GroupPlayer:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise asyncio.CancelledError  # the failure took its place
         return (replace(played[0], voids=voids), *played[1:]) if voids else played
-
-
-class _Member:
-    """A group member in progress: its request, and the turns of its current attempt."""
-
-    def __init__(self, request: RolloutRequest, *, is_demonstration: bool = False) -> None:
-        self.request, self.is_demonstration = request, is_demonstration
-        self.snapshots: dict[int, Snapshot] = {}
-        """Native snapshots before its turns."""
-        self._turns: list[Turn] | None = None
-
-    def keep_snapshots(self) -> None:
-        """Keep snapshots, so that other episodes can branch from this one."""
-        self.request = replace(self.request, on_snapshot=self.snapshots.__setitem__)
-
-    def begin(self, num_retries: int, on_turn: Callable[[Turn], None]) -> RolloutRequest:
-        """Return the request of an attempt, which records its turns."""
-        turns = self._turns = []
-        self.snapshots.clear()
-
-        def note(turn: Turn) -> None:
-            turns.append(turn)
-            on_turn(turn)
-
-        return replace(self.request, num_retries=num_retries, on_turn=note)
-
-    def as_cut(self, finished: tuple[Trajectory, ...] | None) -> CancelledMember:
-        """Return the record of a cancelled member."""
-        reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
-        if finished and finished[0].is_stopped:
-            reason = "pruned"
-        turns = self._turns or []
-        return CancelledMember(
-            member=self.request.member,
-            seed=self.request.seed,
-            reason=reason,
-            num_turns=len(turns),
-            num_sampled_tokens=sum(turn.num_sampled_tokens for turn in turns),
-        )
-
-
-def _all_of(members: Sequence[_Member]) -> Quorum:
-    return Quorum(num_started=len(members), num_needed=len(members))
 
 
 async def run_groups(  # noqa: PLR0913  (the names at the call are the documentation)

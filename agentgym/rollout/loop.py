@@ -187,13 +187,18 @@ async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observat
     for turn, _ in branch.turns:
         if turn.kind != "summary" and is_same:
             outcome = await step_env(env, turn, request.limits, None)
-            is_same = outcome.ended is None and replace(outcome.turn, latency=turn.latency) == turn
+            is_same = outcome.ended is None and replace(outcome.turn, latency=turn.latency) == _without_feedback(turn)
         if not is_same:
             raise ReplayMismatchError(
                 f"{env.env_id}: a branch replayed turn {turn.index + 1}, and the environment's reply differs from "
                 "the recorded one; is all randomness drawn from self.np_random?"
             )
     return branch.observation
+
+
+def _without_feedback(turn: Turn) -> Turn:
+    """Return a turn as the environment answered it; a comment that was added is the last of its replies."""
+    return replace(turn, replies=turn.replies[:-1]) if turn.feedback else turn
 
 
 def _repeated(agent: Agent, branch: Branch) -> list[tuple[Turn, bool]]:

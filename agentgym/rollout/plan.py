@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -17,15 +17,17 @@ import numpy as np
 
 from agentgym.errors import UsageError
 from agentgym.rollout.branch import Start
-from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
+from agentgym.rollout.program import Facts, Planned, played_by
 from agentgym.rollout.pruned import Prune
 from agentgym.rollout.replay import RecordRef, Replayed, SuccessStore, Swap, choose_swap
+from agentgym.rollout.rules import pruned_by, starts_by
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.rubric import RubricOptions, checklists
-from agentgym.types import Task, Trajectory, TrajectoryGroup
+from agentgym.rollout.waves import UNBRANCHED, AtOnce, ChooseStarts, Extended, InWaves
+from agentgym.types import Task, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,13 @@ class GroupPlan:
     """Number of their turns with a hint."""
     num_demonstrated: int = 0
     """Episodes that the oracle plays."""
+    visits: tuple[Visit, ...] = ()
+    """Results of earlier groups of the task, if its program reads them."""
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> GroupPlan:
+        """Return the plan that ``dataclasses.asdict`` described."""
+        return cls(**{**saved, "visits": tuple(Visit(**visit) for visit in saved.get("visits", ()))})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,7 @@ class PlanState:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
         """Return the state that ``dataclasses.asdict`` described."""
-        plans = {int(ordinal): GroupPlan(**plan) for ordinal, plan in saved["plans"].items()}
+        plans = {int(ordinal): GroupPlan.from_dict(plan) for ordinal, plan in saved["plans"].items()}
         return cls(**{**saved, "mixture": MixtureState(**saved["mixture"]), "plans": plans})
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,48 +139,59 @@ class EnvPlanner:
             rng=np.random.default_rng([self._seed, step]),
         )
         return [
-            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._help(config, task, size, step))
+            GroupPlan(
+                env,
+                task,
+                size,
+                self._max_turns(config, task, step),
+                *self._help(config, task, size, step),
+                visits=self.history.visits(task) if config.reads_facts else (),
+            )
             for task, size in zip(map(int, tasks), self._sizes(config, tasks, group_size), strict=True)
         ]
 
+    def program(self, plan: GroupPlan, ordinal: int, step: int) -> Planned:
+        """Return the program that plays a planned group."""
+        config, _ = self._at(step)
+        facts = Facts(step=step, visits=plan.visits)
+        if config.runs_program:
+            rule = config.rule("program")
+            program = Planned(play=played_by(rule, config.program), name=f"program {rule.name!r}", uses=config.uses)
+        elif branch := self.branch(ordinal, step):
+            program = Planned(play=InWaves(branch))
+        elif prune := self.prune(plan.task, step, facts):
+            program = Planned(play=prune, uses=UNBRANCHED)
+        else:
+            program = Planned(play=AtOnce(self._helped(plan, ordinal, step)), uses=UNBRANCHED)
+        if extend := self.extend(step):
+            program = replace(program, play=Extended(program.play, extend))
+        return replace(program, facts=facts, rng_seed=self._seed)
+
+    def _helped(self, plan: GroupPlan, ordinal: int, step: int) -> list[Start]:
+        """Return the starts of the last episodes of a group, with hints or demonstrations."""
+        texts = self.checklists(ordinal, plan.num_episodes, step) or [""] * plan.num_hinted
+        hinted = [Start(num_hints=plan.num_hints, hint=text) for text in texts]
+        return hinted + [Start(demonstrates=True)] * plan.num_demonstrated
+
     def branch(self, ordinal: int, step: int = 0) -> ChooseStarts | None:
-        """Return the function that chooses the starts of a group's episodes, or None if all begin at once at the task's
-        start.
-        """
+        """Return the function that chooses the starts of a group's episodes, or None if all begin at the start."""
         if not self._config.branches:
             return None
         config, group_size = self._at(step)
-        num_seen = 0
+        return starts_by(
+            config.rule("branching"),
+            config.branching,
+            group_size,
+            lambda num: np.random.default_rng([self._seed, ordinal, num]),
+        )
 
-        def choose(played: Sequence[Trajectory], num_left: int) -> Sequence[Start]:
-            nonlocal num_seen
-            num_before, num_seen = num_seen, len(played)
-            starts: Sequence[Start] = config.call(
-                "branching",
-                played=played,
-                num_seen=num_before,
-                num_left=num_left,
-                group_size=group_size,
-                rng=np.random.default_rng([self._seed, ordinal, len(played)]),
-            )
-            return starts
-
-        return choose
-
-    def prune(self, task: int, step: int = 0) -> Prune | None:
+    def prune(self, task: int, step: int = 0, facts: Facts | None = None) -> Prune | None:
         """Return the pruning of a group of a task, or None if all episodes are played to their end."""
         if not self._config.prunes:
             return None
         config, _ = self._at(step)
-        rate = self.history.rate(task)
-
-        def choose(members: Sequence[Trajectory]) -> list[int]:
-            places = [at for at, one in enumerate(members) if one.is_stopped]
-            ended, running = [one for one in members if one.status.is_evidence], [members[at] for at in places]
-            chosen = config.call("pruning", ended=ended, running=running, rate=rate, group_size=len(members))
-            return [places[at] for at in chosen]
-
-        return Prune(config.pruning.after, choose)
+        rate = self.history.rate(task) if facts is None else facts.rate
+        return pruned_by(config.rule("pruning"), config.pruning, rate)
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
         """Return the earlier episode that replaces a member of a group, or None."""

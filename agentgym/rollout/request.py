@@ -3,6 +3,7 @@
 The layers that run an episode::
 
     GroupStream.take    start the groups of the next training steps, in the order of their ordinals
+    Group.run           let a program start, pause and branch the episodes of a group
     GroupPlayer.play    make one request per group member, and repeat it if the infrastructure fails
     InFlight.slot       wait until another episode may start
     Pool.play           lend an environment: of this process (EnvPool) or of a Ray worker (RayPool)

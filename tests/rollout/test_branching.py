@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from testkit.corridors import Corridor, NativeCorridor
 from testkit.drawing_engine import SUMMARISED, TASK, DrawingEngine
+from testkit.played_groups import hinted, in_waves
 from testkit.tokenizers_for_tests import HERMES, THINKING
 from testkit.worlds import Counter, LongCounter
 
@@ -202,7 +203,7 @@ def play_group(
 
     async def run() -> TrajectoryGroup:
         player = GroupPlayer(EnvPool(make_env, 8), engine.agents(), GroupConfig(group_size=size, num_envs=8), seed=1)
-        return await player.play(ordinal, TASK, num_episodes=size, branch=planner.branch(ordinal))
+        return await player.play(ordinal, TASK, num_episodes=size, program=in_waves(planner.branch(ordinal)))
 
     return asyncio.run(run())
 
@@ -369,7 +370,7 @@ def reflecting_group(engine: DrawingEngine, said: str) -> tuple[TrajectoryGroup,
         player = GroupPlayer(
             EnvPool(LongCounter, 8), engine.agents(), GroupConfig(group_size=4, num_envs=8), seed=1, reflect=reflect
         )
-        return await player.play(0, TASK, num_episodes=4, branch=planner.branch(0))
+        return await player.play(0, TASK, num_episodes=4, program=in_waves(planner.branch(0)))
 
     return asyncio.run(run()), asked
 
@@ -418,7 +419,7 @@ def test_only_the_last_members_get_hints() -> None:
 
     async def run() -> TrajectoryGroup:
         player = GroupPlayer(EnvPool(Corridor, 4), engine.agents(), GroupConfig(group_size=4, num_envs=4), seed=1)
-        return await player.play(0, TASK, num_hinted=2, num_hints=3)
+        return await player.play(0, TASK, program=hinted(3, ["", ""]))
 
     group = asyncio.run(run())
     assert [sum(bool(turn.hint) for turn in t.turns) for t in group.trajectories] == [0, 0, 3, 3]

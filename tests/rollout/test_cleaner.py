@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from testkit.corridors import Corridor, NativeCorridor
 from testkit.drawing_engine import TASK, DrawingEngine
+from testkit.played_groups import in_waves
 
 from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
@@ -143,7 +144,7 @@ def test_a_group_is_purified_the_same_way_again() -> None:
 
         async def run() -> TrajectoryGroup:
             player = GroupPlayer(EnvPool(Corridor, 8), engine.agents(), GroupConfig(group_size=6, num_envs=8), seed=1)
-            return await player.play(3, TASK, num_episodes=6, branch=planner.branch(3))
+            return await player.play(3, TASK, num_episodes=6, program=in_waves(planner.branch(3)))
 
         return asyncio.run(run())
 

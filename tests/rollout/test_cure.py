@@ -12,6 +12,7 @@ import pytest
 from testkit.corridors import Corridor, NativeCorridor
 from testkit.drawing_engine import TASK, DrawingEngine
 from testkit.made_episodes import made_episode, made_turn
+from testkit.played_groups import in_waves
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.compose import CreditConfig, credit_groups
@@ -151,7 +152,7 @@ def group_of(options: Any, size: int = 8) -> TrajectoryGroup:
 
     async def run() -> TrajectoryGroup:
         player = GroupPlayer(EnvPool(Corridor, 8), engine.agents(), GroupConfig(group_size=size, num_envs=8), seed=1)
-        return await player.play(3, TASK, num_episodes=size, branch=planner.branch(3))
+        return await player.play(3, TASK, num_episodes=size, program=in_waves(planner.branch(3)))
 
     return asyncio.run(run())
 

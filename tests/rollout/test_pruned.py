@@ -20,10 +20,12 @@ from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.plan import EnvPlanner
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.program import Planned
 from agentgym.rollout.pruned import Prune
 from agentgym.rollout.strategies.arrol import ArrolOptions, arrol, promise, scaled
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.history import Visit
+from agentgym.rollout.waves import AT_ONCE
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Latency, Status, Trajectory, TrajectoryGroup
@@ -44,7 +46,7 @@ def play_group(
             seed=1,
             on_episode=lambda request, trajectory: told.append(request.member),
         )
-        return await player.play(3, TASK, num_episodes=size, prune=prune)
+        return await player.play(3, TASK, num_episodes=size, program=AT_ONCE if prune is None else Planned(play=prune))
 
     return asyncio.run(run()), len(told)
 
@@ -152,7 +154,6 @@ def test_a_planner_prunes_by_the_success_of_the_task() -> None:
     [
         (('strategy.branching={"kind": "arpo"}',), "arrol and arpo both decide"),
         (('strategy.guidance={"kind": "fading"}',), "arrol and fading both decide"),
-        (('strategy.budget={"kind": "dars"}',), "arrol and dars both decide"),
         (("pipeline.over_provision=1",), "over_provision at 0"),
         (("group.group_size=2",), "leaves 1 of 2 episodes"),
         (('strategy.budget={"kind": "knapsack", "low": 2}',), "leaves 1 of 2 episodes"),

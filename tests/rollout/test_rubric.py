@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from testkit.corridors import Corridor
 from testkit.drawing_engine import TASK, DrawingEngine
+from testkit.played_groups import hinted
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig, GroupPlayer
@@ -65,7 +66,7 @@ def test_members_see_their_own_text_without_an_oracle() -> None:
 
     async def run() -> TrajectoryGroup:
         player = GroupPlayer(EnvPool(Corridor, 4), engine.agents(), GroupConfig(group_size=4, num_envs=4), seed=1)
-        return await player.play(0, TASK, num_hinted=2, num_hints=3, hints=["both", "one"])
+        return await player.play(0, TASK, program=hinted(3, ["both", "one"]))
 
     group = asyncio.run(run())
     assert [[turn.hint for turn in t.turns][:4] for t in group.trajectories[2:]] == [

@@ -12,6 +12,7 @@ import pytest
 from testkit.corridors import Corridor, NativeCorridor
 from testkit.drawing_engine import TASK, DrawingEngine
 from testkit.made_episodes import made_episode, made_turn, surprising
+from testkit.played_groups import in_waves
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
@@ -42,7 +43,7 @@ def play_group(
             seed=1,
             on_episode=lambda request, trajectory: told.append(trajectory.task.id),
         )
-        return await player.play(ordinal, TASK, num_episodes=size, branch=planner.branch(ordinal))
+        return await player.play(ordinal, TASK, num_episodes=size, program=in_waves(planner.branch(ordinal)))
 
     return asyncio.run(run()), told
 

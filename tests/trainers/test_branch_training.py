@@ -15,6 +15,7 @@ from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.counting_runs import config, trained_ordinals, weights
 from testkit.drawing_engine import TASK, DrawingEngine
 from testkit.faulty_runs import break_environments
+from testkit.played_groups import in_waves
 from testkit.worlds import LongCounter
 from transformers import StableLmConfig, StableLmForCausalLM
 
@@ -191,7 +192,7 @@ def branched() -> TrajectoryGroup:
 
     async def play() -> TrajectoryGroup:
         player = GroupPlayer(EnvPool(LongCounter, 8), engine.agents(), GroupConfig(group_size=6, num_envs=8), seed=1)
-        return await player.play(0, TASK, num_episodes=6, branch=planner.branch(0))
+        return await player.play(0, TASK, num_episodes=6, program=in_waves(planner.branch(0)))
 
     group = asyncio.run(play())
     assert any(member.branch_turn > 2 for member in group.trajectories)
@@ -264,7 +265,6 @@ def test_hard_attribution_trains_a_shared_turn_once(branched: TrajectoryGroup) -
     ("overrides", "match"),
     [
         ((ARPO[0], "pipeline.over_provision=1"), "leave pipeline.over_provision at 0"),
-        ((ARPO[0], 'strategy.budget={"kind": "dars"}'), "dars and arpo both decide"),
         ((REPLAY[0], "pipeline.mode=periodic"), "use another mode"),
         ((REPLAY[0], "loss.corrections=[]"), "replay train tokens"),
         ((FADING[0], "loss.corrections=[]"), "hints train tokens"),

@@ -154,3 +154,16 @@ def test_learning_rates_warm_up_and_stay_positive(schedule: str) -> None:
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert all(0.1 <= rate <= 1.0 for rate in rates[4:])
     assert schedule == "constant" or rates[-1] < 0.2
+
+
+def test_a_strategy_is_set_by_its_name_and_then_by_its_keys() -> None:
+    made = apply_overrides(load_recipe("tiny"), ["strategy.tasks=vade", "strategy.tasks.pool=7"])
+    assert (
+        made.strategy == apply_overrides(load_recipe("tiny"), ['strategy.tasks={"kind": "vade", "pool": 7}']).strategy
+    )
+    with pytest.raises(ConfigError, match=r"unknown key 'strategy\.tasks\.poll'; did you mean 'strategy\.tasks\.pool'"):
+        apply_overrides(load_recipe("tiny"), ["strategy.tasks=vade", "strategy.tasks.poll=7"])
+    with pytest.raises(ConfigError, match="unknown task source 'vad'; did you mean 'vade'"):
+        apply_overrides(load_recipe("tiny"), ["strategy.tasks=vad"])
+    with pytest.raises(ConfigError, match=r"strategy\.tasks\.pool"):
+        apply_overrides(load_recipe("tiny"), ['strategy.tasks={"kind": "vade", "pool": "x"}'])

@@ -71,7 +71,7 @@ def test_demonstrated_tokens_are_compared_with_the_old_policy() -> None:
         (["loss.kind=rl_plus"], "rl_plus acts on demonstrated tokens, and there are none"),
         ([SHOWN, "loss.mode=bypass", "loss.corrections=[]"], "nobody sampled its tokens"),
         (['strategy.guidance={"kind": "demonstration", "num": 0}'], "demonstration has no effect"),
-        ([SHOWN, 'strategy.branching={"kind": "arpo"}'], "helps only episodes that begin at the start"),
+        ([SHOWN, 'strategy.branching={"kind": "arpo"}'], "both decide how a group is played"),
     ],
 )
 def test_what_demonstrations_cannot_go_with_is_refused(overrides: list[str], message: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from testkit.drawing_engine import TASK, DrawingEngine
 from testkit.made_episodes import made_turn, surprising
+from testkit.played_groups import in_waves
 from testkit.worlds import LongCounter
 from torch import Tensor
 
@@ -97,7 +98,7 @@ def branched(size: int = 8) -> TrajectoryGroup:
 
     async def play() -> TrajectoryGroup:
         player = GroupPlayer(EnvPool(LongCounter, 8), engine.agents(), GroupConfig(group_size=size, num_envs=8), seed=1)
-        return await player.play(0, TASK, num_episodes=size, branch=planner.branch(0))
+        return await player.play(0, TASK, num_episodes=size, program=in_waves(planner.branch(0)))
 
     return asyncio.run(play())
 

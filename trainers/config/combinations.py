@@ -64,6 +64,11 @@ def _check_strategy(config: TrainConfig) -> None:
         raise ConfigError(
             "strategy.branching waits for the episodes it branches from: leave pipeline.over_provision at 0"
         )
+    if config.strategy.runs_program and quorum.num_needed != quorum.num_started:
+        raise ConfigError(
+            "strategy.program decides which episodes a group has: leave pipeline.over_provision at 0 and "
+            "pipeline.complete_with=group_size"
+        )
     if config.strategy.replays and config.pipeline.mode == "periodic":
         raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
     if config.strategy.scores_copies and config.sampling.temperature != 1:
@@ -106,8 +111,10 @@ def _check_help(config: TrainConfig) -> None:
             "judge.rubric"
         )
     if config.strategy.demonstrates and config.loss.mode == "bypass":
+        named = "program" if config.strategy.runs_program else "guidance"
         raise ConfigError(
-            "strategy.guidance=demonstration: nobody sampled its tokens, so loss.mode=bypass has no "
+            f"strategy.{named}={getattr(config.strategy, named).kind}: nobody sampled its tokens, so "
+            "loss.mode=bypass has no "
             "log-probabilities to compare with: set loss.mode=decoupled"
         )
     readers = [part.name for part, _ in config.loss.parts() if "demonstrated" in part.read_by_function()]
@@ -187,10 +194,11 @@ def _check_harness(config: TrainConfig) -> None:
     if config.cluster.plays:
         raise ConfigError("harness.name: agents talk to the trainer's own process: set cluster.num_env_workers=0")
     strategy = config.strategy
+    if strategy.prunes or strategy.runs_program:
+        named = "pruning" if strategy.prunes else "program"
+        raise ConfigError(f"harness.name: its episodes cannot pause; leave strategy.{named} out")
     if strategy.branches or strategy.needs_oracle or strategy.teaches or strategy.shows_rubric:
         raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
-    if strategy.prunes:
-        raise ConfigError("harness.name: its episodes cannot pause; leave strategy.pruning out")
 
 
 def _check_cluster(config: TrainConfig) -> None:

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from agentgym.canonical import read_json, shell_word
 from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError, unknown_name
+from agentgym.plugins import ByKind
 from agentgym.rollout.kept_files import FOLDER, keep_files
 from agentgym.rollout.record import read_json_object
 from agentgym.rollout.run_kind import kind_of_run, runs_in
@@ -97,9 +98,12 @@ def _filled(kind: Any, keys: Sequence[str], value: object) -> object:
     Args:
         kind: the type in which ``keys`` lead to the value.
     """
+    for extra in getattr(kind, "__metadata__", ()):
+        if isinstance(extra, ByKind) and not keys:
+            return extra.filled(value)
     if not dataclasses.is_dataclass(kind):  # free keys, or one of several types
         return value
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     if keys:
         return _filled(hints.get(keys[0]), keys[1:], value)
     if not isinstance(value, Mapping):

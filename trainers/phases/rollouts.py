@@ -165,13 +165,7 @@ class Rollouts:
             make_agent=self._agents_of(plan.env, step),
             num_episodes=plan.num_episodes,
             max_turns=plan.max_turns,
-            num_hinted=plan.num_hinted,
-            num_hints=plan.num_hints,
-            num_demonstrated=plan.num_demonstrated,
-            hints=env.checklists(ordinal, plan.num_episodes, step),
-            extend=env.extend(step),
-            branch=env.branch(ordinal, step),
-            prune=env.prune(plan.task, step),
+            program=env.program(plan, ordinal, step),
         )
         return group if judge is None else await judge.graded(group)
 

@@ -13,6 +13,7 @@ from agentgym.credit.trial import check_own_components
 from agentgym.errors import AgentGymError, CorruptDataError, UsageError
 from agentgym.registry import EnvEntry, check_arguments, find, id_of, is_remote, make
 from agentgym.render.families import format_named, known_family
+from agentgym.rollout.program_trial import try_program
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.trainers.config.rank_limits import check_ranks, do_all_have_engines
 from agentgym.trainers.config.strategy_notes import strategy_notes
@@ -199,9 +200,10 @@ def _strategy_notes(config: TrainConfig) -> tuple[str, ...]:
 
 
 def _try_components(config: TrainConfig) -> None:
-    """Try a user's components of credit and loss on made-up turns and tokens, as a run does at its start."""
+    """Try a user's components of credit and loss, and programs, on made-up data, as a run does at its start."""
     for own in config.by_env.values():
         check_own_components(own.credit)
+        try_program(own.strategy, own.group)
     if any(part.is_own for part, _ in config.loss.parts()):
         from agentgym.trainers.losses.trial import try_out  # brings torch, which takes a second
 

@@ -26,6 +26,7 @@ from agentgym.rollout.context import ContextConfig, Room, check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.program_trial import try_program
 from agentgym.rollout.replay import RecordRef
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
@@ -111,6 +112,7 @@ class RunEnv:
         _check_sub_agents(config, probe)
         _check_branching(config, probe)
         check_own_components(config.credit)
+        try_program(config.strategy, config.group)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
 
@@ -237,6 +239,8 @@ def _check_branching(config: TrainConfig, env: Env) -> None:
     """
     strategy = config.strategy
     has_several = isinstance(env, AsksAgents) or (isinstance(env, MatchEnv) and env.num_players > 1)
+    if strategy.runs_program and has_several:
+        raise ConfigError(f"strategy.program: {env.env_id} has several players or agents; programs play those of one")
     if strategy.branches and has_several:
         raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
     if strategy.prunes and has_several:

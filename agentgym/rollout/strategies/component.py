@@ -13,10 +13,39 @@ A strategy is a function whose parameters name the data it reads, like a compone
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final
 
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Registry, Status, checked_options
+
+USES: Final = ("branches", "hints", "oracle", "comments", "demonstrations")
+"""Means of programs that change what credit and loss read: branches of episodes, hints as text, hints of what the
+environment's oracle would do, comments on replies, and episodes that the oracle plays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program(Component):
+    """A coroutine function that plays a group, with the means that it uses."""
+
+    uses: tuple[str, ...] = ()
+    rule: str = ""
+    """Family of the rule of the same name that it plays by, empty for none."""
+
+
+class _ByRule:
+    """The program that plays a group by a branching, a pruning or a guidance."""
+
+    def __init__(self, rule: Component) -> None:
+        self._rule, self.__module__, self.__doc__ = rule, rule.module, rule.call.__doc__
+
+    async def __call__(self, group: Any, options: Any) -> None:
+        from agentgym.rollout.rules import play_by_rule  # rules are programs, which are written with this module
+
+        await play_by_rule(self._rule, options, group)
+
 
 TASK_SOURCES = Registry[Component](
     "task source", "agentgym.rollout.strategies", ("num_tasks", "positions", "order", "history", "step", "rng")
@@ -33,7 +62,8 @@ REPLAYS = Registry[Component](
     "agentgym.rollout.strategies",
     ("successes", "num_stored", "ages", "baseline", "step", "rng", "group_ages", "num_fresh"),
 )
-FAMILIES = {
+PROGRAMS = Registry[Program]("program", "agentgym.rollout.strategies", ("group",))
+FAMILIES: dict[str, Registry[Any]] = {
     "task source": TASK_SOURCES,
     "budget": BUDGETS,
     "horizon": HORIZONS,
@@ -41,6 +71,7 @@ FAMILIES = {
     "pruning": PRUNINGS,
     "guidance": GUIDANCE,
     "replay": REPLAYS,
+    "program": PROGRAMS,
 }
 
 
@@ -118,26 +149,61 @@ def replay(name: str, **facts: object) -> Callable[[F], F]:
     return _decorator("replay", name, facts)
 
 
-def _decorator(family: str, name: str, facts: dict[str, Any]) -> Callable[[F], F]:
+def program(name: str, *, uses: Collection[str] = (), **facts: object) -> Callable[[F], F]:
+    """Register a program: a coroutine function that plays a group.
+
+    It takes ``group`` (:class:`~agentgym.rollout.program.Group`) and its options.
+
+    Args:
+        name: name in ``strategy.program`` and in ``agentgym list --strategies``.
+        uses: means that credit and loss must know of, of :data:`USES`; a program that uses others is refused.
+        facts: as of :func:`task_source`.
+    """
+    if wrong := [one for one in uses if one not in USES]:
+        raise ConfigError(f"program {name!r}: unknown means {wrong[0]!r}; uses takes {', '.join(USES)}")
+    register: Callable[[F], F] = _decorator("program", name, facts, tuple(uses))
+
+    def checked(function: F) -> F:
+        is_coroutine: bool = inspect.iscoroutinefunction(function)  # a bool, or mypy would narrow the function's type
+        if not is_coroutine:
+            raise ConfigError(f"program {name!r} is no coroutine function: write it with `async def`")
+        return register(function)
+
+    return checked
+
+
+def _decorator(family: str, name: str, facts: dict[str, Any], uses: tuple[str, ...] = ()) -> Callable[[F], F]:
     known = dict(facts)
     named = known.pop("options", None)
     status: Status = known.pop("status", "user")
 
     def register(function: F) -> F:
         options = checked_options(family, name, function, named)
-        FAMILIES[family].add(
-            Component(name=name, family=family, function=function, options=options, status=status, **known)
-        )
+        given: dict[str, Any] = dict(name=name, function=function, options=options, status=status, **known)
+        if family == "program":
+            PROGRAMS.add(Program(**given, family=family, uses=uses))
+            return function
+        rule = Component(**given, family=family)
+        FAMILIES[family].add(rule)
+        before = PROGRAMS.registered(name)
+        # a program of the name, or a rule of another family, stays what the name means
+        if family in _PLAYED and (before is None or (before.rule, before.module) == (family, rule.module)):
+            PROGRAMS.add(Program(**{**given, "function": _ByRule(rule)}, family="program", rule=family))
         return function
 
     return register
 
 
+_PLAYED: Final = ("branching", "pruning", "guidance")
+"""Families whose rules are programs, too."""
+
+
 def strategy_table() -> tuple[Component, ...]:
-    """Return every strategy, by family.
+    """Return every strategy, by family; programs that play by a rule are listed as rules.
 
     Example:
         >>> [component.name for component in strategy_table() if component.family == "horizon"]
         ['extending', 'fixed', 'longest_success', 'scaling_inter']
     """
-    return tuple(component for family in FAMILIES.values() for component in family.values())
+    found = (component for family in FAMILIES.values() for component in family.values())
+    return tuple(component for component in found if not (isinstance(component, Program) and component.rule))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Component, Registry
+from agentgym.plugins import ByKind, Component, Options, Registry
 from agentgym.rollout.strategies.component import (
     BRANCHINGS,
     BUDGETS,
     GUIDANCE,
     HORIZONS,
+    PROGRAMS,
     PRUNINGS,
     REPLAYS,
     TASK_SOURCES,
@@ -23,6 +24,7 @@ from agentgym.rollout.strategies.defaults import (
     FixedOptions,
     FreshOptions,
     OrderOptions,
+    RulesOptions,
     ToTheEndOptions,
     UnaidedOptions,
 )
@@ -32,11 +34,15 @@ from agentgym.rollout.strategies.rubric import RubricOptions
 from agentgym.rollout.strategies.teacher import FeedbackOptions, TeacherOptions
 from agentgym.settings import Settings
 
-_REGISTRIES: Mapping[str, Registry[Component]] = {
+_REGISTRIES: Mapping[str, Registry[Any]] = {
     "tasks": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS, "branching": BRANCHINGS, "pruning": PRUNINGS,
-    "guidance": GUIDANCE, "replay": REPLAYS,
+    "guidance": GUIDANCE, "replay": REPLAYS, "program": PROGRAMS,
 }  # fmt: skip
 """The registry of each field's components."""
+_PLAYING: Mapping[str, type[Options]] = {
+    "pruning": ToTheEndOptions, "branching": AtOnceOptions, "guidance": UnaidedOptions, "program": RulesOptions,
+}  # fmt: skip
+"""Keys of the program that plays the groups, one of which may be set, with the options of those that are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +55,23 @@ class StrategyConfig(Settings):
         4
     """
 
-    tasks: Annotated[Any, ByKind(TASK_SOURCES)] = OrderOptions()
+    tasks: Annotated[Any, ByKind(TASK_SOURCES, takes_names=True)] = OrderOptions()
     """Source of a step's tasks."""
-    budget: Annotated[Any, ByKind(BUDGETS)] = EvenOptions()
+    budget: Annotated[Any, ByKind(BUDGETS, takes_names=True)] = EvenOptions()
     """Number of episodes of each group."""
-    horizon: Annotated[Any, ByKind(HORIZONS)] = FixedOptions()
+    horizon: Annotated[Any, ByKind(HORIZONS, takes_names=True)] = FixedOptions()
     """Most turns of an episode."""
-    branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
+    branching: Annotated[Any, ByKind(BRANCHINGS, takes_names=True)] = AtOnceOptions()
     """Starts of a group's episodes."""
-    pruning: Annotated[Any, ByKind(PRUNINGS)] = ToTheEndOptions()
+    pruning: Annotated[Any, ByKind(PRUNINGS, takes_names=True)] = ToTheEndOptions()
     """Cancellation of episodes while they are played."""
-    guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
+    guidance: Annotated[Any, ByKind(GUIDANCE, takes_names=True)] = UnaidedOptions()
     """Help for episodes: hints, or demonstrations beside them."""
-    replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
+    replay: Annotated[Any, ByKind(REPLAYS, takes_names=True)] = FreshOptions()
     """Replay of earlier episodes."""
+    program: Annotated[Any, ByKind(PROGRAMS, takes_names=True)] = RulesOptions()
+    """Program that plays each group, in place of ``branching``, ``pruning`` and ``guidance``, whose rules are programs
+    of the same names."""
 
     probe: int = 0
     """Episodes per training task before RL; 0 for none. Tasks that were always or never solved are left out, and the
@@ -71,30 +80,32 @@ class StrategyConfig(Settings):
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
+        self._move_rule()
         for family in _REGISTRIES:
             options = getattr(self, family)
             if why := options.idle():
                 raise ConfigError(f"{options.kind} has no effect ({why}); change its settings or remove it")
         if self.keeps_probe and not self.probe:
             raise ConfigError("strategy.replay.probed stores what strategy.probe plays: set it to at least 2")
-        if self.branches and self.guides:
+        playing = [name for name, unset in _PLAYING.items() if not isinstance(getattr(self, name), unset)]
+        if len(playing) > 1:
+            one, other = (getattr(self, name).kind for name in playing[:2])
             raise ConfigError(
-                "strategy.guidance helps only episodes that begin at the start: remove strategy.branching"
-            )
-        if self.branches and self.extends_groups:
-            raise ConfigError(
-                f"{self.budget.kind} and {self.branching.kind} both decide how many episodes a group gets: choose one"
+                f"{one} and {other} both decide how a group is played: remove strategy.{playing[0]} or "
+                f"strategy.{playing[1]}, or write a program that calls both (docs/strategies.md)"
             )
 
-        if self.prunes and (self.branches or self.guides or self.extends_groups):
-            beside = self.branching if self.branches else self.guidance if self.guides else self.budget
-            raise ConfigError(
-                f"{self.pruning.kind} and {beside.kind} both decide how a group's episodes go on: choose one"
-            )
+    def _move_rule(self) -> None:
+        """Set the key of a rule that ``program`` names, as in ``program=arpo``, since both are the same."""
+        family = PROGRAMS[self.program.kind].rule
+        if family and isinstance(getattr(self, family), _PLAYING[family]):
+            object.__setattr__(self, family, self.program)
+            object.__setattr__(self, "program", RulesOptions())
 
     def rule(self, family: str) -> Component:
         """Return the component that a field names, such as ``budget``."""
-        return _REGISTRIES[family][getattr(self, family).kind]
+        found: Component = _REGISTRIES[family][getattr(self, family).kind]
+        return found
 
     def call(self, family: str, **values: object) -> Any:
         """Call the component that a field names with the values that it reads.
@@ -106,9 +117,24 @@ class StrategyConfig(Settings):
         return checked_result(rule, values, rule.invoke(values, getattr(self, family)))
 
     @property
+    def runs_program(self) -> bool:
+        """True if ``program`` plays the groups."""
+        return not isinstance(self.program, RulesOptions)
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """Means that ``program`` has declared, such as ``branches``."""
+        return frozenset(PROGRAMS[self.program.kind].uses)
+
+    @property
+    def reads_facts(self) -> bool:
+        """True if groups are played by the facts that were known when they were planned."""
+        return self.runs_program or self.prunes
+
+    @property
     def branches(self) -> bool:
         """True if episodes may branch from others."""
-        return not isinstance(self.branching, AtOnceOptions)
+        return "branches" in self.uses or not isinstance(self.branching, AtOnceOptions)
 
     @property
     def prunes(self) -> bool:
@@ -123,7 +149,7 @@ class StrategyConfig(Settings):
     @property
     def demonstrates(self) -> bool:
         """True if the oracle plays some members of a group."""
-        return isinstance(self.guidance, DemonstrationOptions)
+        return "demonstrations" in self.uses or isinstance(self.guidance, DemonstrationOptions)
 
     @property
     def teaches(self) -> bool:
@@ -159,7 +185,11 @@ class StrategyConfig(Settings):
     def needs_oracle(self) -> bool:
         """True if episodes get hints or demonstrations from the environment's oracle."""
         of_oracle = self.guides and not (self.teaches or self.shows_rubric)
-        return of_oracle or bool(getattr(self.branching, "num_hints", 0))
+        return (
+            of_oracle
+            or not self.uses.isdisjoint(("oracle", "demonstrations"))
+            or bool(getattr(self.branching, "num_hints", 0))
+        )
 
     @property
     def reflects(self) -> bool:
@@ -181,6 +211,7 @@ class StrategyConfig(Settings):
         """Names of strategies that train tokens sampled from another prompt or policy; empty if there are none."""
         hints = self.needs_oracle or self.reflects or self.teaches or self.shows_rubric
         helps = hints and not self.demonstrates and not self.gives_feedback
+        helps = helps or not self.uses.isdisjoint(("hints", "oracle"))
         return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
+from agentgym.rollout.program import Group
 from agentgym.rollout.strategies.component import (
     branching,
     budget,
     guidance,
     horizon,
+    program,
     pruning,
     replay,
     task_source,
 )
+from agentgym.rollout.waves import AT_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +148,19 @@ def fresh() -> tuple[int, int] | None:
         True
     """
     return None
+
+
+# ------------------------------------------------------ groups that are played by the rules of the other families
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesOptions(Options):
+    """No settings."""
+
+    kind: str = "rules"
+
+
+@program("rules", paper="branching, pruning, guidance and budget", status="reproduced", options=RulesOptions)
+async def rules(group: Group) -> None:
+    """Play groups by the rules of ``strategy.branching``, ``pruning``, ``guidance`` and ``budget``."""
+    await AT_ONCE.play(group)

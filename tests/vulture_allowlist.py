@@ -53,11 +53,18 @@ _.serve_model
 _.serve_search
 _.variations  # ScienceWorld asks its worker process for it
 _.print_digests  # agentgym.check.determinism starts it in another process
+_.token_mask  # users' files decorate their token masks with it
 _.player_outcome  # credit reads columns by their names
 _.opmd_squared  # losses/catalogue.toml names these
 _.kl_first
 _.kl_convex
 _.self_distill
+_.prepare_m2po
+_.prepare_batch_normalise
+_.prepare_vcpo
+_.prepare_bapo
+_.prepare_refuel
+_.self_taught
 _.HouseholdEnv  # the registry imports it by "module:Class"
 
 # --- the shop: parts of a score, for who evaluates

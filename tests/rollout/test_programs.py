@@ -220,9 +220,8 @@ def test_random_numbers_do_not_repeat_after_a_drop() -> None:
         await group.start().play()
 
     play_group(choosy)
-    first, again = list(drawn), drawn.clear()
     play_group(choosy)
-    assert len(set(first)) == 4 and first == drawn and again is None
+    assert len(set(drawn[:4])) == 4 and drawn[:4] == drawn[4:]
 
 
 def test_a_program_reads_frozen_facts() -> None:

@@ -131,7 +131,7 @@ class Episode:
     @property
     def has_failed(self) -> bool:
         """True if the infrastructure failed, after all retries: the episode tells nothing about the policy."""
-        return self.is_finished and not self._played[0].status.is_evidence
+        return self.is_finished and not all(one.status.is_evidence for one in self._played)
 
     @property
     def success(self) -> bool | None:

@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -83,8 +83,8 @@ class _Scope:
     """Episodes that had finished when it began."""
     num_events: int = 0
     num_started: int = 0
-    draws: tuple[int, np.random.Generator] | None = None
-    """The number of finished episodes, and the random numbers that belong to it."""
+    draws: dict[int, np.random.Generator] = field(default_factory=dict)
+    """Random numbers by the number of finished episodes; where an episode is dropped, those of before go on."""
 
     def next_path(self) -> Path:
         self.num_events += 1
@@ -113,18 +113,19 @@ class Group:
     def rng(self) -> np.random.Generator:
         """Random numbers, which begin anew when another episode has finished, and in each coroutine of a gather."""
         scope, num = self._scope(), len(self.finished)
-        if scope.draws is None or scope.draws[0] != num:
-            scope.draws = num, np.random.default_rng([*self._rng_seed, num, *scope.path])
-        return scope.draws[1]
+        if num not in scope.draws:
+            scope.draws[num] = np.random.default_rng([*self._rng_seed, num, *scope.path])
+        return scope.draws[num]
 
     @property
     def finished(self) -> tuple[Episode, ...]:
         """The episodes that have ended and belong to the group, in order; in a coroutine of :meth:`gather`, those that
-        had ended before, and its own.
+        had ended before, and those that it made.
         """
         scope = self._scope()
-        own = [one for one in self.stage.episodes if one.is_finished and one.path[: len(scope.path)] == scope.path]
-        return (*scope.seen, *sorted((one for one in own if one not in scope.seen), key=lambda one: one.path))
+        own = [one for one in self.stage.episodes if one.path[: len(scope.path)] == scope.path]
+        own = sorted((one for one in own if one not in scope.seen), key=lambda one: one.path)
+        return tuple(one for one in (*scope.seen, *own) if one.is_finished)
 
     @property
     def trajectories(self) -> tuple[Trajectory, ...]:

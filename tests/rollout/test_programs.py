@@ -210,6 +210,20 @@ def test_the_infrastructure_may_fail() -> None:
     assert [one.status for one in group.trajectories] == [Status.ENV_ERROR, Status.ENV_ERROR]
 
 
+def test_random_numbers_do_not_repeat_after_a_drop() -> None:
+    drawn: list[float] = []
+
+    async def choosy(group: Group) -> None:
+        for _ in range(4):
+            drawn.append(group.rng.random())
+            group.drop(await group.start().play())
+        await group.start().play()
+
+    play_group(choosy)
+    play_group(choosy)
+    assert len(set(drawn[:4])) == 4 and drawn[:4] == drawn[4:]
+
+
 def test_a_program_reads_frozen_facts() -> None:
     read: list[Any] = []
 

@@ -13,7 +13,7 @@ from math import inf, nan
 import numpy as np
 
 from agentgym.check.contract import free_texts
-from agentgym.check.episodes import MAX_TURNS, CheckEpisode, brief, noop, play, step_limit
+from agentgym.check.episodes import MAX_TURNS, ON_TURN, CheckEpisode, brief, noop, play, step_limit
 from agentgym.check.first_turns import FirstTurns
 from agentgym.check.outages import retried
 from agentgym.check.policies import Policy, oracle_action, random_action
@@ -112,6 +112,7 @@ def _admissible(subject: Subject) -> str:
 
 def _is_taken(env: Env, task: Task, text: str) -> bool:
     env.reset(options={"task": task})
+    ON_TURN.get()(1)
     try:
         *_, info = env.step(env.parse_action(text))
     except ToolError:
@@ -238,8 +239,7 @@ def _got_further(subject: Subject, task: Task) -> bool:
 
 def speed(subject: Subject) -> str:
     """Report the steps per second. This check always passes."""
-    rng = subject.rng(9)
-    task = subject.tasks(1)[0]
+    rng, task = subject.rng(9), subject.tasks(1)[0]
     num_steps, spent_s = 0, 0.0
     with contextlib.closing(subject.factory()) as env:
         while num_steps == 0 or spent_s < _SPEED_S:

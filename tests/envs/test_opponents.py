@@ -125,9 +125,8 @@ def test_a_models_forfeit_is_void_too(tmp_path: Path) -> None:
     )
     assert {one.status for one in against(run_dir=tmp_path / "legal").trajectories} == {Status.COMPLETED}
     says.append("eh")
-    with pytest.raises(
-        EpisodesFailedError, match=r"6 of 6 episodes failed.*the opponent forfeits as player.*another one \(--opponent"
-    ):
+    told = r"6 of 6 episodes failed.*the opponent forfeits as player.*another one \(--opponent"
+    with pytest.raises(EpisodesFailedError, match=told):
         against(run_dir=tmp_path / "nonsense")
     server.close()
 

@@ -222,8 +222,8 @@ def state_keys(subject: Subject) -> str:
 def _got_further(subject: Subject, task: Task) -> bool:
     """Return True if random calls that never changed the state key should have changed it.
 
-    Random free text may have no effect, but the oracle's actions must change the key. If they do not, the key is
-    faulty.
+    Random free text may have no effect, but the actions of an oracle that succeeds must change the key. If they do
+    not, the key is faulty.
     """
     with contextlib.closing(subject.factory()) as env:
         env.reset(options={"task": task})
@@ -234,7 +234,7 @@ def _got_further(subject: Subject, task: Task) -> bool:
             episode = play(env, oracle_action, task, subject.rng(13), max_turns=_ORACLE_TURNS)
         except UsageError:  # no oracle
             return False
-    return len(episode.steps) > 1 and len(set(episode.state_keys)) == 1
+    return episode.is_success and len(episode.steps) > 1 and len(set(episode.state_keys)) == 1
 
 
 def speed(subject: Subject) -> str:

@@ -48,7 +48,7 @@ from agentgym.check.subject import DEFAULT_EPISODES, Subject
 from agentgym.env.env import Env
 from agentgym.env.live import connections, service_of
 from agentgym.errors import UsageError
-from agentgym.registry import check_arguments, find, make
+from agentgym.registry import check_arguments, find, is_remote, make
 from agentgym.settings import Range, check_number
 
 _FEW_EPISODES = 2
@@ -132,8 +132,8 @@ def check_env(
         arguments: arguments of the environment that the reference names, as JSON values.
 
     Raises:
-        UsageError: there is no such environment or argument, an extra is missing, ``num_episodes`` is below 1, or a
-            time limit is not above 0.
+        UsageError: there is no such environment or argument, this machine lacks what it needs, ``num_episodes`` is
+            below 1, or a time limit is not above 0.
 
     Example:
         >>> report = check_env("agentgym/Household-v0", num_episodes=1)
@@ -147,6 +147,8 @@ def check_env(
         entry = find(reference_or_factory)
         if arguments:
             check_arguments(entry, arguments)
+        if entry.is_available and not is_remote(arguments) and (lacks := entry.lacks(arguments)):
+            raise UsageError(f"{entry.id} cannot be played here: {lacks}")
         factory = partial(make, reference_or_factory, **arguments)
         subject = Subject(factory, reference_or_factory, num_episodes or DEFAULT_EPISODES, seed, arguments)
     else:

@@ -13,13 +13,14 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pkgutil
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym import entry_points, user_modules
 from agentgym.canonical import digest
@@ -426,18 +427,30 @@ def imported(function: Callable[..., Any] | str) -> Callable[..., Any]:
 _OF_FILES = "agentgym_user_"
 """Beginning of the names of modules that users' files become."""
 _loaded_files: dict[Path, tuple[int, int]] = {}
-_copies: dict[Path, Path] = {}
-"""Copies of users' files, which stand for those that are not found from the working directory."""
+COPIES_VARIABLE: Final = "AGENTGYM_FILE_COPIES"
+"""Environment variable with the copies of users' files, which stand for those that are not found from the working
+directory: a JSON object of the paths of copies by the paths that configurations name."""
 
 
 def use_copies(copies: Mapping[str, Path]) -> None:
-    """Use copies of files, by the paths that configurations name, wherever the files themselves are not found."""
-    _copies.update({Path(name): copy for name, copy in copies.items()})
+    """Use copies of files wherever the files themselves are not found, here and in processes that this one starts.
+
+    Args:
+        copies: the copies, by the paths that configurations name.
+    """
+    if copies:
+        all_copies = _copies() | {str(Path(name)): str(copy.absolute()) for name, copy in copies.items()}
+        os.environ[COPIES_VARIABLE] = json.dumps(all_copies)
+
+
+def _copies() -> dict[str, str]:
+    found: dict[str, str] = json.loads(os.environ.get(COPIES_VARIABLE) or "{}")
+    return found
 
 
 def found_file(path: Path) -> Path:
     """Return the path of a user's file: that of its copy if there is no such file."""
-    return path if path.is_file() else _copies.get(path, path)
+    return path if path.is_file() else Path(_copies().get(str(path), path))
 
 
 def import_source(source: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from testkit import TESTKIT
 
-from agentgym.plugins import Registry
+from agentgym.plugins import COPIES_VARIABLE, Registry
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,6 +72,7 @@ def components_of_a_test_end_with_it() -> Iterator[None]:
         for name, component in list(registry._components.items()):
             if name not in names and not component.module.startswith("agentgym."):
                 del registry._components[name]
+    os.environ.pop(COPIES_VARIABLE, None)
 
 
 @pytest.fixture(scope="session")

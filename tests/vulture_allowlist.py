@@ -290,8 +290,6 @@ check_judge
 _.get_seq_length
 _.get_mask_sizes
 query_length
-# read by Ray
-_.runtime_env
 # used from scripts that train with TRL
 rollout_dataset
 EnvRollouts

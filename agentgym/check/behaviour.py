@@ -13,7 +13,7 @@ from math import inf, nan
 import numpy as np
 
 from agentgym.check.contract import free_texts
-from agentgym.check.episodes import MAX_TURNS, CheckEpisode, brief, noop, play, step_limit
+from agentgym.check.episodes import MAX_TURNS, ON_TURN, CheckEpisode, brief, noop, play, step_limit
 from agentgym.check.first_turns import FirstTurns
 from agentgym.check.outages import retried
 from agentgym.check.policies import Policy, oracle_action, random_action
@@ -112,6 +112,7 @@ def _admissible(subject: Subject) -> str:
 
 def _is_taken(env: Env, task: Task, text: str) -> bool:
     env.reset(options={"task": task})
+    ON_TURN.get()(1)
     try:
         *_, info = env.step(env.parse_action(text))
     except ToolError:
@@ -221,8 +222,8 @@ def state_keys(subject: Subject) -> str:
 def _got_further(subject: Subject, task: Task) -> bool:
     """Return True if random calls that never changed the state key should have changed it.
 
-    Random free text may have no effect, but the oracle's actions must change the key. If they do not, the key is
-    faulty.
+    Random free text may have no effect, but the actions of an oracle that succeeds must change the key. If they do
+    not, the key is faulty.
     """
     with contextlib.closing(subject.factory()) as env:
         env.reset(options={"task": task})
@@ -233,13 +234,12 @@ def _got_further(subject: Subject, task: Task) -> bool:
             episode = play(env, oracle_action, task, subject.rng(13), max_turns=_ORACLE_TURNS)
         except UsageError:  # no oracle
             return False
-    return len(episode.steps) > 1 and len(set(episode.state_keys)) == 1
+    return episode.is_success and len(episode.steps) > 1 and len(set(episode.state_keys)) == 1
 
 
 def speed(subject: Subject) -> str:
     """Report the steps per second. This check always passes."""
-    rng = subject.rng(9)
-    task = subject.tasks(1)[0]
+    rng, task = subject.rng(9), subject.tasks(1)[0]
     num_steps, spent_s = 0, 0.0
     with contextlib.closing(subject.factory()) as env:
         while num_steps == 0 or spent_s < _SPEED_S:

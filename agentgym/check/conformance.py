@@ -39,20 +39,22 @@ from agentgym.check.determinism import (
     seed_determinism,
     snapshots,
 )
-from agentgym.check.episodes import STEP_TIMEOUT_S
+from agentgym.check.episodes import ON_TURN, STEP_TIMEOUT_S
 from agentgym.check.injection import cheats, injection
 from agentgym.check.leaks import leaks
 from agentgym.check.repeats import repeated_rewards
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, blocked, run_check
-from agentgym.check.subject import Subject
+from agentgym.check.subject import DEFAULT_EPISODES, Subject
 from agentgym.env.env import Env
 from agentgym.env.live import connections, service_of
 from agentgym.errors import UsageError
-from agentgym.registry import check_arguments, find, make
+from agentgym.registry import check_arguments, find, is_remote, make
 from agentgym.settings import Range, check_number
 
-_EPISODES, _LIVE_EPISODES = 5, 2
-"""Episodes of each check where none are given, and of those of an environment that asks a service."""
+_FEW_EPISODES = 2
+"""Episodes of each check where none are given and the environment asks a service or is slow."""
+_SLOW_S = 1.0
+"""Seconds of an episode from which an environment is slow: all checks together play about eighty at five each."""
 CheckFunction = Callable[[Subject], str]
 
 
@@ -110,6 +112,7 @@ def check_env(
     step_timeout_s: float = 60.0,
     check_timeout_s: float = 300.0,
     on_result: Callable[[CheckResult], None] = lambda result: None,
+    on_turn: Callable[[str, int], None] = lambda name, num_turns: None,
     arguments: Mapping[str, object] = MappingProxyType({}),
 ) -> CheckReport:
     """Check that an environment keeps the contract of :class:`~agentgym.env.env.Env`.
@@ -118,35 +121,40 @@ def check_env(
         reference_or_factory: an id, ``module:Id`` or ``file.py:Id``; or a class or function that makes a new instance
             per call.
         num_episodes: episodes per check; more episodes find rarer faults. None is 5, or 2 for an environment that asks
-            a service (:attr:`~agentgym.env.env.Env.is_live`).
+            a service (:attr:`~agentgym.env.env.Env.is_live`) or whose episodes take more than a second.
         seed: seed of the drawn tasks and of the random policy.
         step_timeout_s: most seconds for a reset or a step; enforced only in the main thread, see
             :func:`~agentgym.env.time_limit.time_limit`.
-        check_timeout_s: most seconds for one check, with the same restriction.
+        check_timeout_s: most seconds for one check of up to 5 episodes, with the same restriction; twice as many for
+            10 episodes, and so on.
         on_result: called with the result of each check.
+        on_turn: called while a check runs, with its name and the number of turns that it has played so far.
         arguments: arguments of the environment that the reference names, as JSON values.
 
     Raises:
-        UsageError: there is no such environment or argument, an extra is missing, ``num_episodes`` is below 1, or a
-            time limit is not above 0.
+        UsageError: there is no such environment or argument, this machine lacks what it needs, ``num_episodes`` is
+            below 1, or a time limit is not above 0.
 
     Example:
         >>> report = check_env("agentgym/Household-v0", num_episodes=1)
         >>> [check.name for check in report.failures]
         []
     """
-    check_number("num_episodes", _EPISODES if num_episodes is None else num_episodes, Range(at_least=1))
+    check_number("num_episodes", DEFAULT_EPISODES if num_episodes is None else num_episodes, Range(at_least=1))
     if min(step_timeout_s, check_timeout_s) <= 0:
         raise UsageError(f"time limits must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):
         entry = find(reference_or_factory)
         if arguments:
             check_arguments(entry, arguments)
+        if entry.is_available and not is_remote(arguments) and (lacks := entry.lacks(arguments)):
+            raise UsageError(f"{entry.id} cannot be played here: {lacks}")
         factory = partial(make, reference_or_factory, **arguments)
-        subject = Subject(factory, reference_or_factory, num_episodes or _EPISODES, seed, arguments)
+        subject = Subject(factory, reference_or_factory, num_episodes or DEFAULT_EPISODES, seed, arguments)
     else:
-        subject = Subject(reference_or_factory, None, num_episodes or _EPISODES, seed)
-    check = partial(_check, subject, step_timeout_s, check_timeout_s, on_result, is_given=num_episodes is not None)
+        subject = Subject(reference_or_factory, None, num_episodes or DEFAULT_EPISODES, seed)
+    limits = (step_timeout_s, check_timeout_s)
+    check = partial(_check, subject, limits, on_result, on_turn, is_given=num_episodes is not None)
     work = partial(copy_context().run, check)  # a copied context, so that the step limit ends with this call
     try:
         asyncio.get_running_loop()
@@ -159,25 +167,31 @@ def check_env(
 
 def _check(
     subject: Subject,
-    step_timeout_s: float,
-    check_timeout_s: float,
+    limits: tuple[float, float],
     on_result: Callable[[CheckResult], None],
+    on_turn: Callable[[str, int], None],
     *,
     is_given: bool,
 ) -> CheckReport:
-    """Run all checks. Once a service is noticed, later checks play less, unless the number of episodes was given."""
+    """Run all checks. Later checks of a service or of a slow environment play less, unless the number was given."""
+    step_timeout_s, check_timeout_s = limits
     STEP_TIMEOUT_S.set(step_timeout_s)
     results: dict[str, CheckResult] = {}
     service = ""
     for check in (Check("construction", _construction), *CHECKS):
         failed = [results[needed] for needed in check.needs if not results[needed].passed]
+        ON_TURN.set(_counting(check.name, on_turn))
         with connections() as found:
-            result = _check_on(check, failed, subject, check_timeout_s)
-        is_known = bool(service) or not (found or check.name == "construction")
-        if result.passed and not is_known and (service := _service_of(subject, found)):
-            fewer = subject.num_episodes if is_given else _LIVE_EPISODES
-            subject = replace(subject, num_episodes=fewer)
-            told = f"{result.detail}; it asks {service}, so each check plays {fewer} episodes (--episodes)"
+            result = _check_on(check, failed, subject, check_timeout_s * subject.patience)
+        reason = ""
+        if result.passed and not service and (found or check.name == "construction"):
+            service = _service_of(subject, found)
+            reason = f"it asks {service}" if service else ""
+        if result.passed and not (reason or is_given) and check.name == "episodes" and subject.episode_s > _SLOW_S:
+            reason = f"an episode takes {subject.episode_s:.1f} s"
+        if reason:
+            subject = replace(subject, num_episodes=subject.num_episodes if is_given else _FEW_EPISODES)
+            told = f"{result.detail}; {reason}, so each check plays {subject.num_episodes} episodes (--episodes)"
             result = replace(result, detail=told)
         results[check.name] = result
         on_result(result)
@@ -185,6 +199,17 @@ def _check(
             break
     checks = tuple(results.values())
     return CheckReport(env=subject.name, passed=all(check.passed for check in checks), checks=checks)
+
+
+def _counting(name: str, on_turn: Callable[[str, int], None]) -> Callable[[int], None]:
+    """Return a function that adds up the turns of a check and tells the sum."""
+    played = [0]
+
+    def count(num_turns: int) -> None:
+        played[0] += num_turns
+        on_turn(name, played[0])
+
+    return count
 
 
 def _check_on(check: Check, failed: list[CheckResult], subject: Subject, timeout_s: float) -> CheckResult:

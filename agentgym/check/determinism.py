@@ -11,13 +11,24 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from agentgym.check.episodes import CheckEpisode, aplay, first_difference, noop, play, play_on, replay, scripted
+from agentgym.check.episodes import (
+    ON_TURN,
+    CheckEpisode,
+    aplay,
+    first_difference,
+    noop,
+    play,
+    play_on,
+    replay,
+    scripted,
+)
 from agentgym.check.outages import retried
 from agentgym.check.policies import random_action
 from agentgym.check.report import CheckFailed
@@ -28,6 +39,7 @@ from agentgym.registry import find, make
 from agentgym.types import Observation
 
 _CHILD_TIMEOUT_S = 300.0
+_BEAT_S = 1.0  # seconds of waiting for another process between two signs of life
 _ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Failed)\b")
 _NUM_AGAIN = 3  # plays of each way after a difference
 _UNSTEADY = (
@@ -44,7 +56,9 @@ def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[C
     if len(played) < wanted:
         for number, task in enumerate(subject.tasks(wanted)[len(played) :], len(played)):
             with contextlib.closing(subject.factory()) as env:
+                began = time.perf_counter()
                 played.append(play(env, random_action, task, subject.rng(2, number)))
+                subject.played_s.append(time.perf_counter() - began)
     return played[:wanted]
 
 
@@ -94,10 +108,12 @@ def _digests_elsewhere(subject: Subject) -> list[list[str]] | None:
         f"{json.dumps(dict(subject.arguments))!r})"
     )
     children = [_start_python(code, hash_seed) for hash_seed in ("1", "2")]
+    limit_s = _CHILD_TIMEOUT_S * subject.patience
+    deadline = time.monotonic() + limit_s
     try:
-        outputs = [child.communicate(timeout=_CHILD_TIMEOUT_S) for child in children]
+        outputs = [_output(child, deadline) for child in children]
     except subprocess.TimeoutExpired:
-        raise CheckFailed(f"another process was not done after {_CHILD_TIMEOUT_S:g} s") from None
+        raise CheckFailed(f"another process was not done after {limit_s:g} s") from None
     finally:
         for child in children:
             child.kill()  # does nothing to one that has ended
@@ -108,6 +124,21 @@ def _digests_elsewhere(subject: Subject) -> list[list[str]] | None:
         if child.returncode != 0:
             raise CheckFailed(f"another process failed: {_cause(errors, child.returncode)}")
     return [output.split() for output, _ in outputs]
+
+
+def _output(child: subprocess.Popen[str], deadline: float) -> tuple[str, str]:
+    """Return what a process wrote to its standard output and error.
+
+    Raises:
+        subprocess.TimeoutExpired: it was not done before the deadline, a time of ``time.monotonic``.
+    """
+    while True:
+        try:
+            return child.communicate(timeout=min(_BEAT_S, max(0.0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= deadline:
+                raise
+            ON_TURN.get()(0)
 
 
 def _cause(errors: str, code: int) -> str:

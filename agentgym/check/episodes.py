@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -29,6 +29,9 @@ TOLERANCE = 1e-9
 STEP_TIMEOUT_S: ContextVar[float] = ContextVar("STEP_TIMEOUT_S", default=60.0)
 """Seconds after which a check counts a reset or a step as hung."""
 
+ON_TURN: ContextVar[Callable[[int], None]] = ContextVar("ON_TURN", default=lambda num_turns: None)
+"""Called with the number of turns that a check has played since the last call, to show that it goes on."""
+
 
 def step_limit(what: str) -> AbstractContextManager[None]:
     """Return a context manager that limits the time of one operation of the environment."""
@@ -40,7 +43,9 @@ def reward_of(env: Env, task: Task, action: Message) -> float:
 
     def attempt() -> float:
         env.reset(options={"task": task})
-        return float(env.step(action)[1])
+        reward = float(env.step(action)[1])
+        ON_TURN.get()(1)
+        return reward
 
     return retried(attempt)
 
@@ -142,6 +147,7 @@ def play_on(
             with _noted(f"in turn {len(steps) + 1}, {_call(action, env)}"):
                 returned = env.step(action)
             steps.append(replace(_step(key, action, returned), is_listed=is_listed))
+        ON_TURN.get()(1)
         observation = steps[-1].observation
     return _episode(env, first, first_info or {}, steps)
 
@@ -173,6 +179,7 @@ async def _aplay(env: Env, actions: Sequence[Message], task: Task) -> CheckEpiso
     for action in actions:
         key = env.state_key()
         steps.append(_step(key, action, await env.astep(action)))
+        ON_TURN.get()(1)
         if steps[-1].terminated or steps[-1].truncated:
             break
     return _episode(env, first, info, steps)

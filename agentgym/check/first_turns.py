@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym.check.episodes import TOLERANCE, reward_of
+from agentgym.check.episodes import ON_TURN, TOLERANCE, reward_of
 from agentgym.check.outages import retried
 from agentgym.check.policies import noop_action
 from agentgym.check.report import CheckFailed
@@ -36,6 +36,7 @@ class FirstTurns:
             self._env.reset(options={"task": self._task})
         self._is_at_start = False  # also if the step fails
         returned = self._env.step(action)
+        ON_TURN.get()(1)
         _, _, terminated, truncated, info = returned
         self._is_at_start = not (terminated or truncated or info["is_valid"])
         return returned

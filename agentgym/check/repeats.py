@@ -9,7 +9,7 @@ from functools import partial
 from math import isclose
 from typing import Any
 
-from agentgym.check.episodes import MAX_TURNS, brief, replay, step_limit
+from agentgym.check.episodes import MAX_TURNS, ON_TURN, brief, replay, step_limit
 from agentgym.check.outages import retried
 from agentgym.check.policies import Policy, oracle_action, random_action
 from agentgym.check.report import CheckFailed
@@ -69,6 +69,7 @@ def _play_repeating(subject: Subject, env: Env, policy: Policy, task: Task, numb
         with step_limit(f"turn {len(actions) + 1}"):
             observation, _, terminated, truncated, info = env.step(action)
         actions.append(action)
+        ON_TURN.get()(1)
         is_over = terminated or truncated
         num_left = max(0, num_left - 1)
         reward = _paid(info, RewardRole.OUTCOME, RewardRole.PROCESS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from agentgym.env.env import Env
 from agentgym.env.tasks import SPLITS
 from agentgym.errors import UsageError
 from agentgym.types import Task
+
+DEFAULT_EPISODES: Final = 5
+"""Episodes of each check where none are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,23 @@ class Subject:
     """Arguments with which the environment is made."""
     played: list[CheckEpisode] = field(default_factory=list, compare=False)
     """Random episodes that were played so far, one per task; checks that read or replay an episode share them."""
+    played_s: list[float] = field(default_factory=list, compare=False)
+    """Seconds that each of these episodes took."""
 
     @property
     def name(self) -> str:
         """The environment's name in the report."""
         return self.reference or str(getattr(self.factory, "__name__", type(self.factory).__name__))
+
+    @property
+    def episode_s(self) -> float:
+        """Seconds of a usual random episode, without the start of what environments share; 0 if none was played."""
+        return median(self.played_s) if self.played_s else 0.0
+
+    @property
+    def patience(self) -> float:
+        """Factor of the time limits of whole checks: above 1 if more than the default number of episodes is played."""
+        return max(1.0, self.num_episodes / DEFAULT_EPISODES)
 
     def rng(self, *stream: int) -> np.random.Generator:
         """Return a random generator that depends on the seed and the stream."""

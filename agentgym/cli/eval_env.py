@@ -74,8 +74,7 @@ def cost_line(summary: EvalSummary) -> str:
         why = "no --prices for the policy" if summary.counts_tokens else "the endpoint reports no token counts"
         told = f"– ({why})"
     if summary.spent is not None:
-        least = "at least " if summary.num_unpriced else ""
-        told += f"; spent in all: {least}{cost_text(summary.spent)}"
+        told += f"; spent in all: {summary.spent_text}"
     return told
 
 

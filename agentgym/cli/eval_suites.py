@@ -250,7 +250,7 @@ def print_results(
             f"{found.success_low:.1%} to {found.success_high:.1%}",
             f"{found.mean_return:.3f}",
             f"{found.mean_turns:.1f}",
-            *((cost_text(found.cost), cost_text(found.spent)) if has_cost else ()),
+            *((cost_text(found.cost), found.spent_text) if has_cost else ()),
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)

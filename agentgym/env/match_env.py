@@ -47,7 +47,10 @@ class MatchEnv(Env):
 
     @property
     def loser(self) -> int | None:
-        """Player that forfeited the episode; None if nobody did, or if the environment goes on without players."""
+        """Player that forfeited the episode; None if nobody did, or if the environment goes on without players.
+
+        An episode that an opponent of the policy forfeits is void.
+        """
         return None
 
     async def aforfeit(self, player: int) -> None:

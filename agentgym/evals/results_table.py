@@ -100,8 +100,7 @@ def _row(result: SuiteResult) -> str:
 
 def _money(summary: EvalSummary) -> str:
     """Return the cost of the valid episodes, and the money spent in all."""
-    least = "at least " if summary.num_unpriced and summary.spent is not None else ""
-    return f"{cost_text(summary.cost)} | {least}{cost_text(summary.spent)}"
+    return f"{cost_text(summary.cost)} | {summary.spent_text}"
 
 
 def _interval(summary: EvalSummary) -> str:

@@ -15,7 +15,7 @@ from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import RECORD_NAME, EpisodeFiles, read_rows, write_json
 from agentgym.evals.ledger import add_attempt, ledger_of
-from agentgym.evals.prices import Price, sum_costs
+from agentgym.evals.prices import Price, cost_text, sum_costs
 from agentgym.evals.repeats import repeats_of
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.evals.statistics import Estimate, clustered_interval, mean_interval
@@ -106,6 +106,12 @@ class EvalSummary:
             return ""
         share = self.num_failed / self.num_episodes
         return f"{self.num_failed} failed ({share:.1%}; success {self.success_at_worst:.1%} if they were losses)"
+
+    @property
+    def spent_text(self) -> str:
+        """The money spent in all: "at least" where the cost of some requests is not known."""
+        least = "at least " if self.num_unpriced and self.spent is not None else ""
+        return f"{least}{cost_text(self.spent)}"
 
 
 async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +48,20 @@ def played_in(run: RunFolder) -> list[Played]:
     found = []
     for label, summary in run.summaries.items() if run.kind != "training run" else ():
         folder = Path(run.path, label) if (run.path / label / "summary.json").is_file() else run.path
-        rows = _rows(folder)
+        rows = _in_order(_rows(folder))
         found.append(Played(label, summary.suite_or_env, summary.policy, summary, rows, folder))
     return found
+
+
+def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows, which were recorded as they ended, in the order of parts and of the tasks' names."""
+    parts = [*dict.fromkeys(row.get("part", "") for row in rows)]
+    return sorted(rows, key=lambda row: (parts.index(row.get("part", "")), _natural(str(row["task_id"]))))
+
+
+def _natural(name: str) -> list[str | int]:
+    """Return a key by which ``test-2`` comes before ``test-10``."""
+    return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split(r"(\d+)", name))]
 
 
 def _rows(folder: Path) -> Sequence[dict[str, Any]]:
@@ -141,8 +153,7 @@ def _totals(one: Played) -> dict[str, str]:
         "truncated": f"{found.mean_truncated_completions:.2f}",
         "failed": f"{found.num_failed} of {found.num_episodes}",
         "cost per episode": cost_text(found.mean_cost),
-        "spent in all": ("at least " if found.num_unpriced and found.spent is not None else "")
-        + cost_text(found.spent),
+        "spent in all": found.spent_text,
     }
 
 

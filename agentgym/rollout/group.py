@@ -303,6 +303,8 @@ def _how_to_find(failed: Sequence[Trajectory], num_played: int) -> str:
         return f"The policy failed, not the environment: look at {where}"
     if _OF_AN_AGENT.match(str(worst.error)):
         return "The agent's program failed, not the environment: look at its command and at what it printed"
+    if ": the opponent forfeits" in str(worst.error):
+        return "The opponent breaks the rules, not the environment: evaluate against another one (--opponent)"
     if _OF_A_SANDBOX.search(str(worst.error)):
         return "agentgym doctor shows which sandboxes work on this machine"
     # enough episodes to see a fault of this rate a few times

@@ -18,7 +18,7 @@ from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.match_env import MatchEnv
 from agentgym.errors import EnvError, InfrastructureError, UsageError, boundary, place_of
-from agentgym.rollout.agent import Agent, EpisodePlayer, ScriptedAgent
+from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode, status_of
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed
@@ -91,7 +91,7 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
         of_policy = range(chosen, chosen + 1)
 
     async def sit(player: int) -> Trajectory:
-        trajectory = await run_episode(_Seat(match, player), _seat_request(match, request, player, player in of_policy))
+        trajectory = await run_episode(_Seat(match, player), _seat_request(request, player, player in of_policy))
         with boundary(EnvError, f"{env.env_id}: the end of the game"):
             return await match.leave(player, replace(trajectory, player=player))
 
@@ -101,28 +101,24 @@ async def _play_game(env: MatchEnv, request: RolloutRequest) -> tuple[Trajectory
     finally:
         for job in playing:  # if one task raises, the others must not continue
             job.cancel()
-    if env.loser in match.scripted and env.loser not in of_policy:
-        raise EnvError(f"{env.env_id}: the scripted opponent forfeits by impossible moves, which is nobody's success")
-    is_forfeit = match.is_over and env.loser is not None
+    loser = env.loser
+    if loser is not None and loser not in of_policy:
+        raise EnvError(
+            f"{env.env_id}: the opponent forfeits as {env.players[loser]}, by breaking the rules or out of room, which "
+            "says nothing of the policy"
+        )
+    is_forfeit = match.is_over and loser is not None
     return tuple(replace(played[player], is_forfeit=is_forfeit) for player in of_policy)
 
 
-def _seat_request(match: _Match, request: RolloutRequest, player: int, is_policy: bool) -> RolloutRequest:
+def _seat_request(request: RolloutRequest, player: int, is_policy: bool) -> RolloutRequest:
     """Return the request of one player's episode."""
     seed = derive_seed(request.seed, "player", player)
     if request.opponent is None:
         return replace(request, limits=_WAITING, seed=seed)
     if is_policy:
         return replace(request, limits=_WAITING)
-    make_opponent = request.opponent
-
-    def noted(env: Env, seed: int) -> Agent:
-        agent = make_opponent(env, seed)
-        if isinstance(agent, ScriptedAgent):
-            match.scripted.add(player)
-        return agent
-
-    return replace(request, limits=_WAITING, seed=seed, make_agent=noted, on_turn=ignore_turn)
+    return replace(request, limits=_WAITING, seed=seed, make_agent=request.opponent, on_turn=ignore_turn)
 
 
 class _Match:
@@ -131,8 +127,6 @@ class _Match:
     def __init__(self, env: MatchEnv, limits: EpisodeLimits) -> None:
         self.env, self._limits = env, limits
         self.is_over = False
-        self.scripted = set[int]()
-        """Opponents without a model: their forfeit is no merit of the policy."""
         self._failure: str | None = None
         self._changed = asyncio.Condition()
 

@@ -46,6 +46,8 @@ class Match:
     """Turns that each role has taken."""
     said: tuple[Observation, Observation] = ((), ())
     """Newest messages to each role."""
+    loser: int | None = None
+    """The proposer of an invalid task, or the role that could not go on."""
 
     @property
     def is_handed_over(self) -> bool:
@@ -127,7 +129,7 @@ class SelfPlayEnv(ToolEnv, MatchEnv):
             EnvError: the proposal was decided before.
         """
         self._decide(f"reject({reason!r})")
-        self.match = replace(self.match, verdict=reason)
+        self.match = replace(self.match, verdict=reason, loser=PROPOSER)
         for part in self.parts_of(PROPOSER):
             self.award(part.value, part.name, part.role)
         self.finish()
@@ -188,9 +190,13 @@ class SelfPlayEnv(ToolEnv, MatchEnv):
         is_solved = match.score >= self.success_outcome - 1e-9
         return match.is_handed_over and (player == PROPOSER or is_solved)
 
+    @property
+    def loser(self) -> int | None:
+        return self.match.loser
+
     def forfeit(self, player: int) -> None:
-        if not self.match.is_handed_over:
-            self.match = replace(self.match, verdict=NO_PROPOSAL)
+        verdict = self.match.verdict if self.match.is_handed_over else NO_PROPOSAL
+        self.match = replace(self.match, verdict=verdict, loser=player)
         self.finish()
 
     @property

@@ -416,5 +416,18 @@ def test_a_key_that_random_calls_cannot_change_is_not_judged(factory: type[Env])
     assert details["random policy"].endswith("or list possible calls in admissible_actions()")
 
 
+class DeadEnd(SafeWithConstantKey):
+    """Nothing that its oracle does leads on, which is the oracle's fault or the world's."""
+
+    max_turns = 3
+
+    def oracle(self) -> Message:
+        return self.parse_action("say: no such word")
+
+
+def test_an_oracle_that_fails_shows_nothing_of_the_key() -> None:
+    assert list(failed(check_env(DeadEnd, num_episodes=2))) == ["oracle"]
+
+
 def test_a_key_that_the_oracle_does_not_change_either_is_a_fault() -> None:
     assert "the key never changes" in failed(check_env(SafeWithConstantKey, num_episodes=2))["state keys"]

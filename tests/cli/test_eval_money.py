@@ -168,13 +168,15 @@ def test_a_number_and_its_interval_have_one_weight(run: Command, flaky: str) -> 
     assert ("success", "55.6%", False) in now_of(open_run_folder(Path("a")))
 
 
-def test_requests_without_an_answer_are_told_as_unknown(run: Command, flaky: str) -> None:
+def test_requests_without_an_answer_are_told_as_unknown(run: Command, flaky: str, tmp_path: Path) -> None:
     """A server that is too slow, hangs up or is behind a gateway that gives up may bill the request all the same."""
     unanswered = [None, 504, b"<html>busy</html>"]
 
     def at_last(body: dict[str, Any]) -> Any:
-        return guessed(body) if endpoint.num_billed > len(unanswered) else unanswered[endpoint.num_billed - 1]
+        at = endpoint.num_billed - before[0]
+        return guessed(body) if at > len(unanswered) else unanswered[at - 1]
 
+    before = [0]
     endpoint = Billed(at_last)
     slow = f"{endpoint.name}&timeout_s=0.5&num_tries=2"
     found = run("eval", flaky, "--episodes", "1", "--policy", slow, "--prices", "10,20", "--json").json
@@ -182,6 +184,15 @@ def test_requests_without_an_answer_are_told_as_unknown(run: Command, flaky: str
     assert sum(line.get("has_tokens") is False for line in lines) == len(unanswered)
     assert found["num_unpriced"] == len(unanswered)
     assert found["spent"] == pytest.approx(endpoint.cost() - len(unanswered) * (1000 * 10 + 100 * 20) / 1e6)
+    before[0] = endpoint.num_billed
+    (tmp_path / "slow.toml").write_text(
+        f'name = "slow"\nversion = 1\nlicence = "CC0-1.0"\n[[parts]]\nenv = "{flaky}"\nnum_tasks = 1\n'
+    )
+    policies = ("--policy", slow, "--policy", "random", "--prices", "10,20", "--run-dir", str(tmp_path / "slow"))
+    told = run("eval", "slow.toml", *policies)
+    assert told.code == 0, told.err
+    written = [(tmp_path / "slow" / name).read_text() for name in ("results.md", "report.html")]
+    assert all("at least" in text for text in (told.out, *written))
     endpoint.server.close()
 
 

@@ -66,6 +66,13 @@ def test_an_environment_of_code_names_the_rung_to_ask_for(run: Command) -> None:
     assert refused.code != 0 and "sandbox=process" in " ".join(refused.err.split())
 
 
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(("env", "told"), [("Code", "sandbox=process"), ("WebForms", "chromium-headless-shell")])
+def test_a_check_of_what_cannot_run_here_is_one_line(run: Command, env: str, told: str) -> None:
+    """A page of failed checks says that the environment is at fault."""
+    assert told in run("check", f"agentgym/{env}-v0").assert_one_line_error()
+
+
 def test_a_named_sandbox_needs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     from agentgym.registry import find
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from testkit.fake_openai import FakeOpenAI, completion
+from testkit.tau2_worlds import write_airline, write_telecom
 
-from agentgym import Env, Message, make
+from agentgym import Env, Message, evaluate, make
 from agentgym.check.policies import random_action
 from agentgym.env.game_env import SELF, GameEnv
 from agentgym.envs.domains.env import Grade
@@ -18,7 +21,7 @@ from agentgym.envs.domains.users import END_MARKS, OUT_OF_SCOPE, is_end
 from agentgym.envs.games.kuhn import KuhnPokerEnv
 from agentgym.envs.games.negotiation import NegotiationEnv
 from agentgym.envs.games.tictactoe import TicTacToeEnv
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, EpisodesFailedError
 from agentgym.evals.policies import scripted
 from agentgym.rollout.match import play_task
 from agentgym.rollout.request import RolloutRequest
@@ -94,7 +97,7 @@ def _random(env: Env, seed: int) -> Callable[[], Message]:
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_the_forfeit_of_a_scripted_opponent_is_void(game: type[GameEnv]) -> None:
+def test_the_forfeit_of_an_opponent_is_void(game: type[GameEnv]) -> None:
     """A policy of a file that writes nonsense loses by forfeit; that says nothing of the agent."""
     env: Any = game(opponent=SELF)
     task = env.tasks("train")[0]
@@ -108,10 +111,51 @@ def test_the_forfeit_of_a_scripted_opponent_is_void(game: type[GameEnv]) -> None
         assert (own.status, own.success) == (Status.COMPLETED, False), "its own forfeit is a loss, which counts"
 
 
-@pytest.mark.parametrize("reference", ["agentgym/Retail-v0", "agentgym/CarDealer-v0"])
-def test_customers_never_hand_over_a_success(reference: str) -> None:
+def test_a_models_forfeit_is_void_too(tmp_path: Path) -> None:
+    """Only games that a model plays by the rules count; an evaluation of forfeits alone has no result."""
+    says = ["bet"]
+    server = FakeOpenAI(lambda body: completion(says[-1]))
+    against = partial(
+        evaluate,
+        "agentgym/KuhnPoker-v0",
+        "random",
+        kwargs={"opponent": "self"},
+        opponent=f"openai:{server.url}?model=m",
+        episodes=6,
+    )
+    assert {one.status for one in against(run_dir=tmp_path / "legal").trajectories} == {Status.COMPLETED}
+    says.append("eh")
+    told = r"6 of 6 episodes failed.*the opponent forfeits as player.*another one \(--opponent"
+    with pytest.raises(EpisodesFailedError, match=told):
+        against(run_dir=tmp_path / "nonsense")
+    server.close()
+
+
+def test_an_invalid_task_of_an_opponent_is_void() -> None:
+    """A solver that had no turn has not lost; the proposer's own invalid task is its loss."""
+    env: Any = make("agentgym/WikiSelfPlay-v0", max_turns=4)
+    task = env.tasks("train")[0]
+    statuses = set()
+    for seed in range(8):
+        request = RolloutRequest(task=task, seed=seed, make_agent=scripted(_mumble), opponent=scripted(_mumble))
+        (played,) = asyncio.run(play_task(env, request))
+        statuses.add((played.status, played.success, played.player))
+    assert statuses == {(Status.COMPLETED, False, 0), (Status.ENV_ERROR, None, 0)}
+
+
+@pytest.fixture(params=["Retail", "CarDealer", "Tau2Airline", "Tau2Telecom"])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Env:
+    """An environment with customers; those of tau2 on small files of our own."""
+    if request.param == "Tau2Airline":
+        return make("agentgym/Tau2Airline-v0", data_dir=write_airline(tmp_path))
+    if request.param == "Tau2Telecom":
+        return make("agentgym/Tau2Telecom-v0", data_dir=write_telecom(tmp_path))
+    return make(f"agentgym/{request.param}-v0")
+
+
+def test_customers_never_hand_over_a_success(served: Env) -> None:
     """Talk alone, without a tool, makes no change: it succeeds only where none is wanted, and the grade says so."""
-    env: Any = make(reference)
+    env: Any = served
     for seed in range(40):
         info = episode(env, _said(PHRASES, seed), seed, 40)
         if not info.get("success"):

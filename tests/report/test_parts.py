@@ -117,6 +117,22 @@ def test_coarse_to_fine_is_even_at_every_length(num_values: int) -> None:
         assert widest <= 3 * max(1, num_values / num_taken)
 
 
+def test_tasks_are_in_the_order_of_parts_and_names() -> None:
+    """Episodes end in any order, and ``test-10`` is not the second task."""
+    from agentgym.report.models import _in_order
+
+    ended = [
+        ("far", "test-10"),
+        ("near", "test-2"),
+        ("far", "test-9"),
+        ("near", "b"),
+        ("far", "test-10"),
+        ("near", "a1b"),
+    ]
+    rows = [{"part": part, "task_id": name, "trial": trial} for trial, (part, name) in enumerate(ended)]
+    assert [row["trial"] for row in _in_order(rows)] == [2, 0, 4, 5, 3, 1]
+
+
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\u200b=1", "\ufeff  =cmd|'/C calc'!A0", "\rx")
 
 

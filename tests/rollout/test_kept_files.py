@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from testkit import counting_runs
+from testkit.env_servers import env_server
 
+from agentgym import make
 from agentgym.errors import UsageError
-from agentgym.plugins import run_file
+from agentgym.plugins import COPIES_VARIABLE, run_file
 from agentgym.report.methods import methods_of, training_runs
 from agentgym.rollout import journal
-from agentgym.rollout.kept_files import keep_files
+from agentgym.rollout.kept_files import keep_files, use_kept_files
 from agentgym.trainers.train import train
 from agentgym.user_modules import files_beside
 
@@ -88,6 +92,38 @@ def test_an_environment_of_several_files_is_played_here_and_from_its_copies(file
     (files / "run" / "episodes.jsonl").write_text("".join(lines[:2]))
     resumed = json.loads(agentgym(elsewhere, "eval", "--resume", str(files / "run"), "--json"))
     assert (resumed["success"], resumed["num_episodes"]) == (1.0, 4)
+
+
+def test_servers_and_workers_of_a_run_find_its_copies(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's folder is gone. A file's data, which it opens by ``__file__``, are those beside its copy."""
+    (files / "steps_of_counting.py").write_text(
+        "from pathlib import Path\ndef goal(seed):\n    return int(Path(__file__).with_name('goal.txt').read_text())\n"
+    )
+    (files / "goal.txt").write_text("7")
+    agentgym(files, "eval", "counting.py:ManyFiles-v0", "--policy", "oracle", "--episodes", "2", "--run-dir", "../run")
+    shutil.rmtree(files)
+    monkeypatch.chdir(tmp_path)
+    use_kept_files(Path("run"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with (
+        env_server("counting.py:ManyFiles-v0") as server,
+        closing(make("counting.py:ManyFiles-v0", url=server.url)) as env,
+    ):
+        assert env.reset(seed=0)[0][0].text == "say 7"
+    pytest.importorskip("ray")
+    from agentgym.trainers.ray.connection import environment_of_run
+
+    worker = "import sys, json; from agentgym.trainers.ray.env_worker import EnvWorker; "
+    worker += "EnvWorker(1, '.', json.loads(sys.argv[1])); from agentgym import make; "
+    worker += "print(make('counting.py:ManyFiles-v0').reset(seed=0)[0][0].text)"
+    sent = json.dumps(environment_of_run("secret"))
+    plain = {name: value for name, value in os.environ.items() if name != COPIES_VARIABLE}
+    assert COPIES_VARIABLE in sent and "secret" in sent
+    told = subprocess.run([sys.executable, "-c", worker, sent], env=plain, capture_output=True, text=True, check=False)
+    assert told.stdout == "say 7\n", told.stderr
 
 
 def test_a_training_run_keeps_the_users_files(tmp_path: Path) -> None:

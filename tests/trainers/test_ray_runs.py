@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +27,7 @@ from agentgym.trainers.types import Metrics
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
+SECRET = "a-token-that-no-log-may-hold"
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +126,9 @@ def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resum
 def test_a_run_on_a_cluster_is_the_run_without_one_though_a_server_is_killed_and_leaves_no_process(
     alone: Path, tmp_path: Path, at_step: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("AGENTGYM_SERVER_TOKEN", raising=False)
+    monkeypatch.setenv("AGENTGYM_SERVER_TOKEN", SECRET)
+    shown = Path(tempfile.mkdtemp())  # pytest's own folders have names too long for Ray's sockets
+    monkeypatch.setenv("RAY_TMPDIR", str(shown))
     before, reports = ray_processes(), list[SampledReport]()
     plain = InFlight.observe_report
 
@@ -148,6 +153,9 @@ def test_a_run_on_a_cluster_is_the_run_without_one_though_a_server_is_killed_and
     assert all(report.generate_s > 0 and report.span_s > 0 for report in reports if report.num_turns)
     assert "url" not in (tmp_path / "run" / "config.json").read_text(encoding="utf-8").split('"engine"')[0]
     monkeypatch.undo()
+    logs = [path for path in shown.rglob("*") if path.is_file()]
+    assert logs and not [path for path in logs if SECRET.encode() in path.read_bytes()], "a log has the token"
+    shutil.rmtree(shown)
     for _ in range(300):  # they are told to end, and take a moment
         if not ray_processes() - before and not serving_processes():
             break

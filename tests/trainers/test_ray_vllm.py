@@ -119,7 +119,8 @@ def test_a_server_on_the_network_of_a_cluster_needs_the_token_of_its_run(monkeyp
         return found
 
     assert asyncio.run(statuses()) == [401, 200]
-    place = ClusterPlace(address="", auth_mode="", names="", env_url="", engine_urls=(url,), engine_token="secret")
+    tokens = {"env_token": "secret", "engine_token": "secret"}
+    place = ClusterPlace(address="", auth_mode="", names="", env_url=url, engine_urls=(url,), **tokens)
     assert "secret" not in repr(place)
 
 

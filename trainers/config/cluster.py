@@ -103,6 +103,8 @@ class ClusterPlace:
     """Namespace of the actors' names, so that they do not collide with those of other runs or earlier starts."""
     env_url: str
     """Addresses of the environment servers, separated by commas; empty if there are none."""
+    env_token: str = field(default="", repr=False)
+    """Token of these servers."""
     engine_urls: tuple[str, ...]
     """Addresses of the vLLM servers from which ranks sample; empty if Ray started none for them."""
     engine_token: str = field(default="", repr=False)

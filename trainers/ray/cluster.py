@@ -17,12 +17,13 @@ from ray.exceptions import RayError
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
 from agentgym.rollout.in_flight import InFlight, SampledReport
+from agentgym.server_tokens import TOKEN_VARIABLE, made_token
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterPlace
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import num_restarts
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.trainers.ray.connection import check_resources, connect, options_of
+from agentgym.trainers.ray.connection import check_resources, connect, environment_of_run, options_of
 from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine, RemoteEngine
 from agentgym.trainers.ray.env_server import EnvServerActor, ports
@@ -118,6 +119,8 @@ class Cluster:
         self._names = uuid.uuid4().hex
         self._is_ours = connect(config)
         self._vllm: VllmServers | None = None
+        # of the environment servers, whose clients the env workers are; not in Ray's runtime_env, which its logs show
+        self._env_token = (os.environ.get(TOKEN_VARIABLE) or made_token()) if config.cluster.num_env_servers else ""
         try:
             check_resources(config, config.cluster.start_timeout_s if num_restarts() else 0.0)
             handles = self._start_workers()
@@ -140,6 +143,7 @@ class Cluster:
             auth_mode=os.environ.get(AUTH_MODE, ""),
             names=self._names,
             env_url=self._env_url,
+            env_token=self._env_token,
             engine_urls=self._vllm.urls if self._vllm else (),
             engine_token=self._vllm.token if self._vllm else "",
         )
@@ -222,12 +226,14 @@ class Cluster:
             return []
         count = self._config.num_env_workers
         share = share_of(self._run_config.group.num_envs, count)
-        return [self._actor(EnvWorker, "env_worker", index).remote(share, os.getcwd()) for index in range(count)]
+        workers = [self._actor(EnvWorker, "env_worker", index) for index in range(count)]
+        return [worker.remote(share, os.getcwd(), environment_of_run(self._env_token)) for worker in workers]
 
     def _start_servers(self) -> list[ActorHandle]:
         count, envs = self._config.num_env_servers, [own.env.id for own in self._run_config.by_env.values()]
         servers = [self._actor(EnvServerActor, "env_server", index) for index in range(count)]
-        return [server.remote(envs, port, os.getcwd()) for server, port in zip(servers, ports(count), strict=True)]
+        places = zip(servers, ports(count), strict=True)
+        return [server.remote(envs, port, os.getcwd(), environment_of_run(self._env_token)) for server, port in places]
 
     def _actor(self, actor: type, kind: str, index: int) -> ActorClass:
         """Return the class of an actor, with a name for Ray's dashboard such as "engine 1"."""

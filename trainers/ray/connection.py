@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import ray
 
 from agentgym.errors import ConfigError
+from agentgym.plugins import COPIES_VARIABLE
 from agentgym.server_tokens import TOKEN_VARIABLE
 from agentgym.trainers.config.cluster import AUTH_MODE, ClusterConfig
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.ray.env_server import token
 
 _REACH_TIMEOUT_S = 5.0
 _LOOK_S = 0.5
@@ -96,7 +96,6 @@ class ActorOptions(TypedDict):
     max_restarts: int
     max_task_retries: int
     max_concurrency: int
-    runtime_env: dict[str, dict[str, str]] | None
 
 
 def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
@@ -111,9 +110,20 @@ def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
         "max_restarts": -1,
         "max_task_retries": 0,  # a failed episode is played again by the caller, who knows its seeds
         "max_concurrency": 10_000,
-        # the control token of environment servers; workers are their clients
-        "runtime_env": {"env_vars": {TOKEN_VARIABLE: token()}} if config.num_env_servers and not is_engine else None,
     }
+
+
+def environment_of_run(env_token: str = "") -> dict[str, str]:
+    """Return the environment variables that a run's actors need. Ray's own processes do not have this one's.
+
+    They are arguments of the actors and not in ``runtime_env``, which logs and the dashboard show.
+
+    Args:
+        env_token: token of the run's environment servers; empty if it has none.
+    """
+    tokens = {TOKEN_VARIABLE: env_token} if env_token else {}
+    copies = {COPIES_VARIABLE: os.environ[COPIES_VARIABLE]} if COPIES_VARIABLE in os.environ else {}
+    return tokens | copies
 
 
 def check_resources(config: TrainConfig, wait_s: float = 0.0) -> None:

@@ -11,12 +11,11 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import ray
 
 from agentgym.errors import EnvError
-from agentgym.server_tokens import TOKEN_VARIABLE
 from agentgym.trainers.ray.actor_state import ActorState, ending_with_parent
 
 _FIRST_PORT, _NUM_PORTS, _TRIES = 20_000, 10_000, 50
@@ -29,12 +28,14 @@ class EnvServerActor:
         envs: ids of the environments, as in the run's configuration.
         port: preferred port. A restarted server should have the address that its clients know.
         folder: base folder of relative paths.
+        environment: environment variables of the run, with the token that clients send.
 
     Raises:
         EnvError: the server does not start.
     """
 
-    def __init__(self, envs: Sequence[str], port: int, folder: str) -> None:
+    def __init__(self, envs: Sequence[str], port: int, folder: str, environment: Mapping[str, str]) -> None:
+        os.environ.update(environment)
         if os.path.isdir(folder):  # a machine without it has environments of packages alone
             os.chdir(folder)
         self._state = ActorState()
@@ -66,11 +67,6 @@ def ports(num_servers: int) -> list[int]:
     """Return a port for each server of a run; runs usually get different ranges."""
     first = secrets.randbelow(_NUM_PORTS - num_servers * _TRIES)
     return [_FIRST_PORT + first + index * _TRIES for index in range(num_servers)]
-
-
-def token() -> str:
-    """Return the control token of this run's servers, the user's or a new one; processes inherit it."""
-    return os.environ.setdefault(TOKEN_VARIABLE, secrets.token_urlsafe(18))
 
 
 def _free_port(host: str, wanted: int) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from agentgym.env.env import Env
@@ -48,9 +49,11 @@ class EnvWorker:
     Args:
         num_envs: largest number of environments of a kind in use at the same time.
         folder: base folder of relative paths.
+        environment: environment variables of the run (:func:`~agentgym.trainers.ray.connection.environment_of_run`).
     """
 
-    def __init__(self, num_envs: int, folder: str) -> None:
+    def __init__(self, num_envs: int, folder: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        os.environ.update(environment)
         self._num_envs = num_envs
         self._state = ActorState()
         self._sampled, self._began = dict[int, SampledReport](), time.monotonic()

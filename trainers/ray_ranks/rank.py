@@ -107,14 +107,17 @@ class TrainerRank:
         folder: base folder of relative paths.
         is_shown: True if the command that started the run prints this rank's standard error.
         terminal: environment variables that describe the command's terminal; empty without a terminal.
+        environment: further environment variables of the run.
     """
 
-    def __init__(self, folder: str, is_shown: bool, terminal: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: str, is_shown: bool, terminal: Mapping[str, str], environment: Mapping[str, str]
+    ) -> None:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         of_gpu = f", GPU {gpus[0]}" if gpus else ""
         self._process = f"process {os.getpid()} on {socket.gethostname()}{of_gpu}"
-        os.environ.update(terminal)
+        os.environ.update({**terminal, **environment})
         if os.path.isdir(folder):  # a machine without it has environments of packages alone
             os.chdir(folder)
         self._screen = Screen(bool(terminal))

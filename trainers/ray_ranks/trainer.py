@@ -26,7 +26,7 @@ from agentgym.trainers.config.cluster import ClusterConfig
 from agentgym.trainers.config.overrides import to_dict
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.ray.connection import check_resources, connect
+from agentgym.trainers.ray.connection import check_resources, connect, environment_of_run
 from agentgym.trainers.ray.fleet import cause_of, first_line
 from agentgym.trainers.ray_ranks.rank import NUM_THREADS, RankPlace, RankStart, TrainerRank
 from agentgym.trainers.run.folder import TrainResult, check_run_dir, forget_failed_start
@@ -205,7 +205,7 @@ def _actor(config: ClusterConfig, group: PlacementGroup, bundle: int, rank: int)
         max_restarts=0,  # a rank alone is of no use
         max_concurrency=NUM_THREADS,
     )
-    handle: ActorHandle = actor.remote(os.getcwd(), rank == 0, _terminal())
+    handle: ActorHandle = actor.remote(os.getcwd(), rank == 0, _terminal(), environment_of_run())
     return handle
 
 

@@ -70,6 +70,9 @@ class Run:
         self._gateway: Gateway | None = None
         self.cluster, place = cluster_of(config, ranks, all_ranks_sample=self.all_ranks_sample)
         extra_kwargs = {"url": place.env_url} if place and place.env_url else {}
+        if place:
+            for url in place.env_url.split(","):
+                remember_token(url, place.env_token)
         if place and place.engine_urls:
             for url in place.engine_urls:
                 remember_token(url, place.engine_token)

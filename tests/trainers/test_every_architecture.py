@@ -33,6 +33,7 @@ REASONS = {
     "no way to sample": "the embedded engine cannot sample from",
     "not its own head": "cannot be trained here",
     "no class": "is no causal language model of transformers",
+    "on one rank": "cannot be trained on several ranks",
     "adapters": r"model\.lora\.target_modules",
 }
 SAMPLE = ("arcee", "bert-generation", "deepseek_v4", "got_ocr2", "mamba")
@@ -78,14 +79,10 @@ def tried(kind: str, folder: Path) -> str:
     run(play_all(engine, model, num_sessions=2, num_turns=2))
     model = again(trained(model), folder / "trained")
     assert not torch.equal(logits(model), before)
-    names = {
-        name.rpartition(".")[2]
-        for block in blocks_of(trunk_of(model))
-        for name, part in block.named_modules()
-        if is_linear(part)
-    }
-    targets = tuple(sorted(name for name in names if not name.isdigit()))
     try:
+        parts = [part for block in blocks_of(trunk_of(model)) for part in block.named_modules()]
+        names = {name.rpartition(".")[2] for name, part in parts if is_linear(part)}
+        targets = tuple(sorted(name for name in names if not name.isdigit()))
         adapted = add_lora(model, LoraSettings(rank=2, target_modules=targets), seed=0)
     except ConfigError as error:
         return str(error)

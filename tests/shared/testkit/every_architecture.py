@@ -9,7 +9,41 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 KINDS: tuple[str, ...] = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-UNTRIED: frozenset[str] = frozenset()
+UNTRIED = frozenset(
+    (
+        *(
+            "blt",
+            "cohere_compass_text",
+            "dbrx",
+            "dots3_note",
+        ),
+        *(
+            "dots3_note_text",
+            "gemma3n",
+            "gemma3n_text",
+            "gemma4",
+        ),
+        *(
+            "gemma4_assistant",
+            "gemma4_text",
+            "git",
+            "inkling2_loop_text",
+        ),
+        *(
+            "inkling2_text",
+            "moshi",
+            "musicgen",
+            "musicgen_melody",
+        ),
+        *(
+            "qwen4_exp",
+            "qwen4_exp_text",
+            "reformer",
+            "zamba",
+        ),
+        *("zamba2",),
+    )
+)
 """Types without a tiny configuration here."""
 LARGEST = 15_000_000
 """Most weights of a model that is still tiny."""

@@ -311,8 +311,15 @@ def _first_that_works(model: Any, num_slots: int, max_context_tokens: int) -> tu
     """Return the first way whose logits equal those of a plain forward pass.
 
     Raises:
-        ConfigError: no way works; the message has the reason of each.
+        ConfigError: no way works; the message has the reason of each. Or layers attend to chosen tokens only, which a
+            short check cannot see.
     """
+    chosen = getattr(model.config.get_text_config(), "index_topk", None)
+    if chosen and chosen < max_context_tokens:
+        raise ConfigError(
+            f"the embedded engine cannot sample from {model.config.model_type!r} beyond {chosen} tokens, to which its "
+            f"layers attend (index_topk): set model.max_context_tokens={chosen}, or engine.kind=vllm"
+        )
     reasons = []
     for kind in ("batched", "row by row"):
         try:

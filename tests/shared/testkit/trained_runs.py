@@ -1,4 +1,4 @@
-"""What the record of a run says about the tokens that it trained."""
+"""The record of a run against the tokens that its step trained."""
 
 from __future__ import annotations
 

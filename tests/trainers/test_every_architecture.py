@@ -101,13 +101,23 @@ def test_it_is_trained_or_refused_by_name(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_a_sample_of_them(kind: str, tmp_path: Path) -> None:
     told = tried(kind, tmp_path)
-    expected = {"bert-generation": "an encoder", "mamba": "no way to sample", "deepseek_v4": "adapters"}.get(kind)
+    expected = {"bert-generation": "an encoder", "mamba": "no way to sample", "deepseek_v4": "no way to sample"}.get(
+        kind
+    )
     assert re.search(REASONS[expected], told) if expected else not told
 
 
 def test_a_type_that_writes_no_text_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="model type 'vit' is no causal language model of transformers"):
         class_for(CONFIG_MAPPING["vit"]())
+
+
+def test_adapters_on_a_layer_that_is_no_product_with_a_matrix_are_refused() -> None:
+    model: Any = model_of("deepseek_v4")
+    kinds = {name.rpartition(".")[2]: type(part).__name__ for name, part in model.named_modules()}
+    (grouped,) = (name for name, kind in kinds.items() if kind == "DeepseekV4GroupedLinear")
+    with pytest.raises(ConfigError, match=rf"{grouped} of deepseek_v4 \(DeepseekV4GroupedLinear\) is no plain product"):
+        add_lora(model, LoraSettings(rank=2, target_modules=(grouped,)), seed=0)
 
 
 def test_layers_of_a_vision_tower_are_no_blocks() -> None:

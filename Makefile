@@ -246,7 +246,7 @@ test-agents: sandbox-image $(AGENTS)/.installed $(QWEN_CODE)/.installed $(NPM_AG
 		AGENTGYM_TOOL_AGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_NPM_AGENTS=$(CURDIR)/$(NPM_AGENTS)/node_modules \
 		AGENTGYM_TERMINUS=$(if $(PYTHON312),$(CURDIR)/$(TERMINUS)) \
 		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py \
-		tests/endpoint/test_cli_agents.py tests/endpoint/test_tool_agents.py
+		tests/endpoint/test_cli_agents.py tests/endpoint/test_cli_agents_train.py tests/endpoint/test_tool_agents.py
 
 # Other projects' environments and logs, in an environment of their own: together they pin much else. Tasks of BrowserGym need Chromium.
 $(INTEROP)/.installed: pyproject.toml

@@ -321,6 +321,25 @@ def rollout_correction(mode: Literal["bypass", "decoupled"], corrections: Collec
     return twice or _when(mode == "decoupled" and not corrections, 3, "W", message)
 
 
+def bounded_weights(loss: str, mode: Literal["bypass", "decoupled"], *, is_bounded: bool, may_clip: bool) -> Findings:
+    """Find losses that one token can decide, since its weight has no bound.
+
+    In decoupled mode the ratio is 1 in a step's first update, and stays near 1. In bypass mode it compares with the
+    engine, perhaps with older weights, and a PPO ratio is not clipped above 1 at a negative advantage.
+
+    Args:
+        loss: name of the loss.
+        is_bounded: True if the loss limits the ratio at negative advantages, too.
+        may_clip: True if the loss has a dual clip.
+    """
+    way_out = "set loss.dual_clip=3" if may_clip else "set loss.mode=decoupled, or loss.kind=dapo"
+    message = (
+        f"in bypass mode {loss} weighs tokens with a negative advantage by pi_theta / mu without a bound, so one token "
+        f"that the engine found unlikely can decide an update: {way_out}"
+    )
+    return _when(mode == "bypass" and not is_bounded, "", "W", message)
+
+
 def ratio_level(loss: str, level: Literal["token", "turn", "sequence"], granularity: str) -> Findings:
     """Rule 5: a loss with one ratio per sequence needs one advantage per sequence.
 

@@ -42,4 +42,4 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
     return max(gap(advantage, scope["advantages"]), gap(*left_out), gap(*of_median))
 
 
-CASES = (Case(component="mc_grpo", release=AUTHORS, file=FILE, largest_gap=largest_gap),)
+CASES = (Case(component="mc_grpo", variant="as released", release=AUTHORS, file=FILE, largest_gap=largest_gap),)

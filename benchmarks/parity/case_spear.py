@@ -54,4 +54,4 @@ def largest_gap(folder: Path, rng: np.random.Generator) -> float:
     return gap(per_trajectory(shaped, shaped.reward), theirs)
 
 
-CASES = (Case(component="tool_bonus", release=AUTHORS, file=FILE, largest_gap=largest_gap),)
+CASES = (Case(component="tool_bonus", variant="as released", release=AUTHORS, file=FILE, largest_gap=largest_gap),)

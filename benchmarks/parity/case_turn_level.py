@@ -192,5 +192,5 @@ CASES = (
     ),
     Case(component="turn_gae", release=VAGEN, file=NO_CONCAT, largest_gap=turn_gae_gap),
     Case(component="flow_grpo", release=FLOW, file=DAEMON, largest_gap=flow_gap),
-    Case(component="spa", release=SPA, file=RL_DATA, largest_gap=spa_gap),
+    Case(component="spa", variant="as released", release=SPA, file=RL_DATA, largest_gap=spa_gap),
 )  # fmt: skip

@@ -88,6 +88,6 @@ def guarded(step: Any, own: Any, text: str) -> Any:
 
 
 CASES = (
-    Case(component="ufo", release=AUTHORS, file=FILE, largest_gap=largest_gap),
-    Case(component="ufo", variant="blank answers", release=AUTHORS, file=FILE, largest_gap=malformed_gap),
+    Case(component="ufo", variant="as released", release=AUTHORS, file=FILE, largest_gap=largest_gap),
+    Case(component="ufo", variant="as released, blank answers", release=AUTHORS, file=FILE, largest_gap=malformed_gap),
 )

@@ -168,6 +168,6 @@ CASES = (
     case("reinforce_pp", reinforce(0), variant="one turn"),
     case("reinforce_pp", reinforce(2), variant="several turns"),
     case("token_gae", gae_gap),
-    case("overlong_penalty", overlong_gap, file=DAPO_REWARD),
+    case("overlong_penalty", overlong_gap, variant="as released", file=DAPO_REWARD),
     Case(component="dynamic_sampling", release=RECIPE, file=DAPO_TRAINER, largest_gap=dynamic_sampling_gap),
 )

@@ -155,6 +155,8 @@ def test_rule_7_leaves_similarity_alone() -> None:
 FINDINGS = [
     (rules.rollout_correction("bypass", ["token_tis"]), "E", "composition rule 3"),
     (rules.rollout_correction("decoupled", []), "W", "composition rule 3"),
+    (rules.bounded_weights("ppo_clip", "bypass", is_bounded=False, may_clip=True), "W", ""),
+    (rules.bounded_weights("gspo", "bypass", is_bounded=False, may_clip=False), "W", ""),
     (rules.ratio_level("gspo", "sequence", "token"), "E", "composition rule 5"),
     (rules.ratio_level("gspo", "turn", "token"), "E", "composition rule 5"),
     (rules.ratio_level("gmpo", "sequence", "turn"), "E", "composition rule 5"),
@@ -187,6 +189,8 @@ def test_rules_about_losses_and_corrections(found: rules.Findings, severity: str
 PASSES = [
     rules.rollout_correction("bypass", []),
     rules.rollout_correction("decoupled", ["token_tis"]),
+    rules.bounded_weights("ppo_clip", "decoupled", is_bounded=False, may_clip=True),
+    rules.bounded_weights("dapo", "bypass", is_bounded=True, may_clip=True),
     rules.ratio_level("gspo", "turn", "turn"),
     rules.ratio_level("gspo", "sequence", "trajectory"),
     rules.ratio_level("ppo_clip", "token", "token"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentgym.render.families import FORMATS
+from agentgym.render.formats.plain import Compact, CompactOrWords
 from agentgym.render.formats.reading import INVENTED
 from agentgym.types import MalformedCall, ToolCall, ToolSpec
 
@@ -100,6 +101,34 @@ def test_what_follows_a_result_that_the_model_made_up_never_runs(layout: str, re
     malformed = [call for call in calls if isinstance(call, MalformedCall)]
     if name not in ("llama_json", "pythonic"):  # there the rest is text
         assert len(malformed) == 1 and "are not run" in malformed[0].reason and result in malformed[0].text
+
+
+@pytest.mark.parametrize("form", [Compact(), CompactOrWords()])
+@pytest.mark.parametrize("result", ["<tool_response>", "Observation: a.txt", "[TOOL_RESULTS]a"])
+def test_what_follows_a_made_up_result_never_runs_in_lines_without_marks(form: Compact, result: str) -> None:
+    calls = form.parse(f"write: ls\n{result}\nwrite: rm a.txt\nwrite: mv", [WRITE]).calls
+    assert [call.arguments for call in calls if isinstance(call, ToolCall)] == [{"text": "ls"}]
+    (malformed,) = (call for call in calls if isinstance(call, MalformedCall))
+    assert "are not run" in malformed.reason and malformed.text.startswith(result)
+
+
+@pytest.mark.parametrize("form", [Compact(), CompactOrWords()])
+def test_lines_that_only_look_like_a_made_up_result_change_nothing(form: Compact) -> None:
+    named = ToolSpec("Observation", "", {"properties": {"text": {"type": "string"}}})
+    calls = form.parse("write: ls\nObservation: a door\nwrite: mv", [WRITE, named]).calls
+    assert [call.name for call in calls if isinstance(call, ToolCall)] == ["write", "Observation", "write"]
+    for text in ("Observation: a door.\nwrite: ls", "write: ls\nObservation: a door."):
+        calls = form.parse(text, [WRITE]).calls
+        written = [call for call in calls if isinstance(call, ToolCall) and call.name == "write"]
+        assert [call.arguments for call in written] == [{"text": "ls"}]
+
+
+@pytest.mark.parametrize("name", ["qwen_xml", "glm"])
+def test_what_follows_a_made_up_result_never_runs_between_tags(name: str) -> None:
+    form = FORMATS[name]
+    first, second = (form.format([ToolCall("write", {"text": text}, "0")], [WRITE]) for text in ("ls", "rm a.txt"))
+    calls = form.parse(f"{first}\n<tool_response>\na.txt\n</tool_response>\n{second}", [WRITE]).calls
+    assert [call.arguments for call in calls if isinstance(call, ToolCall)] == [{"text": "ls"}]
 
 
 def test_a_result_that_is_quoted_before_the_first_call_changes_nothing() -> None:

@@ -126,6 +126,11 @@ def test_published_settings_are_not_idle(component: Any) -> None:
             "loss.aggregation=seq-mean-token-sum-norm",
             "without loss.aggregation=seq-mean-token-sum",
         ),
+        (
+            "loss.aggregation_unit=turn",
+            "loss.aggregation=seq-mean-token-mean",
+            "aggregation_unit=turn has no effect without a mean over sequences",
+        ),
     ],
 )
 def test_settings_of_what_is_off_are_named(chosen: str, switch: str, said: str) -> None:

@@ -133,6 +133,16 @@ def test_stored_weights_of_four_bits_are_trained_under_adapters(base: Path, fold
     torch.testing.assert_close(logits(plain_model(adapted)), logits(adapted), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize(("method", "version"), [("mxfp4", "5.22.0"), ("fp8", "5.23.0")])
+def test_a_release_of_transformers_that_reads_other_numbers_is_refused(
+    method: str, version: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.__version__", version)
+    rewrite(folder, lambda weights: weights, quantization_config={"quant_method": method})
+    with pytest.raises(UsageError, match=rf"quantized \({method}\), which transformers {version} does not read"):
+        load_model(folder)
+
+
 def test_weights_of_mxfp4_are_read(tmp_path: Path) -> None:
     """As gpt-oss is published: experts of 4-bit numbers, with an exponent for each 32 of them."""
     folder = tmp_path / "model"

@@ -18,6 +18,7 @@ _OF_SCRATCH = (
     *("hidden_size", "num_layers", "head_dim", "intermediate_size"),
     *("vocab_size", "splits", "num_text_episodes", "initializer_range"),
 )
+_OF_MEANS = ("aggregation", "aggregation_unit", "norm_length")
 _OF_CONTEXT = ("num_turns", "window_tokens", "summary_tokens", "max_summaries", "instruction")
 
 
@@ -33,6 +34,7 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
     each, sft = config.by_env.values(), config.sft
     reads_values = any({*needed_columns(one.credit)} & {*OF_CRITIC} for one in each)
     has_harness = any(one.harness.name for one in each)
+    pairs = config.loss.component.compares_siblings
     cuts_context = any(one.context.policy != "full" for one in each)
     rows: list[tuple[bool, str, object, Collection[str], str]] = [
         (not config.model.path, "model", config.model, _OF_SCRATCH, "a model from scratch (an empty model.path)"),
@@ -53,7 +55,21 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (bool(sft.runs or sft.teacher), "sft", sft, ("keep",), "sft.runs or sft.teacher"),
         (sft.mix.weight > 0, "sft.mix", sft.mix, ("schedule", "batch_size"), "sft.mix.weight above 0"),
         (bool(config.envs), "mixture", config.mixture, (), "envs"),
-        (config.loss.mean == NORMED, "loss", config.loss, ("norm_length",), f"loss.aggregation={NORMED}"),
+        (
+            not pairs,
+            "loss",
+            config.loss,
+            _OF_MEANS,
+            f"a loss other than {config.loss.kind}, a mean over pairs of turns",
+        ),
+        (
+            pairs or config.loss.mean != "token-mean",
+            "loss",
+            config.loss,
+            ("aggregation_unit",),
+            "a mean over sequences, such as loss.aggregation=seq-mean-token-mean",
+        ),
+        (pairs or config.loss.mean == NORMED, "loss", config.loss, ("norm_length",), f"loss.aggregation={NORMED}"),
     ]
     idle = tuple(
         f"{', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} no effect without {switch}"

@@ -50,6 +50,9 @@ class LossComponent(Component):
     clip_high: float | None = 0.28
     dual_clip: float = 0.0
     may_dual_clip: bool = False
+    is_bounded: bool = True
+    """Policy losses: False if the weight of a token with a negative advantage grows with its ratio without a bound,
+    unless there is a dual clip."""
     ratio_level: RatioLevel = "token"
     takes_any_level: bool = False
     """Policy losses: True if the ratio may also be that of a turn or of a sequence."""

@@ -196,6 +196,12 @@ class LossConfig(Settings):
         return (
             *rules.one_gate(self.kind, [*gates, *(["decoupled"] if "decoupled" in on_ratio else [])]),
             *(() if is_regression else rules.rollout_correction(self.mode, on_ratio)),
+            *rules.bounded_weights(
+                self.kind,
+                self.mode,
+                is_bounded=self.component.is_bounded or self.dual > 0,
+                may_clip=self.component.may_dual_clip,
+            ),
             *rules.one_update(
                 is_on_policy=is_on_policy, parts=waiting, gate=self.kind if chosen and not is_regression else ""
             ),

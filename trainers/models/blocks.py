@@ -14,8 +14,8 @@ from agentgym.trainers.types import ModelShape, Trunk
 def blocks_of(trunk: Trunk) -> Sequence[Module]:
     """Return the blocks of a trunk: its largest list of as many modules as the configuration has layers.
 
-    Architectures name the list otherwise (``layers``, ``h``, ``blocks``), and models that also see have it in the
-    part that reads text.
+    Architectures name the list otherwise (``layers``, ``h``, ``blocks``). Models that also see have it in the part that
+    reads text; a vision tower may have as many layers, and larger ones.
 
     Raises:
         ConfigError: there is no such list, so ranks cannot share the model.
@@ -29,7 +29,8 @@ def blocks_of(trunk: Trunk) -> Sequence[Module]:
     whole: Any = trunk
     sizes = whole.config.get_text_config()
     number = getattr(sizes, "num_hidden_layers", None)
-    lists: list[Any] = [part for part in whole.modules() if isinstance(part, ModuleList) and len(part) == number]
+    text = whole.get_decoder() if hasattr(whole, "get_decoder") else whole
+    lists: list[Any] = [part for part in text.modules() if isinstance(part, ModuleList) and len(part) == number]
     if not lists:
         raise ConfigError(
             f"model type {sizes.model_type!r} cannot be trained on several ranks: it has no list of its {number} "

@@ -42,9 +42,9 @@ def check_model(model: CausalLM) -> None:
         logits = model(input_ids=ids, use_cache=False).logits
     if not logits.isfinite().all():
         raise ConfigError(f"{_named(model)} cannot be trained: its logits are not finite, so its weights are damaged")
+    check_causal(model)
     gap = relative_gap(made, logits)
     if not gap <= max_gap(model):
-        check_causal(model)
         raise ConfigError(
             f"{_named(model)} cannot be trained here: its logits are not its output layer applied to its hidden states "
             f"(they differ by {gap:.1%} of the largest)"

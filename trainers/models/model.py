@@ -224,7 +224,13 @@ def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
             f"model.lora.target_modules: {model.config.model_type} has no {', '.join(missing)}; its linear layers are "
             f"{', '.join(sorted(linear))}"
         )
-
+    odd = {at.rpartition(".")[2]: part for at, part in modules.items() if is_linear(part) and not _is_matrix(part)}
+    if others := sorted(odd.keys() & {name.rpartition(".")[2] for name in names}):
+        raise ConfigError(
+            f"model.lora.target_modules: {', '.join(others)} of {model.config.model_type} "
+            f"({type(odd[others[0]]).__name__}) is no plain product with a matrix, so it takes no adapters: leave it "
+            "out"
+        )
     shared = model.get_output_embeddings(), model.get_input_embeddings()
     if None in shared or shared[0].weight is not shared[1].weight:
         return
@@ -239,6 +245,24 @@ def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
 def is_linear(module: torch.nn.Module) -> bool:
     """Return True if a module is a matrix that adapters can be on."""
     return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"  # as GPT-2 calls it
+
+
+def _is_matrix(module: Any) -> bool:
+    """Return True unless a subclass of a linear layer computes something else, as routers and grouped layers do."""
+    weight = module.weight
+    if type(module) is torch.nn.Linear or not isinstance(module, torch.nn.Linear):
+        return True
+    if weight.shape != (module.out_features, module.in_features) or not weight.is_floating_point():
+        return True  # packed, with an adapter layer of its own
+    given = torch.linspace(-1, 1, 2 * module.in_features, device=weight.device, dtype=weight.dtype).reshape(1, 2, -1)
+    try:
+        with torch.no_grad():
+            made, expected = module(given), torch.nn.functional.linear(given, weight, module.bias)
+    except Exception:  # of code that agentgym has not seen
+        return False
+    if not isinstance(made, torch.Tensor) or made.shape != expected.shape:
+        return False
+    return weight.is_meta or torch.allclose(made, expected, atol=1e-3, rtol=1e-2)
 
 
 def frozen_copy(model: CausalLM) -> CausalLM:

@@ -11,14 +11,19 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.types import CausalLM, ModelShape, StateDict
+
+_SINCE: Final = {"mxfp4": "5.23.0", "fp8": "5.24.0"}
+"""First release of transformers whose reading of a quantization passes the tests, of those tried from 5.0 to 5.24."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,24 @@ def reading_of(config: ModelShape, quantize: Quantization, path: str | Path) -> 
         require_extra(f"the model {path}, which is quantized by bitsandbytes,", "qlora", "bitsandbytes")
         values |= {"bnb_4bit_compute_dtype": "float32"} if values.get("load_in_4bit") else {}
     else:
+        _check_release(method, path)
         values["dequantize"] = True
     holder.quantization_config = values
     return Reading(method, {}, is_converted=quantize == "none")
+
+
+def _check_release(method: str, path: str | Path) -> None:
+    """Check that the installed transformers turns a quantization into floating point, and saves the result.
+
+    Raises:
+        UsageError: it is too old; 5.6 to 5.22 read the experts of gpt-oss as other numbers, without a word.
+    """
+    needed = _SINCE.get(method, "0")
+    if Version(transformers.__version__) < Version(needed):
+        raise UsageError(
+            f"the weights of {path} are quantized ({method}), which transformers {transformers.__version__} does not "
+            f"read and save correctly: install transformers {needed} or later, or name a checkpoint in floating point"
+        )
 
 
 def method_of(stored: Mapping[str, Any]) -> str:

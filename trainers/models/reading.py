@@ -6,17 +6,18 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from agentgym.errors import CorruptDataError
+from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.models.config import Quantization
 from agentgym.trainers.models.files import check_answered_once, check_are_numbers, tensor_names
 from agentgym.trainers.models.quantized import Reading, dequantize, reading_of
@@ -51,7 +52,7 @@ def read_weights(source: str, path: str | Path, quantize: Quantization) -> tuple
     config = AutoConfig.from_pretrained(source)
     how = reading_of(config, quantize, path)
     if not how.method and folder.is_dir():
-        check_are_numbers(folder, path)
+        check_are_numbers(folder, path, partial(_tables, config))
     with _without_load_report():
         found: Any = class_for(config).from_pretrained(
             source,
@@ -74,10 +75,27 @@ def class_for(config: ModelShape) -> Any:
 
     Some models that also see, such as Qwen3-VL and Mistral 3, have no class of their text alone. Loaded whole they read
     and write text as well.
+
+    Raises:
+        UsageError: there is none.
     """
     kind = config.model_type
-    is_whole = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    return AutoModelForImageTextToText if is_whole else AutoModelForCausalLM
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        return AutoModelForCausalLM
+    if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        return AutoModelForImageTextToText
+    raise UsageError(
+        f"model type {kind!r} is no causal language model of transformers {transformers.__version__}; name a model "
+        "that writes text, such as smollm2"
+    )
+
+
+def _tables(config: ModelShape) -> set[str]:
+    """Return the last parts of the names of an architecture's tensors of whole numbers."""
+    with torch.device("meta"):
+        model = class_for(config).from_config(config)
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name.rpartition(".")[2] for name, tensor in named if not tensor.is_floating_point()}
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from agentgym.call_syntax import format_call, is_call_line, parse_calls
-from agentgym.render.formats.reading import MAX_CALLS, Reading, too_many
+from agentgym.render.formats.reading import INVENTED, MAX_CALLS, Reading, invented_rest, too_many
 from agentgym.types import ToolCall, ToolSpec
 
 
@@ -21,6 +21,8 @@ class Compact:
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
+        if (made_up := _made_up(text, tools)) is not None:
+            return Reading(text, (*self.parse(text[:made_up], tools).calls, invented_rest(text, made_up)))
         *lines, rest = text.split("\n", MAX_CALLS)
         if len(lines) < MAX_CALLS or not rest.strip():
             return Reading(text, parse_calls(text, tools))
@@ -47,6 +49,9 @@ class CompactOrWords(Compact):
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Parse a completion without its thinking."""
+        if (made_up := _made_up(text, tools)) is not None:
+            before = self.parse(text[:made_up], tools)
+            return Reading(before.text, (*before.calls, invented_rest(text, made_up)))
         lines = text.split("\n")
         called = [line if is_call_line(line, tools) else "" for line in lines]
         if not any(called):
@@ -63,6 +68,16 @@ class CompactOrWords(Compact):
             json.dumps(line, ensure_ascii=False) if is_call_line(line, tools) or _unquoted(line) != line else line
             for line in lines
         )
+
+
+def _made_up(text: str, tools: Sequence[ToolSpec]) -> int | None:
+    """Return the position of a result that the completion itself wrote between two calls, None if there is none."""
+    lines = text.split("\n")
+    called = [at for at, line in enumerate(lines) if is_call_line(line, tools)]
+    for at, line in enumerate(lines):
+        if called and called[0] < at < called[-1] and at not in called and INVENTED.match(line):
+            return sum(len(before) + 1 for before in lines[:at])
+    return None
 
 
 def _unquoted(line: str) -> str:

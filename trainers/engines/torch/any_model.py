@@ -29,7 +29,7 @@ from agentgym.trainers.models.kv_cache import cache_argument
 from agentgym.trainers.types import CausalLM
 
 _MIN_TOKENS: Final = 128
-_CHECKED: Final = 6
+_CHECKED: Final = 9
 """Number of tokens of the sequences on which a way is checked."""
 _WINDOWED: Final = "sliding_attention"
 _KINDS: Final = frozenset({"full_attention", _WINDOWED})
@@ -311,8 +311,15 @@ def _first_that_works(model: Any, num_slots: int, max_context_tokens: int) -> tu
     """Return the first way whose logits equal those of a plain forward pass.
 
     Raises:
-        ConfigError: no way works; the message has the reason of each.
+        ConfigError: no way works; the message has the reason of each. Or layers attend to chosen tokens only, which a
+            short check cannot see.
     """
+    chosen = getattr(model.config.get_text_config(), "index_topk", None)
+    if chosen and chosen < max_context_tokens:
+        raise ConfigError(
+            f"the embedded engine cannot sample from {model.config.model_type!r} beyond {chosen} tokens, to which its "
+            f"layers attend (index_topk): set model.max_context_tokens={chosen}, or engine.kind=vllm"
+        )
     reasons = []
     for kind in ("batched", "row by row"):
         try:
@@ -335,19 +342,31 @@ def _made(kind: Kind, model: Any, num_slots: int, max_context_tokens: int) -> Wa
 
 
 def _check(way: Way, model: Any, num_slots: int) -> None:
-    """Prefill two sequences of different lengths, decode them together, and compare the logits with a plain forward."""
+    """Read two sequences as a conversation is read, and compare the logits with a plain forward.
+
+    They are prefilled with different lengths and decoded together. Then each reads several tokens more, as those of an
+    environment's answer: Mamba's layers forget there what they have read.
+    """
     vocab_size = model.get_output_embeddings().weight.shape[0]
     sequences = [[(7 * at + 3 + 11 * row) % vocab_size for at in range(_CHECKED + row)] for row in range(2)]
     slots = [0, min(2, num_slots - 1)] if num_slots > 1 else [0]
     for row, slot in enumerate(slots):
         way.logits([Chunk(slot, 0, sequences[row][: 3 + row])])
-    for step in range(3):
-        chunks = [Chunk(slot, 3 + row + step, [sequences[row][3 + row + step]]) for row, slot in enumerate(slots)]
-        made = way.logits(chunks)
-    for row in range(len(slots)):
-        ids = torch.tensor([sequences[row]], device=model.device)
-        expected = model(input_ids=ids, use_cache=False).logits[0, -1].float()
-        tolerance = max_gap(model) * float(expected.abs().max()) + 1e-5
-        gap = float((made[row][0].float() - expected).abs().max())
-        if not gap <= tolerance:
-            raise EngineError(f"logits differ from the plain forward's by {gap:.2g}")
+    at = 3
+    for lengths in ((1, 1, 1), (3,)):
+        for length in lengths:
+            made = way.logits(
+                [Chunk(slot, at + row, sequences[row][at + row : at + row + length]) for row, slot in enumerate(slots)]
+            )
+            at += length
+        for row in range(len(slots)):
+            _compare(made[row][0], model, sequences[row][: at + row])
+
+
+def _compare(made: Tensor, model: Any, ids: Sequence[int]) -> None:
+    """Raise an error if logits ``[V]`` are not those of a plain forward after the tokens."""
+    expected = model(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False).logits[0, -1].float()
+    tolerance = max_gap(model) * float(expected.abs().max()) + 1e-5
+    gap = float((made.float() - expected).abs().max())
+    if not gap <= tolerance:
+        raise EngineError(f"logits differ from the plain forward's by {gap:.2g} after {len(ids)} tokens")

@@ -31,7 +31,7 @@ COMMON = {
         "order",
         "pairs",
     ),
-    *("returns", "rubric", "score", "shared_prefix", "success", "teacher", "unaided"),
+    *("returns", "rubric", "rules", "score", "shared_prefix", "success", "teacher", "unaided"),
 }
 """Names of components that are also words, keys, metrics or functions."""
 REPORTED = {

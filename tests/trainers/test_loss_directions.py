@@ -70,7 +70,7 @@ def directions(config: LossConfig, spread: float, mean: float = 0.0) -> Tensor:
         turn=torch.tensor(TURN),
         turn_index=torch.tensor(TURN_INDEX),
         unit=torch.tensor(units),
-        siblings=torch.where(torch.tensor(TURN_INDEX) == 0, 0, -1),
+        columns={"siblings": torch.where(torch.tensor(TURN_INDEX) == 0, 0, -1)},
     )
     logprob_old = batch.rollout_logprob if config.mode == "bypass" else before
     logprob = (before + moved if config.has_several_updates else before.clone()).requires_grad_()

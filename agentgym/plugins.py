@@ -8,7 +8,9 @@ registered component, ``module:name`` or ``path/to/file.py:name``. Packages add 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -136,7 +138,7 @@ class Component:
     def reads(self, name: str) -> bool:
         """Return True if the function has a parameter of that name that its own options do not fill."""
         own = {field.name for field in fields(self.options)} if self.options else set()
-        return name in inspect.signature(self.call).parameters and name not in own
+        return name in parameters_of(self.function) and name not in own
 
     def arguments(self, values: Mapping[str, Any], options: Any) -> dict[str, Any]:
         """Return the function's keyword arguments, each from ``values`` or from the option of that name.
@@ -411,6 +413,38 @@ def checked_options(family: str, name: str, function: Callable[..., object], nam
     if own != name:
         raise ConfigError(f"{family} {name!r}: {options.__name__} must have the key kind: str = {name!r}, got {own!r}")
     return options
+
+
+def parameters_of(function: Callable[..., Any] | str) -> Mapping[str, bool]:
+    """Return the names of a function's parameters, each with True if it has no default.
+
+    A function that is given as ``module:function`` is not imported: its file says what it takes.
+
+    Example:
+        >>> dict(parameters_of("agentgym.plugins:parameters_of"))
+        {'function': True}
+    """
+    if isinstance(function, str) and (written := _written_parameters(function)) is not None:
+        return written
+    parameters = inspect.signature(imported(function)).parameters
+    return {name: one.default is one.empty for name, one in parameters.items()}
+
+
+@functools.cache
+def _written_parameters(reference: str) -> Mapping[str, bool] | None:
+    """Return the parameters of a function by its file; None if its module only imports it."""
+    module, _, name = reference.partition(":")
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            positional = [*node.args.posonlyargs, *node.args.args]
+            first_default = len(positional) - len(node.args.defaults)
+            found = {one.arg: at < first_default for at, one in enumerate(positional)}
+            named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            return found | {one.arg: default is None for one, default in named}
+    return None
 
 
 def imported(function: Callable[..., Any] | str) -> Callable[..., Any]:

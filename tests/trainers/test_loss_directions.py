@@ -111,6 +111,7 @@ def verdict(config: LossConfig, spread: float) -> str:
     return f"tokens {(along < 0).nonzero().flatten().tolist()} go the wrong way" if along.min() < 0 else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(name for name, one in POLICY_LOSSES.items() if not one.is_own))
 def test_every_loss_at_its_defaults_goes_where_the_advantages_point(kind: str) -> None:
     wrong, counts = [], {"cells": 0, "warned": 0, "refused": 0}

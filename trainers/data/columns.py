@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -127,11 +127,6 @@ def _check(made: Column) -> None:
 def _finest(made: Column) -> Unit:
     """Return the object that a function of phase ``record`` is called for."""
     return next(name for name in OBJECTS if name in made.parameters)
-
-
-def required(function: Callable[..., object]) -> list[str]:
-    """Return the names of the parameters that have no default."""
-    return [name for name, one in signature(function).parameters.items() if one.default is Parameter.empty]
 
 
 def resolve(names: Iterable[str], given: Collection[str]) -> tuple[Column, ...]:

@@ -33,8 +33,7 @@ from inspect import signature
 from typing import Any, Literal
 
 from agentgym.errors import ConfigError
-from agentgym.plugins import Component, F, Options, Registry, Status, checked_options, imported
-from agentgym.trainers.data.columns import required as required_names
+from agentgym.plugins import Component, F, Options, Registry, Status, checked_options, parameters_of
 
 Family = Literal["loss", "correction", "token mask", "regulariser"]
 RatioLevel = Literal["token", "turn", "sequence"]
@@ -118,21 +117,21 @@ class LossComponent(Component):
 
     def read_by_function(self) -> list[str]:
         """Return the names that the function takes and that no option fills."""
-        return self._unfilled(self.call)
+        return self._unfilled(self.function)
 
     def read_by_prepare(self) -> list[str]:
         """Return the names that ``prepare`` takes and that no option fills."""
-        return self._unfilled(imported(self.prepare)) if self.prepare else []
+        return self._unfilled(self.prepare) if self.prepare else []
 
-    def _unfilled(self, function: Callable[..., Any]) -> list[str]:
+    def _unfilled(self, function: Callable[..., Any] | str) -> list[str]:
         own = {"options", *(field.name for field in fields(self.options))} if self.options else {"options"}
-        return [name for name in required_names(function) if name not in own]
+        return [name for name, is_required in parameters_of(function).items() if is_required and name not in own]
 
     def reads(self, name: str) -> bool:
         """Return True if the function or its ``prepare`` has a parameter of that name that no option fills."""
         own = {field.name for field in fields(self.options)} if self.options else set()
-        prepare = signature(imported(self.prepare)).parameters if self.prepare else ()
-        return name not in own and (name in signature(self.call).parameters or name in prepare)
+        prepare = parameters_of(self.prepare) if self.prepare else {}
+        return name not in own and (name in parameters_of(self.function) or name in prepare)
 
 
 OF_TOKENS: Mapping[str, str] = {

@@ -260,3 +260,10 @@ def test_a_prepare_is_tried_before_training(result: str, said: str, file: Any, t
     with pytest.raises(ConfigError, match=said):
         train(config(f"loss.kind={path}:odd"), tmp_path / "run")
     assert not (tmp_path / "run" / "groups").exists(), "nothing was played"
+
+
+def test_a_memory_that_no_checkpoint_holds_is_refused_before_training(file: Any, tmp_path: Path) -> None:
+    path = file(MEMORY.replace("float(reward.mean())", "reward.mean()"))
+    with pytest.raises(ConfigError, match="prepare of loss 'against_mean' returned a memory of more than plain values"):
+        train(config(f"loss.kind={path}:against_mean"), tmp_path / "run")
+    assert not (tmp_path / "run" / "groups").exists(), "nothing was played"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from typing import Any, Final
@@ -116,6 +117,10 @@ def checked_prepared(
         if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
             raise ConfigError(f"{whose} takes memory, so it must return its values and the new memory, a dict")
         returned, memory = returned
+        try:
+            json.dumps(memory)
+        except (TypeError, ValueError) as error:  # found here, and not when a checkpoint is written
+            raise ConfigError(f"{whose} returned a memory of more than plain values: {error_text(error)}") from error
     if not isinstance(returned, Mapping):
         raise ConfigError(f"{whose} returned a {type(returned).__name__}, expected a dict of values by name")
     assert isinstance(memory, Mapping)

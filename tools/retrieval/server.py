@@ -225,6 +225,11 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return made
 
 
+MOST_TO_START_S = 300
+"""Seconds without an answer after which a worker is replaced. By default they are five, and on a busy machine workers were
+killed while they imported, again and again."""
+
+
 def serve(listening: socket.socket, workers: int) -> None:
     """Serve the retriever set by :func:`settings_to_environment` until a signal arrives."""
     app = f"{__name__}:{app_from_environment.__name__}"
@@ -232,4 +237,5 @@ def serve(listening: socket.socket, workers: int) -> None:
     if workers == 1:
         uvicorn.Server(uvicorn.Config(app, **config)).run(sockets=[listening])
     else:  # by uvicorn.run, whose arguments stay from release to release: those of its Multiprocess did not
+        config["timeout_worker_healthcheck"] = MOST_TO_START_S
         uvicorn.run(app, workers=workers, fd=listening.fileno(), **config)

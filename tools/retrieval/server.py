@@ -226,8 +226,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 MOST_TO_START_S = 300
-"""Seconds without an answer after which a worker is replaced. By default they are five, and on a busy machine workers were
-killed while they imported, again and again."""
+"""Seconds without an answer after which a worker is replaced. The default of five killed workers of busy machines while
+they imported, again and again."""
 
 
 def serve(listening: socket.socket, workers: int) -> None:

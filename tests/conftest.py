@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from testkit import TESTKIT
 
+from agentgym import plugins
 from agentgym.plugins import COPIES_VARIABLE, Registry
 
 ROOT = Path(__file__).parents[1]
@@ -65,9 +66,11 @@ EXTRAS = {"faiss": "dense", "math_verify": "math", "miniwob": "miniwob", "trl": 
 
 @pytest.fixture(autouse=True)
 def components_of_a_test_end_with_it() -> Iterator[None]:
-    """Forget the components that a test registers, which others would list, try and clash with."""
-    before = [(registry, set(registry._components)) for registry in Registry._every]
+    """Forget the components that a test registers, which others would list, try and clash with, and files it ran."""
+    before, files = [(registry, set(registry._components)) for registry in Registry._every], set(plugins._loaded_files)
     yield
+    for path in [path for path in plugins._loaded_files if path not in files]:
+        del plugins._loaded_files[path]  # so that the next test that names the file runs it again
     for registry, names in before:
         for name, component in list(registry._components.items()):
             if name not in names and not component.module.startswith("agentgym."):

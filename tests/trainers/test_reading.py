@@ -137,7 +137,7 @@ def test_stored_weights_of_four_bits_are_trained_under_adapters(base: Path, fold
 def test_a_release_of_transformers_that_reads_other_numbers_is_refused(
     method: str, version: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformers.__version__", version)
+    monkeypatch.setattr("agentgym.trainers.models.quantized.transformers.__version__", version)
     rewrite(folder, lambda weights: weights, quantization_config={"quant_method": method})
     with pytest.raises(UsageError, match=rf"quantized \({method}\), which transformers {version} does not read"):
         load_model(folder)

@@ -66,15 +66,17 @@ EXTRAS = {"faiss": "dense", "math_verify": "math", "miniwob": "miniwob", "trl": 
 
 @pytest.fixture(autouse=True)
 def components_of_a_test_end_with_it() -> Iterator[None]:
-    """Forget the components that a test registers, which others would list, try and clash with, and files it ran."""
-    before, files = [(registry, set(registry._components)) for registry in Registry._every], set(plugins._loaded_files)
+    """Forget the components that a test registers, which others would list, try and clash with.
+
+    A file that registered some runs again when the next test names it.
+    """
+    before = [(registry, set(registry._components)) for registry in Registry._every]
     yield
-    for path in [path for path in plugins._loaded_files if path not in files]:
-        del plugins._loaded_files[path]  # so that the next test that names the file runs it again
     for registry, names in before:
         for name, component in list(registry._components.items()):
             if name not in names and not component.module.startswith("agentgym."):
                 del registry._components[name]
+                plugins._loaded_files.pop(Path(component.file), None)
     os.environ.pop(COPIES_VARIABLE, None)
 
 

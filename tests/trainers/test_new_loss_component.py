@@ -267,3 +267,47 @@ def test_a_memory_that_no_checkpoint_holds_is_refused_before_training(file: Any,
     with pytest.raises(ConfigError, match="prepare of loss 'against_mean' returned a memory of more than plain values"):
         train(config(f"loss.kind={path}:against_mean"), tmp_path / "run")
     assert not (tmp_path / "run" / "groups").exists(), "nothing was played"
+
+
+THROUGH = """
+from agentgym.trainers.data.columns import column
+from agentgym.trainers.losses.component import correction, policy_loss, regulariser
+
+@column("drift_of_token", unit="token", phase="update", paper="ours")
+def drift_of_token(logprob_old, logprob_ref):
+    return (logprob_old - logprob_ref).detach()
+
+@column("now", unit="token", phase="update", paper="ours")
+def now(logprob):
+    return logprob.detach()
+
+def before(drift_of_token):
+    return {"mean_drift": float(drift_of_token.abs().mean())}
+
+@policy_loss("drifting", paper="ours", prepare=before, clip_low=None, clip_high=None)
+def drifting(logprob, advantage, drift_of_token, mean_drift):
+    return -advantage * logprob * (1 + (drift_of_token.abs() > mean_drift)), drift_of_token > mean_drift
+
+@correction("today", paper="ours")
+def today(log_rho_N, now):
+    return log_rho_N.exp()
+"""
+
+
+def test_what_a_column_reads_is_computed_for_it(file: Any, tmp_path: Path) -> None:
+    made = config(f"loss.kind={file(THROUGH)}:drifting", "loss.corrections=[]")
+    assert made.loss.needs_reference and made.loss.reads_before("logprob_ref")
+    assert trained(made, tmp_path / "run")[-1]["clip_fraction"] > 0, "the policy moved away from its reference"
+
+
+def test_what_a_component_cannot_read_it_cannot_read_through_a_column(file: Any) -> None:
+    with pytest.raises(
+        ConfigError, match="correction 'today' cannot read logprob: a correction weighs by the policies"
+    ):
+        config(f'loss.corrections=[{{"kind": "{file(THROUGH)}:today"}}]')
+
+
+def test_a_column_may_not_take_a_name_of_the_trainer(file: Any) -> None:
+    path = file("from agentgym.trainers.data.columns import column\n@column('ratio', unit='turn')\ndef x(turn): ...\n")
+    with pytest.raises(ConfigError, match="column 'ratio' is one of the trainer's own; choose another name"):
+        config(f"loss.kind={path}:x")

@@ -61,6 +61,12 @@ class ColumnRegistry(Registry[Column]):
         """Return nothing: a file may declare a column after one that reads it."""
         return []
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keep names for columns that the trainer has without a function."""
+        self.reserved = frozenset(names)
+
+    reserved: frozenset[str] = frozenset()
+
 
 COLUMNS = ColumnRegistry("column", "agentgym.trainers.data.own_columns", ())
 
@@ -95,6 +101,8 @@ def column(name: str, *, unit: Unit, phase: Phase = "record", **metadata: Any) -
     def register(function: F) -> F:
         if metadata.get("status") is None:
             metadata["status"] = "user"
+        if name in COLUMNS.reserved:
+            raise ConfigError(f"column {name!r} is one of the trainer's own; choose another name")
         made = Column(name=name, family="column", function=function, unit=unit, phase=phase, **metadata)
         _check(made)
         COLUMNS.add(made)
@@ -158,6 +166,11 @@ def resolve(names: Iterable[str], given: Collection[str]) -> tuple[Column, ...]:
     for name in names:
         visit(name, ())
     return tuple(ordered.values())
+
+
+def read_by_columns(columns: Iterable[Column]) -> set[str]:
+    """Return the names that columns read of a step or of an update."""
+    return {name for one in columns if one.phase != "record" for name in one.parameters}
 
 
 def _check_phases(reader: Column, name: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from agentgym.errors import ConfigError, blamed
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.columns import COLUMNS, Column
-from agentgym.trainers.losses.component import OF_TOKENS, LossComponent
+from agentgym.trainers.losses.component import LossComponent
 
 
 class BatchColumns(Mapping[str, Any]):
@@ -74,7 +74,7 @@ def column_of(batch: TrainBatch, name: str) -> Tensor:
     if name in batch.columns:
         return batch.columns[name]
     known = COLUMNS._all().get(name)
-    if known is None and name not in OF_TOKENS:
+    if known is None and name != "logprob_teacher":  # which is NaN where nobody scored a row
         raise ConfigError(f"nothing provides {name!r}: no column has that name, and no prepare returned it")
     is_count = known is not None and known.dtype == "int"
     return torch.full_like(batch.row, -1) if is_count else torch.full_like(batch.advantage, torch.nan)

@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, Status, checked_options, parameters_of
+from agentgym.trainers.data.columns import COLUMNS
 
 Family = Literal["loss", "correction", "token mask", "regulariser"]
 RatioLevel = Literal["token", "turn", "sequence"]
@@ -161,6 +162,9 @@ OF_PREPARE = ("memory", "ratio", "log_rho_M", "weighing_weight", "weighing_unit"
 """Further values that a ``prepare`` reads: its memory, ratios to the old policy, ``log pi_old / mu``, and the weight
 and the unit of the correction that weighs."""
 CATALOGUE = "agentgym.trainers.losses.catalogue"
+COLUMNS.reserve(
+    {*OF_TOKENS, *OF_PREPARE, "log_distribution", *(name for names in OF_UPDATE.values() for name in names)}
+)
 
 
 class LossRegistry(Registry[LossComponent]):

@@ -10,7 +10,7 @@ from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
 from agentgym.settings import Count, Natural, NonNegative, Settings, check_ranges
-from agentgym.trainers.data.columns import COLUMNS, Column, resolve
+from agentgym.trainers.data.columns import COLUMNS, Column, read_by_columns, resolve
 from agentgym.trainers.kinds import UNPLANNED_TOKENS, LayoutKind, Precision
 from agentgym.trainers.losses.component import (
     CORRECTIONS,
@@ -297,7 +297,7 @@ class LossConfig(Settings):
     @property
     def needs_reference(self) -> bool:
         """True if a component compares with the policy before RL; one that names a teacher compares with that."""
-        return any(part.reads("logprob_ref") for part, options in self.parts() if not hasattr(options, "teacher"))
+        return self.reads("logprob_ref")
 
     def columns(self) -> tuple[Column, ...]:
         """Return the columns that the components read and that episodes or other columns give, in order of need.
@@ -309,14 +309,32 @@ class LossConfig(Settings):
         for part, _ in self.parts():
             given = {*OF_TOKENS, *part.further}
             names = part.read_by_function()
-            for name in names:
+            if part.prepare:  # what is no column is a value of its own ``prepare``, which the trial calls
+                names = [name for name in names if name in given or name in COLUMNS._all()]
+                found |= {one.name: one for one in _resolved(part, part.read_by_prepare(), {*OF_TOKENS, *OF_PREPARE})}
+            columns = _resolved(part, names, given)
+            for name in (*names, *read_by_columns(columns)):
                 if why := part.unknown_to_it.get(name):
                     raise ConfigError(f"{part.family} {part.name!r} cannot read {name}: {why}")
-            if part.prepare:  # what is no column is a value of its own ``prepare``, which the trial calls
-                names = [name for name in names if name in COLUMNS._all()]
-                found |= {one.name: one for one in _resolved(part, part.read_by_prepare(), {*OF_TOKENS, *OF_PREPARE})}
-            found |= {one.name: one for one in _resolved(part, names, given)}
+            found |= {one.name: one for one in columns}
         return tuple(found.values())
+
+    def reads(self, name: str) -> bool:
+        """Return True if a component reads a column, itself or through columns; a teacher's column is its own."""
+        direct = any(part.reads(name) for part, options in self.parts() if not hasattr(options, "teacher"))
+        return direct or name in read_by_columns(self.columns())
+
+    def reads_before(self, name: str) -> bool:
+        """Return True if a component reads a column of the whole update, itself or through columns."""
+        names = {one for part, _ in self.parts() for one in part.read_by_prepare()}
+        if self.token_masks:  # which read the whole update, and call the policy loss for where its gate acts
+            names |= {
+                one
+                for part in (*(TOKEN_MASKS[mask.kind] for mask in self.token_masks), self.component)
+                for one in part.read_by_function()
+            }
+        known = [one for one in names if one in COLUMNS._all()]
+        return name in names or name in read_by_columns(resolve(known, {*OF_TOKENS, *OF_PREPARE}))
 
     @property
     def tracks_entropy(self) -> bool:

@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from agentgym.plugins import imported
 from agentgym.trainers.data.batch import TrainBatch, make_batch
+from agentgym.trainers.data.columns import read_by_columns
 from agentgym.trainers.data.fit import can_share_prefixes, tokens_of_a_call
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.plan import BatchPlan, RowOutline, plan_batches
@@ -98,13 +99,10 @@ class UpdateStep:
         """The memory of the loss's components, by name."""
         self.width = 1 if self.ranks.context is None else self.ranks.context.size
         self.needs_all = config.needs_whole_update
-        self.entropy_has_gradient = any(
+        self.entropy_has_gradient = "entropy" in read_by_columns(config.columns()) or any(
             part.reads("entropy") for part, _ in config.parts() if part.family in ("loss", "regulariser")
         )
-        self.compares_before = any(
-            "logprob_ref" in part.read_by_prepare() or (config.token_masks and part.reads("logprob_ref"))
-            for part, _ in config.parts()
-        )
+        self.compares_before = config.reads_before("logprob_ref")
         self._measured: list[tuple[Tensor, Tensor]] = []
         """Turn indices and entropies of this rank's tokens that the history does not include yet."""
 

@@ -248,6 +248,7 @@ def test_what_a_column_may_not_return_is_named(declared: str, said: str, file: A
         ("{'other': 1.0}", "nothing provides 'value'"),
         ("1 / 0", "prepare of loss 'odd' failed: ZeroDivisionError"),
         ("(reward.mul_(2), {'value': 1.0})[1]", "changes reward in place"),
+        ("{'value': 1.0, 'lr_scale': float('nan')}", "returned lr_scale=nan, expected a factor"),
     ],
 )
 def test_a_prepare_is_tried_before_training(result: str, said: str, file: Any, tmp_path: Path) -> None:

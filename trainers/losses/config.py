@@ -328,11 +328,8 @@ class LossConfig(Settings):
         """Return True if a component reads a column of the whole update, itself or through columns."""
         names = {one for part, _ in self.parts() for one in part.read_by_prepare()}
         if self.token_masks:  # which read the whole update, and call the policy loss for where its gate acts
-            names |= {
-                one
-                for part in (*(TOKEN_MASKS[mask.kind] for mask in self.token_masks), self.component)
-                for one in part.read_by_function()
-            }
+            parts = (self.component, *(TOKEN_MASKS[mask.kind] for mask in self.token_masks))
+            names |= {one for part in parts for one in part.read_by_function()}
         known = [one for one in names if one in COLUMNS._all()]
         return name in names or name in read_by_columns(resolve(known, {*OF_TOKENS, *OF_PREPARE}))
 

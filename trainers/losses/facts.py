@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.plugins import imported
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.columns import COLUMNS
 from agentgym.trainers.data.plan import token_weights
@@ -23,7 +22,7 @@ from agentgym.trainers.losses.component import CORRECTIONS, LossComponent
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.correction import log_rho, weight_of
 from agentgym.trainers.losses.policy import log_ratio_per_token
-from agentgym.trainers.losses.trial import called_prepare, checked_prepared
+from agentgym.trainers.losses.trial import prepared
 
 Prepared = Mapping[tuple[str, str], Mapping[str, Any]]
 """For each component by family and name, the values that its ``prepare`` returned."""
@@ -210,19 +209,13 @@ def _prepared(
     """Return the facts with those of a component's ``prepare``, if it has one."""
     if not component.prepare:
         return facts
-    names, memory = component.read_by_prepare(), facts.memory
-    has_memory = "memory" in names
-    given = {name: tokens[name] for name in names if name != "memory"}
-    if has_memory:
-        given["memory"] = memory.get(component.name, {})
-    returned = called_prepare(component, imported(component.prepare), given, options)
-    values, learned = checked_prepared(component, returned, has_memory=has_memory)
+    values, memory = prepared(component, options, tokens, facts.memory.get(component.name, {}))
     kept = {name: _kept(value, tokens) for name, value in values.items()}
     return replace(
         facts,
         prepared={**facts.prepared, (component.family, component.name): kept},
         lr_scale=facts.lr_scale * float(values.get("lr_scale", 1.0)),
-        memory={**memory, component.name: learned} if has_memory else memory,
+        memory={**facts.memory, component.name: memory} if memory else facts.memory,
     )
 
 

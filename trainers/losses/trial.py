@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from inspect import signature
+from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError, blamed, error_text
-from agentgym.plugins import imported
+from agentgym.plugins import imported, parameters_of
 from agentgym.trainers.data.columns import COLUMNS
 from agentgym.trainers.losses.batch_columns import called_column
 from agentgym.trainers.losses.component import LossComponent
@@ -80,40 +80,31 @@ def _called(component: LossComponent, options: Any, config: LossConfig) -> objec
 
 def _prepared(component: LossComponent, options: Any, made: _MadeUp) -> Mapping[str, Any]:
     """Return what a component's ``prepare`` makes of made-up tokens."""
-    function = imported(component.prepare)
-    given = {name: made[name] for name in component.read_by_prepare() if name != "memory"}
-    has_memory = "memory" in component.read_by_prepare()
-    returned = called_prepare(component, function, given | ({"memory": {}} if has_memory else {}), options)
+    values, _ = prepared(component, options, made, {})
     for changed in made.changed():
         raise ConfigError(f"prepare of {component.family} {component.name!r} changes {changed} in place: change a copy")
-    return checked_prepared(component, returned, has_memory=has_memory)[0]
+    return values
 
 
-def called_prepare(
-    component: LossComponent, function: Callable[..., object], given: Mapping[str, Any], options: Any
-) -> object:
-    """Return what a ``prepare`` returns for columns by name, with its component's options.
-
-    Raises:
-        ConfigError: it raised an error of its own.
-    """
-    names = signature(function).parameters
-    own = {name: getattr(options, name) for name in names if name not in given and hasattr(options, name)}
-    with blamed(f"prepare of {component.family} {component.name!r}"):
-        return function(**{**given, **own, **({"options": options} if "options" in names else {})})
-
-
-def checked_prepared(
-    component: LossComponent, returned: object, *, has_memory: bool
+def prepared(
+    component: LossComponent, options: Any, columns: Mapping[str, Any], memory: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the values of a ``prepare`` by name, and its new memory.
+    """Return the values of a component's ``prepare`` by name, and its new memory.
+
+    Args:
+        columns: the columns of the update by name.
+        memory: the component's own memory.
 
     Raises:
-        ConfigError: it returned something else.
+        ConfigError: it raised an error of its own, or returned something else than values and a memory.
     """
-    whose = f"prepare of {component.family} {component.name!r}"
-    memory: object = {}
-    if has_memory:
+    whose, function = f"prepare of {component.family} {component.name!r}", imported(component.prepare)
+    names, parameters = component.read_by_prepare(), parameters_of(function)
+    given = {name: memory if name == "memory" else columns[name] for name in names}
+    given |= {name: getattr(options, name) for name in parameters if hasattr(options, name)}
+    with blamed(whose):
+        returned = function(**given, **({"options": options} if "options" in parameters else {}))
+    if "memory" in names:
         if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
             raise ConfigError(f"{whose} takes memory, so it must return its values and the new memory, a dict")
         returned, memory = returned
@@ -123,7 +114,9 @@ def checked_prepared(
             raise ConfigError(f"{whose} returned a memory of more than plain values: {error_text(error)}") from error
     if not isinstance(returned, Mapping):
         raise ConfigError(f"{whose} returned a {type(returned).__name__}, expected a dict of values by name")
-    assert isinstance(memory, Mapping)
+    scale = float(returned.get("lr_scale", 1.0))
+    if not (isfinite(scale) and scale >= 0):
+        raise ConfigError(f"{whose} returned lr_scale={scale:g}, expected a factor of the learning rate from 0 on")
     return returned, memory
 
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from testkit.cli_agents import PLAYED, folder_of, written
+from testkit.cli_agents import folder_of, played, written
 from testkit.issue_commands import solving_commands
 from testkit.scripted_engine import ScriptedEngine
 
@@ -31,7 +31,7 @@ def test_the_folder_with_the_agent_must_be_named(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize("name", played())
 def test_it_solves_an_issue(name: str) -> None:
     env = SWEEnv(sandbox="process")
     task = env.tasks("train")[0]

@@ -225,9 +225,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return made
 
 
-MOST_TO_START_S = 300
+MOST_TO_START_S = 60
 """Seconds without an answer after which a worker is replaced. The default of five killed workers of busy machines while
-they imported, again and again."""
+they imported, again and again; and uvicorn waits as long for a worker that died while it started."""
 
 
 def serve(listening: socket.socket, workers: int) -> None:

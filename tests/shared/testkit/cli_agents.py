@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from agentgym.endpoint.harnesses.cli_agents import COMMANDS
 
@@ -29,14 +30,16 @@ def folder_of(name: str) -> str:
     return str(Path(folder).resolve()) if folder else ""
 
 
-def needs(name: str) -> pytest.MarkDecorator:
-    if name in LONG and not os.environ.get("CI_ALL"):
+def needs(name: str, long: Sequence[str] = LONG) -> pytest.MarkDecorator:
+    if name in long and not os.environ.get("CI_ALL"):
         return pytest.mark.skip(reason="set CI_ALL=1")
     variable = VARIABLES.get(name, "AGENTGYM_NPM_AGENTS")
     return pytest.mark.skipif(not os.environ.get(variable), reason=f"set {variable}, or make test-agents")
 
 
-PLAYED = [pytest.param(name, marks=needs(name)) for name in sorted(COMMANDS)]
+def played(long: Sequence[str] = LONG) -> list[ParameterSet]:
+    """Return the names of all agents, where those that take long are skipped without ``CI_ALL=1``."""
+    return [pytest.param(name, marks=needs(name, long)) for name in sorted(COMMANDS)]
 
 
 def written(name: str, commands: Sequence[str]) -> list[str]:

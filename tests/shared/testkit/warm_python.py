@@ -120,7 +120,8 @@ def _work(request: dict[str, object], files: list[int]) -> NoReturn:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    # as the interpreter opens them: a stream that is replaced does not close its descriptor
+    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, closefd=False) for number, mode in enumerate("rww"))  # noqa: SIM115
     os.chdir(str(request["cwd"]))
     os.environ.clear()
     os.environ.update(request["environment"])  # type: ignore[call-overload]

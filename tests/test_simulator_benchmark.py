@@ -61,14 +61,6 @@ def test_sync_waits_for_the_slowest_and_then_trains() -> None:
     assert found.episodes_per_hour == pytest.approx(3600 * 4 / 14)
 
 
-def test_periodic_trains_on_the_first_group_while_the_second_is_played() -> None:
-    """1 + 1 of training ends before the other group's 3 s: 3 + 1 + 1; the second step waits 1 + 1 + 3: 5 + 1 + 1."""
-    found = simulate(plan("periodic"), recording(1.0, 3.0, 5.0, 1.0, gradient_s=2.0, other_s=1.0))
-    assert found.wall_s == 12.0
-    assert found.staleness_max == 0
-    assert found.waiting_share == pytest.approx((1 + 1 + 1 + 3) / 12)
-
-
 def test_async_plays_the_next_step_while_it_trains() -> None:
     """Groups of 1, 3, 5 and 1 s begin at once: 1 and 1 are trained from 1 s to 4 s, then 5 s is waited for."""
     found = simulate(plan("async"), recording(1.0, 3.0, 5.0, 1.0, gradient_s=2.0, other_s=1.0))
@@ -154,7 +146,6 @@ def test_what_overlaps_is_slower_by_the_factor() -> None:
 def test_no_schedule_that_waits_less_is_slower(env_s: list[float], gradient_s: float, max_staleness: int) -> None:
     recorded = recording(*env_s, gradient_s=gradient_s, other_s=0.5)
     sync = simulate(plan(num_steps=4), recorded)
-    assert simulate(plan("periodic", num_steps=4), recorded).wall_s <= sync.wall_s + 1e-9
     ahead = simulate(plan("async", num_steps=4, max_staleness=max_staleness), recorded)
     assert ahead.wall_s <= sync.wall_s + 1e-9
     assert ahead.staleness_max <= max_staleness
@@ -239,4 +230,4 @@ def test_a_run_is_predicted_under_every_mode(tmp_path: Path) -> None:
     write_run(tmp_path)
     save_config(load_recipe("tiny"), tmp_path / "config.json")
     rows = [line.split(" | ") for line in table(tmp_path, [1, 2])][2:]
-    assert [row[:2] for row in rows] == [[f"| {mode}", n] for mode in ("sync", "periodic", "async") for n in "12"]
+    assert [row[:2] for row in rows] == [[f"| {mode}", n] for mode in ("sync", "async") for n in "12"]

@@ -48,7 +48,7 @@ from agentgym.trainers.phases.optimizer_step import make_optimizer
 from agentgym.trainers.phases.probe import probe_tasks
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.phases.sft import warm_start
-from agentgym.trainers.phases.train_step import begin_period, train_step
+from agentgym.trainers.phases.train_step import train_step
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
@@ -379,9 +379,8 @@ class TrainingLoop:
         """Wait for the groups of the next step, and train on them; return metrics."""
         config, run, state = self.config, self.run, self.state
         self.restart()
-        period = begin_period(run, state)
         with self.save_on_failure():
-            groups = await rollouts.take(state.step, clock, period)
+            groups = await rollouts.take(state.step)
         with self.save_on_failure(is_on_all_ranks=True):
             check_rollouts(groups, config.group, "group.max_failure_rate")
         self.log.watch(trajectory for group in groups for trajectory in group.trajectories)
@@ -393,7 +392,7 @@ class TrainingLoop:
                 self.log.say(line)
         clock.lap("rollout")
 
-        train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)
+        train = partial(train_step, run, state, groups, self.mix, clock, self.log)
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
             metrics = await asyncio.to_thread(on_background_thread(train))
         else:

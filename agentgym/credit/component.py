@@ -56,8 +56,6 @@ class CreditComponent(Component):
     granularity: Granularity = "trajectory"
     optional_columns: tuple[str, ...] = ()
     """Columns that it reads where somebody makes them, and does without elsewhere."""
-    needs_whole_step: bool = False
-    """Estimators: it normalises over all groups of a step."""
     compares_groups: bool = False
     """Estimators: it compares the members of a group, so a group needs at least two."""
     keeps_parts: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentgym.errors import ConfigError
@@ -126,26 +126,6 @@ class GroupStream:
                 return tuple(self._hand_out(ordinal) for ordinal in sorted(chosen))
             unfinished = [task for task in self._running.values() if not task.done()]
             await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
-
-    async def arrivals(self, version: int) -> AsyncIterator[tuple[TrajectoryGroup, ...]]:
-        """Yield this stream's groups of this version's step as they finish.
-
-        Training can then begin before the last group of a step is finished. Needs ``max_staleness`` 0.
-
-        Raises:
-            Exception: raised by playing a group.
-        """
-        assert self._max_staleness == 0, "arrivals() needs max_staleness=0"
-        self.fill(version)
-        left = len(self._running)
-        while left:
-            done = sorted(ordinal for ordinal, task in self._running.items() if task.done())[:left]
-            self._raise_failure(done)
-            if not done:
-                await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
-                continue
-            left -= len(done)
-            yield tuple(self._hand_out(ordinal) for ordinal in done)
 
     def _num_wanted(self, version: int) -> int:
         """Return the number of groups that this stream gives to a step."""

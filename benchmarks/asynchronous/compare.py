@@ -1,4 +1,4 @@
-"""Trajectories per hour of training in lock-step, sync, periodic and async mode, on heavy-tailed delays.
+"""Trajectories per hour of training in lock-step, sync and async mode, on heavy-tailed delays.
 
     python benchmarks/asynchronous/compare.py --start RUN/model --seeds 0
     python benchmarks/asynchronous/compare.py --arms sync async-2 --eval-episodes 0 --runs runs/two --out OUT
@@ -40,7 +40,6 @@ ARMS = {
     "async-1": ["pipeline.mode=async", "pipeline.max_staleness=1", "group.num_envs={two_steps}"],
     "async-2": ["pipeline.mode=async", "pipeline.max_staleness=2", "group.num_envs={three_steps}"],
     LOCK_STEP: ["group.num_envs={step}", "group.max_retries=0"],
-    "periodic": ["pipeline.mode=periodic", "group.num_envs={step}"],
     "sync, 1 of 5 cut": ["pipeline.over_provision=1", "group.num_envs={with_extra}"],
 }
 """Every schedule has as many environments as it can use; ``{step}`` is a step's episodes."""

@@ -34,7 +34,7 @@ from real_model import real_model
 from rows import Row
 from servers import servers
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from train import episodes
+from train import episodes, update_on_samples
 
 from agentgym.engine import SamplingParams
 from agentgym.trainers.config.overrides import apply_overrides
@@ -45,7 +45,6 @@ from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models import compiled
 from agentgym.trainers.models.precision import allow_tf32, chosen_backend, matched_heads, use_fused_attention
-from agentgym.trainers.phases.update import PartialUpdate
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.train import train
 
@@ -144,9 +143,7 @@ def step(model: Any, precision: Any, shape: str, lr: float = 0.0, *, is_compiled
     """Take one optimizer step and return the gradient of the first layer's queries."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     config = LossConfig(precision=precision, layout="rows", tokens_per_microbatch=2048, compile=is_compiled)
-    update = PartialUpdate(model, optimizer, config, temperature=1.0, max_grad_norm=1e9)
-    update.add(episodes(1, 16, 2, 8, VOCAB[shape]))
-    update.finish()
+    update_on_samples(model, optimizer, episodes(1, 16, 2, 8, VOCAB[shape]), config, max_grad_norm=1e9)
     gradient: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight.grad.flatten().clone()
     return gradient
 
@@ -208,7 +205,7 @@ def checkpoints(device: torch.device, shape: str) -> Iterator[Row]:
 
 def runs(device: torch.device, shape: str) -> Iterator[Row]:
     """Train a short run in each mode, and compare sampled with trained log-probabilities."""
-    for mode in ("sync", "periodic", "async"):
+    for mode in ("sync", "async"):
         with tempfile.TemporaryDirectory() as folder:
             config = apply_overrides(load_recipe("household-smoke"), [*RUN, f"pipeline.mode={mode}"])
             train(config, Path(folder) / "run")

@@ -28,7 +28,7 @@ from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.stream import GroupStream
 from agentgym.types import Task, TrajectoryGroup
 
-Mode = Literal["sync", "periodic", "async"]
+Mode = Literal["sync", "async"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -86,8 +86,6 @@ def simulate(plan: Plan, recording: Recording) -> Prediction:
         >>> recording = Recording(groups=groups, gradient_s=2.0, engine=EngineCost(tick_s=0.0, token_s=0.0))
         >>> simulate(Plan(num_steps=1, groups_per_step=2), recording).wall_s
         5.0
-        >>> simulate(Plan(mode="periodic", num_steps=1, groups_per_step=2), recording).wall_s
-        4.0
     """
     return run_in_virtual_time(_Simulation(plan, recording).run())
 
@@ -114,7 +112,7 @@ class _Simulation:
         num_episodes = num_cut = 0
         waiting_s = 0.0
         for self.version in range(plan.num_steps):
-            waiting_s += await (self._periodic_step() if plan.mode == "periodic" else self._step())
+            waiting_s += await self._step()
             for group in self.step_groups:
                 played = self.played.pop(group.ordinal)
                 ages += [(self.version - version, num_tokens) for version, num_tokens in played.tokens]
@@ -143,17 +141,6 @@ class _Simulation:
         self.step_groups = await self.stream.take(self.version)
         waited_s = _now() - began
         await self._train(self.recording.gradient_s + self.recording.other_training_s)
-        return waited_s
-
-    async def _periodic_step(self) -> float:
-        began, trained_s = _now(), self.training_s
-        groups: list[TrajectoryGroup] = []
-        async for done in self.stream.arrivals(self.version):
-            groups += done
-            await self._train(self.recording.gradient_s * len(done) / self.plan.groups_per_step)
-        waited_s = _now() - began - (self.training_s - trained_s)
-        self.step_groups = tuple(groups)
-        await self._train(self.recording.other_training_s)
         return waited_s
 
     async def _train(self, seconds: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -203,45 +202,3 @@ def test_what_playing_raises_is_raised_by_take() -> None:
 def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="groups_per_step"):
         GroupStream(Studio().play, groups_per_step=0, max_staleness=0, num_groups=1)
-
-
-# -------------------------------------------------------------------------------------------- groups as they are done
-
-
-@given(durations=st.lists(st.integers(0, 9), min_size=8, max_size=8))
-def test_arrivals_are_the_steps_own_groups_in_the_order_in_which_they_end(durations: list[int]) -> None:
-    studio = Studio(lambda ordinal: durations[ordinal])
-
-    async def run() -> list[list[list[int]]]:
-        stream = GroupStream(studio.play, groups_per_step=4, max_staleness=0, num_groups=8)
-        clock = asyncio.ensure_future(studio.clock())
-        steps = []
-        for version in range(2):
-            parts = [[group.ordinal for group in part] async for part in stream.arrivals(version)]
-            assert stream.state == StreamState(next_ordinal=4 * (version + 1))
-            steps.append(parts)
-        clock.cancel()
-        return steps
-
-    for version, parts in enumerate(asyncio.run(run())):
-        assert sorted(ordinal for part in parts for ordinal in part) == list(range(4 * version, 4 * version + 4))
-        ends = [durations[ordinal] for part in parts for ordinal in part]
-        assert all(part for part in parts)
-        assert all(a <= b + 1 for a, b in pairwise(ends)), "within one tick of the clock"
-
-
-def test_what_playing_raises_is_raised_by_arrivals_and_what_is_left_stays_pending() -> None:
-    async def play(ordinal: int) -> TrajectoryGroup:
-        if ordinal == 1:
-            raise RunStoppedError("the world is gone")
-        return await Studio().play(ordinal)
-
-    async def run() -> None:
-        stream = GroupStream(play, groups_per_step=2, max_staleness=0, num_groups=2)
-        with pytest.raises(RunStoppedError, match="the world is gone"):
-            async for _ in stream.arrivals(0):
-                pass
-        await stream.close()
-        assert stream.state.pending == (0, 1)
-
-    asyncio.run(run())

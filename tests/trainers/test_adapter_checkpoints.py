@@ -44,9 +44,8 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return set(one) == set(other) and all(torch.equal(other[name], value) for name, value in one.items())
 
 
-@pytest.mark.parametrize("mode", ["sync", "periodic"])  # the reference: earlier adapters, or a second model
-def test_adapters_alone_are_stored_and_the_run_resumes_with_them(folder: Path, tmp_path: Path, mode: str) -> None:
-    settings = settings_over(folder, f"pipeline.mode={mode}")
+def test_adapters_alone_are_stored_and_the_run_resumes_with_them(folder: Path, tmp_path: Path) -> None:
+    settings = settings_over(folder)
     train(settings, tmp_path / "run")
     whole = read_checkpoint(tmp_path / "run", 2)
     names = [*whole["model"], *whole["reference"]]

@@ -151,9 +151,8 @@ def test_a_model_is_asked_about_its_failures(tmp_path: Path, capsys: pytest.Capt
     assert "note: the model has positions for 160 tokens" in " ".join((printed.out + printed.err).split())
 
 
-@pytest.mark.parametrize("mode", ["periodic", "async"])
-def test_other_schedules_branch_and_take_every_group_once(mode: str, tmp_path: Path) -> None:
-    run(tmp_path / "run", *ARPO, f"pipeline.mode={mode}")
+def test_async_mode_branches_and_takes_every_group_once(tmp_path: Path) -> None:
+    run(tmp_path / "run", *ARPO, "pipeline.mode=async")
     assert sorted(trained_ordinals(tmp_path / "run")) == list(range(18))
     assert sum(row["num_branches"] for row in rows_of(tmp_path / "run")) > 0
 
@@ -265,7 +264,6 @@ def test_hard_attribution_trains_a_shared_turn_once(branched: TrajectoryGroup) -
     ("overrides", "match"),
     [
         ((ARPO[0], "pipeline.over_provision=1"), "leave pipeline.over_provision at 0"),
-        ((REPLAY[0], "pipeline.mode=periodic"), "use another mode"),
         ((REPLAY[0], "loss.corrections=[]"), "replay train tokens"),
         ((FADING[0], "loss.corrections=[]"), "hints train tokens"),
         (ARPO[1:], "shared_prefix changes nothing where episodes do not branch"),

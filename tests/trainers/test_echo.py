@@ -98,9 +98,8 @@ def test_the_gradient_is_that_of_the_mean_cross_entropy(small_model: Any) -> Non
     assert step.metrics() == {"echo/weight": 0.5, "echo/loss": pytest.approx(loss.item(), abs=1e-5)}
 
 
-@pytest.mark.parametrize("mode", ["sync", "periodic"])
-def test_a_run_learns_what_its_environment_answers(mode: str, tmp_path: Path) -> None:
-    made = apply_overrides(config(), ["loss.echo=1", f"pipeline.mode={mode}", "optimizer.lr=3e-3"])
+def test_a_run_learns_what_its_environment_answers(tmp_path: Path) -> None:
+    made = apply_overrides(config(), ["loss.echo=1", "optimizer.lr=3e-3"])
     train(made, tmp_path / "run")
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     losses = [row["echo/loss"] for row in rows]

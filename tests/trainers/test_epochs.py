@@ -23,7 +23,7 @@ from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.phases.minibatches import plan_minibatches
-from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
+from agentgym.trainers.phases.update import UpdateResult, update_policy
 from agentgym.trainers.train import train
 
 
@@ -233,12 +233,6 @@ def test_a_stop_leaves_the_weights_of_the_updates_made(small_model: Any) -> None
 def test_settings_without_effect_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LossConfig(**keys)
-
-
-def test_a_partial_update_makes_one_update(small_model: Any) -> None:
-    optimizer = torch.optim.SGD(small_model.parameters(), lr=0.1)
-    with pytest.raises(ConfigError, match="one update per step"):
-        PartialUpdate(small_model, optimizer, LossConfig(num_epochs=2), temperature=1.0, max_grad_norm=1.0)
 
 
 @pytest.mark.slow

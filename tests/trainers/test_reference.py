@@ -84,12 +84,12 @@ def test_a_run_keeps_the_adapters_before_rl_and_resumes_with_them(tmp_path: Path
         assert all(torch.equal(again[part][name], value) for name, value in whole[part].items()), part
 
 
-def test_periodic_mode_keeps_a_second_model_and_the_plan_knows() -> None:
+def test_without_adapters_a_second_model_is_kept_and_the_plan_knows() -> None:
     weights = WeightCounts(own=990, adapters=10, matrices=900, layer=100)
     with_kl = apply_overrides(config(), [LORA, KL])
-    periodic = apply_overrides(with_kl, ["pipeline.mode=periodic"])
-    assert with_kl.needs_no_second_model and not periodic.needs_no_second_model
+    whole = apply_overrides(config(), [KL])
+    assert with_kl.needs_no_second_model and not whole.needs_no_second_model
     assert checkpoint_bytes(with_kl, weights) == 4 * (1000 + 10 + 20)
-    assert checkpoint_bytes(periodic, weights) == 4 * (1000 + 1000 + 20)
+    assert checkpoint_bytes(whole, weights) == 4 * (1000 + 1000 + 20)
     of_files = apply_overrides(with_kl, ['model={"path": "FOLDER", "lora": {"rank": 4}}'])
     assert checkpoint_bytes(of_files, weights) == 4 * (10 + 10 + 20)  # adapters alone

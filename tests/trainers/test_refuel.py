@@ -217,7 +217,6 @@ PAIRS = ('strategy.branching={"kind": "pairs"}', "loss.kind=refuel", "loss.corre
         (PAIRS[:2], r"set loss\.corrections to \[\]"),
         ((*PAIRS, 'loss.token_masks=[{"kind": "forking_tokens"}]'), r"loss\.token_masks to \[\]"),
         ((*PAIRS, "loss.minibatch=tokens", "loss.num_updates=2"), "minibatch=episodes"),
-        ((*PAIRS, "pipeline.mode=periodic"), "refuel"),
         ((*PAIRS, "loss.clip_low=0.1"), "reads no clip_low"),
     ],
 )

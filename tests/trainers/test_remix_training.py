@@ -100,7 +100,6 @@ def test_replay_stops_and_the_policy_so_far_becomes_the_base(tmp_path: Path) -> 
     ("overrides", "message"),
     [
         ([REMIX[0], "loss.corrections=[]"], "replay train tokens"),
-        ([REMIX[0], "pipeline.mode=periodic"], "use another mode"),
         (['strategy.replay={"kind": "remix", "share": 0}'], "remix has no effect"),
         (
             ['loss.regularisers=[{"kind": "kl_convex"}, {"kind": "distill", "teacher": "t"}]'],

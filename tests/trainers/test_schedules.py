@@ -135,9 +135,8 @@ def test_one_value_has_one_schedule() -> None:
         made_with(TEMPERATURE, COOLING)
 
 
-@pytest.mark.parametrize("mode", ["sync", "periodic"])
-def test_a_run_samples_and_trains_with_the_values_of_each_step(mode: str, tmp_path: Path) -> None:
-    made = made_with(COOLING, GROWING, FADING, overrides=(KL, f"pipeline.mode={mode}"))
+def test_a_run_samples_and_trains_with_the_values_of_each_step(tmp_path: Path) -> None:
+    made = made_with(COOLING, GROWING, FADING, overrides=(KL,))
     train(made, tmp_path / "run")
     rows = rows_of(tmp_path / "run")
     assert [row["schedule/sampling.temperature"] for row in rows] == pytest.approx([1.2, 1.0, 0.8, 0.6, 0.6, 0.6])

@@ -125,7 +125,6 @@ ALONE = 'loss.regularisers=[{"kind": "self_distill"}]'
     [
         ([ALONE, "context.policy=window"], "set context.policy=full"),
         ([ALONE, "loss.weight=0"], "set zero_variance_filter=off"),
-        ([ALONE, "pipeline.mode=periodic"], "self_distill"),
         (['loss.regularisers=[{"kind": "self_distill", "coef": 0}]'], "coef is 0"),
     ],
 )

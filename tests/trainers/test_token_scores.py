@@ -13,10 +13,9 @@ from testkit.policy_updates import on_policy, verdicts
 
 from agentgym.errors import CorruptDataError
 from agentgym.rollout.token_scores import TurnScores, read_scores, scores_path, write_scores
-from agentgym.trainers.data.samples import FilteredGroup, build_samples
+from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.phases.update import PartialUpdate, update_policy
-from agentgym.trainers.reporting.token_scores import places_of
+from agentgym.trainers.phases.update import update_policy
 
 
 def scored(model: Any, made: Sequence[FilteredGroup], loss: LossConfig) -> dict[tuple[int, int, int], TurnScores]:
@@ -92,19 +91,6 @@ def test_tokens_that_are_not_trained_have_no_score(small_model: Any) -> None:
     found = scored(small_model, masked, LossConfig())
     assert set(found[0, 0, 0].logprobs) == set(found[0, 0, 0].entropies) == {None}
     assert not any(key[0] == 1 for key in found), "a group that was left out"
-
-
-def test_a_gradient_in_parts_has_the_same_scores(small_model: Any) -> None:
-    made = verdicts()
-    told = expected(small_model, made)
-    optimizer = torch.optim.SGD(small_model.parameters(), lr=0.1)
-    update = PartialUpdate(small_model, optimizer, LossConfig(), temperature=1.0, max_grad_norm=1.0)
-    for part in (made[:2], made[2:]):
-        update.add(build_samples(part), places_of(part))
-    found = update.finish().scores
-    assert {one.key for one in found} == set(told)
-    for one in found:
-        assert one.logprobs == pytest.approx(told[one.key][0], abs=1e-4)
 
 
 def test_a_file_of_scores(tmp_path: Path) -> None:

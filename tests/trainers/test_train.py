@@ -269,31 +269,7 @@ def test_kill_9_in_asynchronous_training_loses_and_repeats_no_task(
     assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, 9))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", range(3))
-def test_kill_9_in_a_period_loses_and_repeats_no_task(
-    moment: int, finished: Path, tmp_path: Path, warm_python: str
-) -> None:
-    """What a period had summed dies with the trainer, and its groups are played again."""
-    run_dir = tmp_path / "killed"
-    run_dir.mkdir()
-    warm = ["sft.num_demos=0", f"model.path={finished / 'model'}", "pipeline.mode=periodic"]
-    save_config(apply_overrides(config(), warm), run_dir / "config.json")
-    process = start(warm_python, run_dir)
-    deadline = time.monotonic() + KILL_WITHIN_S
-    while len([row for row in _rows(run_dir) if row["phase"] == "rl"]) < 1 + moment:
-        assert process.is_running() and time.monotonic() < deadline, "the run ended before it could be killed"
-        time.sleep(0.005)
-    time.sleep(0.02 * moment)  # somewhere within a period
-    process.kill()
-    resume(run_dir)
-    assert trained_ordinals(run_dir) == list(range(NUM_STEPS * 3))
-    assert token_ages(run_dir) == {0}
-    rows = read_json_lines(run_dir / "metrics.jsonl")
-    assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, NUM_STEPS + 1))
-
-
-@pytest.mark.parametrize("mode", ["sync", "periodic", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_members_that_were_not_needed_are_accounted_for(mode: str, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     extra = ["pipeline.over_provision=2", "pipeline.max_in_flight=auto", f"pipeline.mode={mode}", "num_steps=3"]

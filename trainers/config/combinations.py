@@ -9,7 +9,6 @@ from agentgym.credit.columns import OF_CRITIC
 from agentgym.endpoint.harness import check_context
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.columns import check_columns
-from agentgym.trainers.config.pipeline import refuse_for_periodic
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -37,8 +36,6 @@ def check_combinations(config: TrainConfig) -> None:
     _check_siblings(config)
     _check_pruning(config)
     _check_teacher(config)
-    if config.pipeline.mode == "periodic":
-        refuse_for_periodic(config.credit, config.loss)
     if config.model.lora.quantize != "none":
         _refuse_for_quantized(config)
     if config.sampling.top_p != 1.0 or config.sampling.top_k != 0:
@@ -69,8 +66,6 @@ def _check_strategy(config: TrainConfig) -> None:
             "strategy.program decides which episodes a group has: leave pipeline.over_provision at 0 and "
             "pipeline.complete_with=group_size"
         )
-    if config.strategy.replays and config.pipeline.mode == "periodic":
-        raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
     if config.strategy.scores_copies and config.sampling.temperature != 1:
         raise ConfigError(
             f"strategy.branching={config.strategy.branching.kind} copies tokens into another context, where engines "

@@ -6,27 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.credit.columns import FROM_GROUPS
-from agentgym.credit.compose import CreditConfig
 from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
 from agentgym.rollout.quorum import Quorum
 from agentgym.settings import Natural, Settings, check_ranges
-from agentgym.trainers.losses.component import LossComponent
-from agentgym.trainers.losses.config import LossConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig(Settings):
     """Schedule of rollouts and training: the order in which they run, and the number of concurrent episodes."""
 
-    mode: Literal["sync", "periodic", "async"] = "sync"
-    """``sync``: sample all groups of a step, then train on them; on-policy. ``periodic``: compute the gradient of each
-    group as soon as it is complete, while others are still sampled, and make the optimizer step after the last group;
-    on-policy too. ``async``: sample and train at the same time, and train on the groups that are complete. Episodes
-    continue when the weights change, and each token records the version that sampled it."""
+    mode: Literal["sync", "async"] = "sync"
+    """``sync``: sample all groups of a step, then train on them; on-policy. ``async``: sample and train at
+    the same time, and train on the groups that are complete. Episodes continue when the weights change, and each token
+    records the version that sampled it."""
     max_staleness: int = 1
     """Largest age of a group's oldest token when it is trained, in versions of the weights; async mode only."""
     over_provision: Natural = 0
@@ -76,36 +71,3 @@ class PipelineConfig(Settings):
         if self.max_in_flight == "auto":
             return InFlight(group.num_envs, AdaptiveLimit(most=group.num_envs), health=health)
         return InFlight(min(self.max_in_flight or group.num_envs, group.num_envs))
-
-
-def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
-    """Check that no component needs all groups of a step before the first gradient is computed.
-
-    Periodic mode computes gradients while groups are still sampled. Some components compare groups only under certain
-    settings, which these checks do not know; the step itself detects them
-    (:class:`agentgym.trainers.phases.period.Period`).
-
-    Raises:
-        ConfigError: a component needs them; the message names the component and the way out.
-    """
-    columns = [name for name in credit.columns() if name not in FROM_GROUPS]
-    shrink = [part.kind for part in loss.corrections if getattr(part, "denominator", "all") == "kept"]
-    whole = [
-        *(part.name for part, _ in credit.components() if part.needs_whole_step),
-        *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
-        *(part.name for part, _ in loss.parts() if _reads_whole_update(part)),
-        *(f"column {column.name}" for column in loss.columns() if column.phase == "step"),
-        *([f"denominator='kept' of {', '.join(shrink)}"] if shrink else []),
-        *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
-        *(["loss.minibatch=rows"] if loss.minibatch == "rows" else []),
-        *(["loss.num_epochs above 1"] if loss.num_epochs > 1 else []),
-    ]
-    if whole:
-        raise ConfigError(
-            f"pipeline.mode=periodic computes gradients before all groups of a step are complete, which does not work "
-            f"with {', '.join(whole)}: set pipeline.mode=sync"
-        )
-
-
-def _reads_whole_update(part: LossComponent) -> bool:
-    return part.prepares or bool(part.scores) or part.averages_over == "tokens"

@@ -253,11 +253,8 @@ class TrainConfig(Settings):
 
     @property
     def needs_no_second_model(self) -> bool:
-        """True if the reference of the KL penalty is the policy itself with the adapters it had before RL.
-
-        Not in periodic mode: the engine reads the weights during training there, so adapters cannot be swapped.
-        """
-        return self.model.lora.rank > 0 and self.pipeline.mode != "periodic"
+        """True if the reference of the KL penalty is the policy itself with the adapters it had before RL."""
+        return self.model.lora.rank > 0
 
     @property
     def starts_servers(self) -> bool:

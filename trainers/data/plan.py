@@ -122,7 +122,6 @@ class BatchPlan:
     """For each row the weight of a token in the loss, by turn as in :attr:`RowOutline.trained`."""
     units: tuple[Ints, ...]
     """For each row the units of averaging, by turn; units are counted over the update."""
-    num_units: int
 
     @property
     def num_trained(self) -> int:
@@ -133,14 +132,6 @@ class BatchPlan:
     def last_turn(self) -> int:
         """Highest index of a turn with trained tokens."""
         return max((turn for row in self.rows for turn, _ in row.trained), default=0)
-
-    def num_averaged(self, aggregation: str) -> int:
-        """Return the divisor of :func:`token_weights`: the number of trained tokens, or of units with some.
-
-        Divisors of groups add up to that of the update. A gradient can therefore be accumulated group by group, each
-        multiplied by its own divisor, and divided by the sum at the end.
-        """
-        return self.num_trained if aggregation == "token-mean" else self.num_units
 
 
 def plan_batches(
@@ -165,9 +156,7 @@ def plan_batches(
         min_shared_tokens: tokens that a group's common prefix must save for micro-batches of its own. On a GPU a
             further forward and backward pass takes some time however few tokens it has.
     """
-    units, num_units = _numbered(
-        [[(row.trajectory, turn if unit == "turn" else 0) for turn, _ in row.trained] for row in rows]
-    )
+    units = _numbered([[(row.trajectory, turn if unit == "turn" else 0) for turn, _ in row.trained] for row in rows])
     counts = [count for row in rows for _, count in row.trained]
     weights = _weights(np.array([at for own in units for at in own], np.int64), counts, aggregation, norm_length)
     ends = np.cumsum([len(row.trained) for row in rows], dtype=np.int64)[:-1]
@@ -180,7 +169,6 @@ def plan_batches(
         batches=tuple(_placed(planned)),
         weights=tuple(np.split(weights, ends)) if rows else (),
         units=tuple(np.array(own, np.int64) for own in units),
-        num_units=num_units,
     )
 
 
@@ -225,10 +213,10 @@ def _weights(units: Ints, counts: Sequence[int], aggregation: str, norm_length: 
     raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
 
 
-def _numbered(keys: Sequence[Sequence[Hashable]]) -> tuple[list[list[int]], int]:
+def _numbered(keys: Sequence[Sequence[Hashable]]) -> list[list[int]]:
     """Number keys from 0 by first appearance."""
     code: dict[Hashable, int] = {}
-    return [[code.setdefault(key, len(code)) for key in own] for own in keys], len(code)
+    return [[code.setdefault(key, len(code)) for key in own] for own in keys]
 
 
 def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRow]]:

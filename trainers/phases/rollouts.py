@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,9 +18,7 @@ from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.outline import TEXT_COLUMNS, GroupMetadata, outlined
-from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.judges.teacher import HintTeacher
-from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run.env import RunEnv
 from agentgym.trainers.run.run import Run
@@ -176,19 +173,19 @@ class Rollouts:
             self._agents[env, sampling] = self._run.make_agent(self._envs[env], sampling=sampling)
         return self._agents[env, sampling]
 
-    async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
+    async def take(self, step: int) -> Sequence[TrajectoryGroup]:
         """Wait for the groups of a step, and return them by ordinal. All ranks must call this, even without an engine.
 
         If episodes are spread over the ranks, the groups that other ranks played are outlines.
 
         Args:
             step: the RL step.
-            clock: measures the time of training in periodic mode.
-            period: computes each group's gradient when the group is complete, in a thread next to the rollouts.
         """
         if self._beats:
             self._pulse.start()
-        groups = await self._take(step, clock, period)
+        if self._mode != "async":  # no rollouts ran during the step before
+            self._in_flight.begin_window()
+        groups = await self._played(lambda: self._stream.take(step))
         self._stream.forget(group.ordinal for group in groups)
         if self._beats:
             self._pulse.beat("training")
@@ -211,26 +208,6 @@ class Rollouts:
             outlined(group, with_texts=self._with_texts) if is_elsewhere else group
             for group, is_elsewhere in zip(made, elsewhere, strict=True)
         ]
-
-    async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
-        if self._mode != "async":  # no rollouts ran during the step before
-            self._in_flight.begin_window()
-        if period is None:
-            return await self._played(lambda: self._stream.take(step))
-        groups: list[TrajectoryGroup] = []
-        arrivals = self._stream.arrivals(step)
-
-        async def following() -> Sequence[TrajectoryGroup]:
-            async for done in arrivals:
-                return done
-            return ()
-
-        while done := await self._played(following):
-            clock.lap("rollout")
-            await asyncio.to_thread(on_background_thread(period.add), done)
-            clock.lap("train")
-            groups += done
-        return sorted(groups, key=lambda group: group.ordinal)
 
     async def _played(self, play: Callable[[], Awaitable[Sequence[TrajectoryGroup]]]) -> list[TrajectoryGroup]:
         """Return the groups by ordinal that the ranks which sample return from ``play``, or their outlines."""

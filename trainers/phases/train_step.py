@@ -17,8 +17,7 @@ from agentgym.trainers.data.samples import FilteredGroup, Scored
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
 from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
-from agentgym.trainers.phases.period import Period
-from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
+from agentgym.trainers.phases.update import UpdateResult, update_policy
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
@@ -27,29 +26,10 @@ from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
 
-def begin_period(run: Run, state: TrainState) -> Period | None:
-    """Begin the gradient of a step in periodic mode, which trains during the rollouts; None in other modes."""
-    config = scheduled(run.config, state.step)
-    if config.pipeline.mode != "periodic":
-        return None
-    update = PartialUpdate(
-        state.model,
-        state.optimizer,
-        config.loss,
-        temperature=config.sampling.temperature,
-        max_grad_norm=config.optimizer.max_grad_norm,
-        reference=run.teacher or state.reference,
-        history=state.entropy_history,
-        rollouts_are_sharded=run.rollouts_are_sharded,
-    )
-    return Period(run.envs, state.credit, update, state.step)
-
-
 def train_step(
     run: Run,
     state: TrainState,
     groups: Sequence[TrajectoryGroup],
-    period: Period | None,
     mix: SftMix | None,
     clock: Clock,
     log: Log,
@@ -57,7 +37,6 @@ def train_step(
     """Train on the groups of the step after ``state.step``, and return the step's metrics.
 
     Args:
-        period: the accumulated gradient of the groups, in periodic mode.
         mix: adds the loss of demonstrations, if ``sft.mix`` is set.
     """
     step = state.step
@@ -86,8 +65,7 @@ def train_step(
 
     rate = set_rate(state.optimizer, config.optimizer, step, config.num_steps)
     added = _added_losses(run, state, groups, mix)
-    add_gradient = add_all(added)
-    update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient, scored)
+    update = _update(run, state, verdicts, add_all(added), scored)
     state.entropy_history = update.history
     state.loss_memory = update.memory or state.loss_memory
     clock.lap("train")

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from agentgym.credit.table import Floats
-from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import make_batch
@@ -90,9 +89,43 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     recorded = columns_of_step(kept, columns, ranks, rollouts_are_sharded=rollouts_are_sharded)
     samples = build_samples(kept, columns, recorded, scored)
     rows = StepRows.of(samples, ranks, rollouts_are_sharded=rollouts_are_sharded)
+    plan = plan_minibatches(kept, rows.outlines, config, seed)
     step = UpdateStep(model, config, temperature, reference, history, memory)
-    totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
-    for number, of in enumerate(_minibatches(step, rows, plan_minibatches(kept, rows.outlines, config, seed))):
+    return update_on_rows(
+        step,
+        optimizer,
+        rows,
+        plan,
+        max_grad_norm=max_grad_norm,
+        seed=seed,
+        places=places_of(kept),
+        add_gradient=add_gradient,
+    )
+
+
+def update_on_rows(
+    step: UpdateStep,
+    optimizer: torch.optim.Optimizer,
+    rows: StepRows,
+    plan: Sequence[Sequence[Rows]],
+    *,
+    max_grad_norm: float,
+    seed: int = 0,
+    places: Sequence[TurnRef] = (),
+    add_gradient: AddGradient | None = None,
+) -> UpdateResult:
+    """Train on rows, one optimizer step per minibatch.
+
+    Args:
+        plan: for each epoch, the rows of each minibatch, by their index.
+        places: the turns of which scores of tokens are collected.
+
+    Raises:
+        RunStoppedError: the loss is not finite.
+    """
+    model, config, ranks = step.model, step.config, step.ranks
+    totals, scores = UpdateTotals(), TokenScores()
+    for number, of in enumerate(_minibatches(step, rows, plan)):
         frozen = step.frozen_tokens(of.batches, of.share, of.old)
         batches = step.credited(of.samples, with_old_policy_as_sampler(of.batches, of.share, of.old, frozen), frozen)
         facts, choices = step.prepare(of.plan, batches, frozen, derive_seed(seed, "token masks", number))
@@ -112,7 +145,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
                 totals.add(*outcome)
                 batch, entropy, output, _ = outcome
                 known = step.before_update(output, logprob_old, is_first=not number)
-                if of.is_in_first_epoch:  # later ones train the same tokens again, perhaps on another rank
+                if places and of.is_in_first_epoch:  # later ones train the same tokens again, perhaps on another rank
                     scores.add(of.samples, places, batch, entropy, known)
         if add_gradient is not None:
             add_gradient(number)
@@ -121,7 +154,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         totals.add_step(step_alone(model, optimizer, max_grad_norm, add_gradient), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.tracks_entropy:  # its history already includes this step
-        step.history = history.after(totals.entropy_of_turn())
+        step.history = step.history.after(totals.entropy_of_turn())
     return UpdateResult(metrics=totals.means(), history=step.history, memory=step.memory, scores=scores.collected())
 
 
@@ -231,95 +264,3 @@ def with_old_policy_as_sampler(
 def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
     num_tokens = sum(count for _, count in kl_of_ranks)
     return max_kl is not None and num_tokens > 0 and sum(kl for kl, _ in kl_of_ranks) / num_tokens > max_kl
-
-
-class PartialUpdate:
-    """One optimizer step over rows that arrive in parts, all at the weights before the step.
-
-    It requires that no component needs the whole update (``LossConfig.needs_whole_update``) and one update per step.
-    The gradient equals that of :func:`update_policy` over all parts at once, up to the order of additions.
-
-    With ``rollouts_are_sharded`` each row is on one rank alone, and all ranks add each part.
-    """
-
-    def __init__(
-        self,
-        model: CausalLM,
-        optimizer: torch.optim.Optimizer,
-        config: LossConfig,
-        *,
-        temperature: float,
-        max_grad_norm: float,
-        reference: Reference | None = None,
-        history: EntropyHistory | None = None,
-        rollouts_are_sharded: bool = False,
-    ) -> None:
-        if config.has_several_updates:
-            raise ConfigError("PartialUpdate makes one update per step: set loss.num_updates and loss.num_epochs to 1")
-        self._history = EntropyHistory() if history is None else history
-        self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
-        self._ranks, self._rollouts_are_sharded = ranks_of(model), rollouts_are_sharded
-        self._step = UpdateStep(model, config, temperature, reference, self._history)
-        self._totals = UpdateTotals()
-        self._scores = TokenScores()
-        self._divisor = 0
-        self._num_batches = 0
-        optimizer.zero_grad()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Further columns that rows must have."""
-        return self._step.config.columns()
-
-    def add(self, samples: Sequence[TrainingSample], places: Sequence[TurnRef] = ()) -> None:
-        """Add a part's gradient; with a sharded model all ranks add the same part, each its share of it.
-
-        Args:
-            samples: the rows of the part; if they are spread, those that this rank has.
-            places: the result of :func:`~agentgym.trainers.reporting.token_scores.places_of`, to store token scores.
-        """
-        config = self._step.config
-        rows = StepRows.of(samples, self._ranks, rollouts_are_sharded=self._rollouts_are_sharded)
-        if not rows.outlines:
-            return
-        # The weights are normalised over the part, as if it were the whole update.
-        of = _minibatch(self._step, rows, list(range(len(rows.outlines))))
-        averaged = of.plan.num_averaged(config.mean)
-        logprobs = self._step.old_logprobs(of.batches, of.share, is_only=True)
-        batches = with_old_policy_as_sampler(of.batches, of.share, logprobs, [])
-        facts, _ = self._step.prepare(of.plan, batches, [])
-        for (index, scale), logprob_old in zip(of.share, logprobs, strict=True):
-            batch = batches[index]
-            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * averaged), scale)
-            if scale and self._ranks.counts_rows:
-                self._totals.add(*outcome)
-                if places:
-                    known = self._step.before_update(outcome[2], logprob_old, is_first=True)
-                    self._scores.add(of.samples, places, batch, outcome[1], known)
-            far, count = kl_to_sampling([outcome])
-            self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
-        self._divisor += averaged
-        self._num_batches += len(of.plan.batches)
-
-    def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:
-        """Divide the summed gradient by the update's denominator, and make the step; no step without rows.
-
-        Args:
-            add_gradient: adds another loss before the step; then the step is made even without rows.
-
-        Raises:
-            RunStoppedError: the gradient is not finite.
-        """
-        if self._num_batches:
-            divisor = self._divisor or 1
-            for parameter in self._model.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.div_(divisor)
-            self._totals.loss /= divisor
-        if add_gradient is not None:
-            add_gradient(0)
-        if self._num_batches or add_gradient is not None:
-            self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
-        totals = UpdateTotals.of_all(self._ranks.gathered(self._totals))
-        history = self._history.after(totals.entropy_of_turn())
-        return UpdateResult(metrics=totals.means(), history=history, scores=self._scores.collected())

@@ -156,7 +156,6 @@ def opo(table: TurnTable) -> TurnAdvantages:
 
 @estimator(
     "reinforce_pp_baseline",
-    needs_whole_step=True,
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     by_authors=False,

@@ -32,7 +32,6 @@ class ReinforcePpOptions(Options):
 
 @estimator(
     "reinforce_pp",
-    needs_whole_step=True,
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
     parity="verl-project/verl@1dda039:verl/trainer/ppo/core_algos.py",
     by_authors=False,

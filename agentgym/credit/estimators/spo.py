@@ -58,7 +58,6 @@ def spo_prior(num_samples: int, num_successes: int, rho_min: float = 0.875) -> t
 
 @estimator(
     "spo",
-    needs_whole_step=True,
     optional_columns=("drift",),
     paper="Single-stream Policy Optimization",
     parity="verl-project/verl-recipe@48ea0a7:spo/spo_ray_trainer.py",

@@ -23,7 +23,7 @@ from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.data.outline import outlined
-from agentgym.trainers.data.samples import FilteredGroup, build_samples
+from agentgym.trainers.data.samples import FilteredGroup
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig
@@ -41,7 +41,7 @@ from agentgym.trainers.losses.options import (
 )
 from agentgym.trainers.models.config import LoraSettings
 from agentgym.trainers.models.model import add_lora
-from agentgym.trainers.phases.update import PartialUpdate, update_policy
+from agentgym.trainers.phases.update import update_policy
 from testkit.made_groups import two_groups
 from testkit.policy_updates import on_policy
 from testkit.ranked_update import small_model, spread
@@ -88,7 +88,7 @@ def perturbed() -> Any:
     return model
 
 
-def updated(ranks: Ranks, settings: Mapping[str, Any], *, in_parts: bool = False) -> dict[str, Any]:
+def updated(ranks: Ranks, settings: Mapping[str, Any]) -> dict[str, Any]:
     model = shard(small_model(), ranks)
     before = [whole(parameter.detach()).clone() for parameter in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -97,13 +97,7 @@ def updated(ranks: Ranks, settings: Mapping[str, Any], *, in_parts: bool = False
     how: Any = {"temperature": 0.9, "max_grad_norm": 1e9, "rollouts_are_sharded": ranks.count > 1}
     metrics: dict[str, float] = {}
     for step in range(2):
-        if in_parts:
-            update = PartialUpdate(model, optimizer, loss, **how)
-            for first in (0, 2, 3):
-                update.add(build_samples(verdicts[first : first + 2 if first == 0 else first + 1]))
-            metrics = update.finish().metrics
-        else:
-            metrics = update_policy(model, optimizer, verdicts, loss, seed=step, **how).metrics
+        metrics = update_policy(model, optimizer, verdicts, loss, seed=step, **how).metrics
     change = [(whole(p.detach()) - old).flatten() for p, old in zip(model.parameters(), before, strict=True)]
     return {"change": torch.cat(change), "metrics": metrics}
 
@@ -128,7 +122,6 @@ def main(out: Path) -> None:
     torch.set_num_threads(1)
     ranks = join_ranks()
     found = {name: updated(ranks, settings) for name, settings in LOSSES.items()}
-    found["in parts"] = updated(ranks, {}, in_parts=True)
     for kind in CRITICS:
         for trunk in ("copy", "shared"):
             found[f"{kind}, {trunk}"] = learnt(ranks, kind, trunk, has_lora=False)

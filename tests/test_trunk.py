@@ -13,7 +13,7 @@ from agentgym.trainers.losses.component import loss_table
 
 ROOT = Path(__file__).parents[1]
 TRUNK = (
-    *("trainers/*.py", "trainers/run/*.py", "trainers/phases/*.py", "trainers/data/*.py"),
+    *("trainers/*.py", "trainers/run/*.py", "trainers/phases/*.py", "trainers/data/*.py", "trainers/config/*.py"),
     *("trainers/losses/loss.py", "trainers/losses/facts.py", "trainers/losses/batch_columns.py"),
     "agentgym/rollout/*.py",
 )

@@ -53,6 +53,7 @@ _.serve_model
 _.serve_search
 _.variations  # ScienceWorld asks its worker process for it
 _.print_digests  # agentgym.check.determinism starts it in another process
+_.auxiliary_loss  # and their auxiliary losses
 _.token_mask  # users' files decorate their token masks with it
 _.player_outcome  # credit reads columns by their names
 _.opmd_squared  # losses/catalogue.toml names these
@@ -301,3 +302,4 @@ _.path_stats  # asked by importlib
 # called by programs of users (docs/strategies.md)
 _.comment
 _.play_by
+_.reply_rows  # named in losses/catalogue.toml

@@ -36,6 +36,7 @@ from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks, how_shared
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.critics.columns import ColumnMaker
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.distributed.devices import on_background_thread
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, num_restarts
 from agentgym.trainers.models.adapters import ADAPTERS, save_adapters
@@ -64,7 +65,6 @@ from agentgym.trainers.run.folder import (
 )
 from agentgym.trainers.run.run import Run
 from agentgym.trainers.run.tokenizer import keep_tokenizer
-from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import Metrics
 
 
@@ -272,7 +272,7 @@ class TrainingLoop:
             for note in extension_notes(self.config, self._num_steps_before, self.state.step):
                 self.log.say(f"note: {note}")
 
-    async def demonstrations(self) -> list[SftRow]:
+    async def demonstrations(self) -> list[WeightedRow]:
         """Return the training rows of all demonstrations, or none if the rest of the run does not use them."""
         if not self.learns_from_demos:
             return []

@@ -290,5 +290,5 @@ OF_CRITIC = ("value", "token_value", "q_value", "progress")
 """Columns that a critic computes."""
 OF_MODEL = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
 """Columns that a trainer's models compute."""
-OF_SHAPERS = ("info_gain",)
-"""Columns that a shaper computes."""
+OF_SHAPERS = {"info_gain": "information_gain"}
+"""Columns that a shaper computes, with its name."""

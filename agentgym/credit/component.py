@@ -56,6 +56,10 @@ class CreditComponent(Component):
     granularity: Granularity = "trajectory"
     optional_columns: tuple[str, ...] = ()
     """Columns that it reads where somebody makes them, and does without elsewhere."""
+    needs_every_fault: bool = False
+    """It reads ``is_faulty``, and takes a turn that is not marked for a right one, so a judge must mark all of them."""
+    needs_copies: bool = False
+    """It acts on episodes that copy tokens sampled in another context, so a strategy must make some."""
     compares_groups: bool = False
     """Estimators: it compares the members of a group, so a group needs at least two."""
     keeps_parts: bool = False

@@ -19,15 +19,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "component_list.md"
 HEAD = """# All components
 
-Losses, corrections, token masks, regularisers, strategies and the components of credit. Each has its settings, their
-defaults, its file and its status. The page is made from the code (`python docs/site/components.py`). Their use:
-[credit](credit.md), [the loss](training.md#the-loss), [strategies](strategies.md).
+Losses, corrections, token masks, regularisers, auxiliary losses, strategies and the components of credit. Each has its
+settings, their defaults, its file and its status. The page is made from the code (`python docs/site/components.py`).
+Their use: [credit](credit.md), [the loss](training.md#the-loss), [strategies](strategies.md).
 """
 TITLES = {
     "loss": ("Losses", "`loss.kind`, with `loss.options`"),
     "correction": ("Corrections", "`loss.corrections`"),
     "token mask": ("Token masks", "`loss.token_masks`"),
     "regulariser": ("Regularisers", "`loss.regularisers`"),
+    "auxiliary loss": ("Auxiliary losses", "`loss.auxiliaries`"),
     "estimator": ("Estimators", "`credit.estimator`, with `credit.options`"),
     "shaper": ("Shapers", "`credit.shapers`"),
     "modulator": ("Modulators", "`credit.modulators`"),

@@ -30,7 +30,17 @@ def test_list_credit(run: Command) -> None:
     rows = run("list", "--credit", "--json").json
     gigpo = next(row for row in rows if row["name"] == "gigpo")
     assert (gigpo["class"], gigpo["status"]) == ("estimator", "verified")
-    families = {"shaper", "estimator", "modulator", "selection", "loss", "correction", "token mask", "regulariser"}
+    families = {
+        "shaper",
+        "estimator",
+        "modulator",
+        "selection",
+        "loss",
+        "correction",
+        "token mask",
+        "regulariser",
+        "auxiliary loss",
+    }
     assert {row["class"] for row in rows} == families
     assert "igpo" in run("list", "--credit").out
 

@@ -53,7 +53,7 @@ PARTS = {
     "llds": "the regulariser llds",
     "credit/changed/salt": "the credit component salt",
     "strategy/changed/arpo": "the strategy arpo",
-    "echo/loss": "loss.echo",
+    "echo/loss": "the auxiliary loss echo",
 }
 
 

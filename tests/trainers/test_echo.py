@@ -23,7 +23,7 @@ from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
-from agentgym.trainers.phases.added_loss import echo_of
+from agentgym.trainers.phases.added_loss import auxiliary_of
 from agentgym.trainers.sft.rows import reply_rows
 from agentgym.trainers.train import train
 from agentgym.types import Completion, FinishReason, Message, Segment, Status, Trajectory, TrajectoryGroup, Turn
@@ -84,7 +84,9 @@ def test_the_gradient_is_that_of_the_mean_cross_entropy(small_model: Any) -> Non
     turns = (turn(0, (20, 21), (7, 8), "cd"), turn(1, (3, 4, 22), (9,), "e"), turn(2, (5, 22), (7,), "x"))
     one = Trajectory(task=TASK, env_id="x", status=Status.COMPLETED, segments=(Segment(turns),), seed=0)
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=(one,))
-    step = echo_of([group], LossConfig(echo=0.5), small_model, Letters())
+    settings = LossConfig(echo=0.5)
+    part, options = settings.parts()[-1]
+    step = auxiliary_of(part, options, [group], settings, small_model, Letters())
     step.add_gradient(0)
     found = {name: p.grad.clone() for name, p in small_model.named_parameters() if p.grad is not None}
     small_model.zero_grad()
@@ -115,7 +117,7 @@ def test_a_run_learns_what_its_environment_answers(tmp_path: Path) -> None:
     [
         (["loss.echo=-1"], "at least 0"),
         (["loss.echo=0.1", "context.policy=window"], "set context.policy=full"),
-        (["loss.weight=0"], "or set echo"),
+        (["loss.weight=0"], "or an auxiliary loss"),
     ],
 )
 def test_what_cannot_be_is_refused(overrides: list[str], match: str) -> None:

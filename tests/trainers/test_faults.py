@@ -191,7 +191,7 @@ JUDGED = "judge.model=openai:http://x/v1"
     [
         (["credit.estimator=capo"], r"capo needs a judge .* judge\.grades=all_faults"),
         (["credit.estimator=capo", JUDGED, FAULTY], r"capo needs a judge .* judge\.grades=all_faults"),
-        ([JUDGED, "judge.grades=all_faults"], "which nothing reads: set credit.estimator=capo"),
+        ([JUDGED, "judge.grades=all_faults"], "which nothing reads: add .*the estimator capo"),
         ([JUDGED, "judge.grades=all_faults", "judge.weight=0.5"], "all_faults pays nothing"),
         ([JUDGED, FAULTY, "judge.agreement=union"], r"judge\.agreement is about"),
         ([JUDGED, "judge.wrong_below=0.9"], r"judge\.wrong_below is about wrong turns"),

@@ -111,6 +111,27 @@ def against_mean(logprob, reward, baseline):
     return -(reward - baseline) * logprob, logprob > 0
 """
 
+IMITATE = """
+from dataclasses import dataclass
+import numpy as np
+from agentgym.plugins import Options
+from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.losses.component import auxiliary_loss
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImitateOptions(Options):
+    kind: str = "imitate"
+    coef: float = 0.5
+    least: float = 0.5
+
+@auxiliary_loss("imitate", paper="ours")
+def imitate(episodes, renderer, options: ImitateOptions):
+    # the sampled tokens of good episodes: what rejection sampling would fine-tune on
+    good = [segment for one in episodes if one.reward >= options.least for segment in one.segments]
+    masks = [np.asarray(segment.loss_mask, dtype=bool) for segment in good]
+    return [WeightedRow(one.token_ids, mask.astype(np.float32), mask) for one, mask in zip(good, masks)]
+"""
+
 
 def config(*overrides: str, **changes: Any) -> TrainConfig:
     """Return a run of two steps on a model that counts a little."""
@@ -199,9 +220,46 @@ def test_a_column_that_cannot_be_is_refused_where_it_is_declared(text: str, said
         config(f"loss.kind={path}:x")
 
 
+def test_an_auxiliary_loss_over_tokens_of_the_steps_episodes(file: Any, tmp_path: Path) -> None:
+    part = f'{{"kind": "{file(IMITATE)}:imitate", "least": 0.0}}'
+    rows = trained(config("loss.weight=0", f"loss.auxiliaries=[{part}]"), tmp_path / "run")
+    assert all(row["imitate/weight"] == 0.5 and row["grad_norm"] > 0 for row in rows)
+    assert all(0 < row["imitate/loss"] < 10 for row in rows)
+    beside = trained(config(f'loss.auxiliaries=[{part}, {{"kind": "echo"}}]'), tmp_path / "beside")
+    assert all({"imitate/loss", "echo/loss"} <= row.keys() for row in beside)
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("[1]", "auxiliary loss x: expected a list of WeightedRow, it returned a list"),
+        ("None", "auxiliary loss x: expected a list of WeightedRow, it returned a NoneType"),
+        ("[] / 2", "auxiliary loss x: TypeError"),
+        ("[WeightedRow((1, 2), np.ones(3), np.ones(2))]", "a row has 2 tokens, 3 weights and 2 marks"),
+        ("[WeightedRow((1, 2), np.array([1, np.nan]), np.ones(2))]", "weights that are not finite"),
+    ],
+)
+def test_what_an_auxiliary_loss_may_not_return_is_named(returned: str, said: str, file: Any, tmp_path: Path) -> None:
+    path = file(
+        "import numpy as np\n"
+        "from agentgym.trainers.data.weighted_row import WeightedRow\n"
+        "from agentgym.trainers.losses.component import auxiliary_loss\n"
+        f"@auxiliary_loss('x')\ndef x(episodes): return {returned}\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        trained(config(f'loss.auxiliaries=[{{"kind": "{path}:x"}}]'), tmp_path / "run")
+    assert not (tmp_path / "run" / "rollouts").exists(), "tried at the start"
+
+
 @pytest.mark.parametrize(
     ("family", "parameters", "said"),
     [
+        (
+            "auxiliary_loss",
+            "episodes, logprob",
+            "auxiliary loss 'x' cannot read logprob: an auxiliary loss reads the st",
+        ),
+        ("auxiliary_loss", "episodes, reward", "auxiliary loss 'x' cannot read reward"),
         ("correction", "log_rho_N, logprob", "correction 'x' cannot read logprob: a correction weighs by"),
         ("regulariser", "log_distribution", "log_distribution and phase='vocabulary' go together"),
         ("policy_loss", "log_distribution", "log_distribution and phase='vocabulary' go together"),
@@ -209,7 +267,7 @@ def test_a_column_that_cannot_be_is_refused_where_it_is_declared(text: str, said
 )
 def test_what_a_component_cannot_read_is_said(family: str, parameters: str, said: str, file: Any) -> None:
     path = file(f"from agentgym.trainers.losses.component import {family}\n@{family}('x')\ndef x({parameters}): ...\n")
-    keys = {"correction": "corrections", "regulariser": "regularisers"}
+    keys = {"correction": "corrections", "regulariser": "regularisers", "auxiliary_loss": "auxiliaries"}
     with pytest.raises(ConfigError, match=said):
         config(f'loss.{keys[family]}=[{{"kind": "{path}:x"}}]' if family in keys else f"loss.kind={path}:x")
 

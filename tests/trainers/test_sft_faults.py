@@ -18,10 +18,10 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.critics.critic import optimizer_step
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.models.optimizer import OptimizerConfig
 from agentgym.trainers.phases.optimizer_step import clip_and_step
 from agentgym.trainers.phases.sft import batches_note, sft_steps
-from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.train import train
 
 WRONG_ORACLES = TESTKIT / "wrong_oracles.py"
@@ -35,8 +35,8 @@ def poisoned(small_model: Any) -> Iterator[Any]:
     hook.remove()
 
 
-def row(*, weight: float = 1.0) -> SftRow:
-    return SftRow((1, 2, 3, 4), np.full(4, weight, np.float32), np.ones(4, dtype=bool))
+def row(*, weight: float = 1.0) -> WeightedRow:
+    return WeightedRow((1, 2, 3, 4), np.full(4, weight, np.float32), np.ones(4, dtype=bool))
 
 
 def test_every_optimizer_step_is_refused_for_a_gradient_that_is_not_finite(poisoned: Any) -> None:

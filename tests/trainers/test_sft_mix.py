@@ -18,13 +18,13 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig, SftMixConfig
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.sft import _share, sft_sums
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.train import train
 
 MIX = SftMixConfig(weight=0.5, schedule="linear", batch_size=6)
@@ -35,14 +35,14 @@ def mixed(mix: SftMixConfig = MIX, **changes: Any) -> TrainConfig:
     return config(sft=sft, num_steps=4, checkpoint_every=2, **changes)
 
 
-def made_rows() -> list[SftRow]:
+def made_rows() -> list[WeightedRow]:
     rng = np.random.default_rng(0)
     rows = []
     for length in (5, 9, 4, 12, 7, 6):
         is_sampled = rng.random(length) < 0.5
         is_sampled[-1] = True
         row_weights = np.where(is_sampled, 1.0, 0.3).astype(np.float32)
-        rows.append(SftRow(tuple(rng.integers(1, 32, length).tolist()), row_weights, is_sampled))
+        rows.append(WeightedRow(tuple(rng.integers(1, 32, length).tolist()), row_weights, is_sampled))
     return rows
 
 

@@ -20,12 +20,12 @@ from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import Keep, SftConfig
 from agentgym.trainers.config.train import EvalConfig, TrainConfig
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.models.config import ModelConfig
 from agentgym.trainers.phases.demonstrations import collect_rows, read_given
 from agentgym.trainers.reporting.metrics import SilentLog
 from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.recorded import chosen, read_run
-from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.train import train
 from agentgym.types import Status, ToolCall, Trajectory
 
@@ -57,7 +57,7 @@ def rollouts(run_dir: Path) -> list[Trajectory]:
     return [trajectory for record in records for trajectory in record.group.trajectories]
 
 
-def collected(config: TrainConfig, run_dir: Path) -> tuple[list[SftRow], list[str], Run]:
+def collected(config: TrainConfig, run_dir: Path) -> tuple[list[WeightedRow], list[str], Run]:
     log, run = Said(), Run(config, run_dir)
     return asyncio.run(collect_rows(run, read_given(config.sft), log)), log.lines, run
 

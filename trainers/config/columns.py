@@ -62,9 +62,11 @@ def check_columns(credit: CreditConfig, made: Sequence[str] = OF_MODEL, *, branc
         kinds = " and ".join(c.name for c, options in credit.components() if "branch_turn" in c.columns(options))
         raise ConfigError(f"credit by {kinds} changes nothing where episodes do not branch: set strategy.branching")
     missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
-    if (gain := {*missing} & {*OF_SHAPERS}) and credit.shaper("information_gain") is None:
-        raise ConfigError(f"credit reads {', '.join(gain)}, which the shaper information_gain fills: add that shaper")
-    missing = [name for name in missing if name not in gain]
+    filled = [name for name in missing if name in OF_SHAPERS]
+    for name in filled:
+        if credit.shaper(OF_SHAPERS[name]) is None:
+            raise ConfigError(f"credit reads {name}, which the shaper {OF_SHAPERS[name]} fills: add that shaper")
+    missing = [name for name in missing if name not in filled]
     known = {field.name for field in fields(TurnTable)}
     if unknown := [name for name in missing if name not in known]:
         raise unknown_name("column", unknown[0], known, "of agentgym.credit.table.TurnTable")

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from agentgym.credit import rules
 from agentgym.credit.columns import OF_CRITIC
+from agentgym.credit.component import credit_table
 from agentgym.endpoint.harness import check_context
 from agentgym.errors import ConfigError
+from agentgym.rollout.strategies.component import BRANCHINGS
 from agentgym.trainers.config.columns import check_columns
 
 if TYPE_CHECKING:
@@ -71,10 +73,12 @@ def _check_strategy(config: TrainConfig) -> None:
             f"strategy.branching={config.strategy.branching.kind} copies tokens into another context, where engines "
             f"score them at temperature 1: set sampling.temperature=1, got {config.sampling.temperature:g}"
         )
-    if not config.strategy.scores_copies and any(part.kind == "purified" for part in config.credit.modulators):
+    copying = [part.name for part, _ in config.credit.components() if part.needs_copies]
+    if copying and not config.strategy.scores_copies:
+        able = ", ".join(one.name for one in BRANCHINGS.values() if getattr(one.options, "scores_copies", False))
         raise ConfigError(
-            "credit by purified leaves out episodes that were purified: set strategy.branching to cleaner, or "
-            "leave it out"
+            f"credit by {copying[0]} leaves out episodes whose tokens another one copied: set strategy.branching to "
+            f"{able}, or leave it out"
         )
     if config.strategy.off_policy and config.loss.mode == "decoupled" and not config.loss.corrections:
         raise ConfigError(
@@ -87,19 +91,19 @@ def _check_help(config: TrainConfig) -> None:
     looks = config.judge.looks_for_faults
     if config.strategy.asks_judge and not looks:
         raise ConfigError("strategy.branching.pivot=judge asks the judge for wrong turns: set judge.grades=faults")
-    reads = "is_faulty" in config.credit.columns()
-    if config.credit.estimator == "capo" and not (looks and config.judge.grades == "all_faults"):
+    readers = [part for part, options in config.credit.components() if "is_faulty" in part.columns(options)]
+    every = [part.name for part in readers if part.needs_every_fault]
+    if every and not (looks and config.judge.grades == "all_faults"):
         raise ConfigError(
-            "credit.estimator=capo needs a judge that marks every wrong turn: set judge.model and "
+            f"credit by {every[0]} needs a judge that marks every wrong turn: set judge.model and "
             "judge.grades=all_faults"
         )
-    if reads and not looks:
-        raise ConfigError("credit by right_prefix changes nothing without wrong turns: set judge.grades=faults")
-    if looks and config.judge.grades == "all_faults" and not (reads or config.strategy.asks_judge):
-        raise ConfigError(
-            "judge.grades=all_faults marks wrong turns, which nothing reads: set credit.estimator=capo, or add the "
-            "modulator right_prefix"
-        )
+    if readers and not looks:
+        raise ConfigError(f"credit by {readers[0].name} changes nothing without wrong turns: set judge.grades=faults")
+    if looks and config.judge.grades == "all_faults" and not (readers or config.strategy.asks_judge):
+        able = (part for part in credit_table() if not callable(part.column_names) and "is_faulty" in part.column_names)
+        named = ", ".join(f"the {part.family} {part.name}" for part in able)
+        raise ConfigError(f"judge.grades=all_faults marks wrong turns, which nothing reads: add {named}")
     if config.strategy.shows_rubric and not config.criteria:
         raise ConfigError(
             "strategy.guidance=rubric has no criteria to show: set its text, one criterion per line, or a judge's "
@@ -112,10 +116,10 @@ def _check_help(config: TrainConfig) -> None:
             "loss.mode=bypass has no "
             "log-probabilities to compare with: set loss.mode=decoupled"
         )
-    readers = [part.name for part, _ in config.loss.parts() if "demonstrated" in part.read_by_function()]
-    if readers and not config.strategy.demonstrates:
+    imitating = [part.name for part, _ in config.loss.parts() if "demonstrated" in part.read_by_function()]
+    if imitating and not config.strategy.demonstrates:
         raise ConfigError(
-            f"{' and '.join(readers)} acts on demonstrated tokens, and there are none: set "
+            f"{' and '.join(imitating)} acts on demonstrated tokens, and there are none: set "
             'strategy.guidance={"kind": "demonstration"}, in a mixture for every environment'
         )
 
@@ -158,8 +162,9 @@ def _check_updates(config: TrainConfig) -> None:
         raise ConfigError(
             f"{config.loss.recrediting}'s baseline needs the returns as they are: leave credit.modulators out"
         )
-    if config.loss.echo and config.context.policy != "full":
-        raise ConfigError("loss.echo finds what the environment answered in whole histories: set context.policy=full")
+    whole = [part.name for part, _ in config.loss.parts() if part.needs_full_context]
+    if whole and config.context.policy != "full":
+        raise ConfigError(f"{whole[0]} of the loss reads whole histories: set context.policy=full")
     if config.sft.mix.weight and config.loss.minibatch == "rows":
         raise ConfigError("sft.mix counts on the same number of updates in each step: set loss.minibatch=episodes")
 
@@ -233,10 +238,6 @@ def _check_teacher(config: TrainConfig) -> None:
     if unnamed:
         raise ConfigError(f"loss.regularisers: {unnamed[0]} needs the model to learn from: set its teacher")
     scored = [part.name for part, _ in config.loss.parts() if part.scores]
-    if scored and config.context.policy != "full":
-        raise ConfigError(
-            f"loss.regularisers: {scored[0]} puts a demonstration before the whole history: set context.policy=full"
-        )
     if (config.loss.teacher or scored) and not config.loss.weight and config.zero_variance_filter != "off":
         raise ConfigError(
             "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "

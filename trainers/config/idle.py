@@ -51,7 +51,7 @@ def idle_settings(config: TrainConfig) -> tuple[str, ...]:
         (any(one.judge.is_on for one in each), "judge", config.judge, (), "judge.model"),
         (has_harness, "harness", config.harness, (), "harness.name"),
         (cuts_context, "context", config.context, _OF_CONTEXT, "context.policy=window or summarise"),
-        (reads_values, "critic", config.critic, (), "an estimator that has a critic, such as turn_gae"),
+        (reads_values, "critic", config.critic, (), "an estimator that has a critic"),
         (bool(sft.runs or sft.teacher), "sft", sft, ("keep",), "sft.runs or sft.teacher"),
         (sft.mix.weight > 0, "sft.mix", sft.mix, ("schedule", "batch_size"), "sft.mix.weight above 0"),
         (bool(config.envs), "mixture", config.mixture, (), "envs"),

@@ -20,7 +20,7 @@ def _add_all() -> None:
             add(
                 family,
                 name,
-                f"{PACKAGE}.{facts.pop('function')}",
+                _below(facts.pop("function")),
                 options=getattr(importlib.import_module(f"{PACKAGE}.{module}"), class_name) if options else None,
                 parity=released.get(parity, parity),
                 prepare=_below(facts.pop("prepare", "")),
@@ -32,7 +32,7 @@ def _add_all() -> None:
 
 
 def _below(function: str) -> str:
-    return f"{PACKAGE}.{function}" if function else ""
+    return f"{PACKAGE}.{function}" if function and not function.startswith("agentgym.") else function
 
 
 _add_all()

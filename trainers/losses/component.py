@@ -1,4 +1,5 @@
-"""The families of loss components: policy losses, corrections, token masks and regularisers, each with a decorator.
+"""The families of loss components, each with a decorator: policy losses, corrections, token masks, regularisers and
+auxiliary losses.
 
 As in credit (:mod:`agentgym.credit.component`), a component is a function that receives the values its parameters name.
 Tensors are flat over the ``N`` sampled tokens of a micro-batch::
@@ -36,7 +37,7 @@ from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Options, Registry, Status, checked_options, parameters_of
 from agentgym.trainers.data.columns import COLUMNS
 
-Family = Literal["loss", "correction", "token mask", "regulariser"]
+Family = Literal["loss", "correction", "token mask", "regulariser", "auxiliary loss"]
 RatioLevel = Literal["token", "turn", "sequence"]
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
 
@@ -84,6 +85,8 @@ class LossComponent(Component):
     """Policy losses: True if it compares turns that were sampled in the same state, so that episodes must branch."""
     needs_several_updates: bool = False
     """True if it compares with the policy before the step's first update, and therefore is 0 in that update."""
+    needs_full_context: bool = False
+    """True if it reads whole histories, so that ``context.policy`` must be ``full``."""
     sign: float = 1.0
     """Regularisers: sign of the term in the loss, -1 for a bonus."""
     is_scaled: bool = False
@@ -106,6 +109,8 @@ class LossComponent(Component):
     @property
     def unknown_to_it(self) -> Mapping[str, str]:
         """Columns of tokens that its function cannot read, each with the reason."""
+        if self.family == "auxiliary loss":
+            return dict.fromkeys((*OF_TOKENS, *COLUMNS._all()), "an auxiliary loss reads the step's episodes")
         if self.family == "correction":
             return dict.fromkeys(
                 ("logprob", "entropy", "logprob_ref"), "a correction weighs by the policies before the step"
@@ -156,6 +161,7 @@ OF_UPDATE: Mapping[str, tuple[str, ...]] = {
     "correction": ("log_rho_N", "unit"),
     "token mask": ("covariance", "was_gated", "seed"),
     "regulariser": ("historical", "phase"),
+    "auxiliary loss": ("episodes", "renderer"),
 }
 """Further values that the functions of one family read."""
 OF_PREPARE = ("memory", "ratio", "log_rho_M", "weighing_weight", "weighing_unit")
@@ -179,11 +185,13 @@ POLICY_LOSSES = LossRegistry("policy loss", CATALOGUE, ())
 CORRECTIONS = LossRegistry("correction", CATALOGUE, ())
 REGULARISERS = LossRegistry("regulariser", CATALOGUE, ())
 TOKEN_MASKS = LossRegistry("token mask", CATALOGUE, ())
+AUXILIARIES = LossRegistry("auxiliary loss", CATALOGUE, ())
 FAMILIES: Mapping[Family, Registry[LossComponent]] = {
     "loss": POLICY_LOSSES,
     "correction": CORRECTIONS,
     "token mask": TOKEN_MASKS,
     "regulariser": REGULARISERS,
+    "auxiliary loss": AUXILIARIES,
 }
 
 
@@ -231,6 +239,17 @@ def regulariser(name: str, **metadata: object) -> Callable[[F], F]:
     :class:`LossComponent`.
     """
     return _decorator("regulariser", name, metadata)
+
+
+def auxiliary_loss(name: str, **metadata: object) -> Callable[[F], F]:
+    """Register an auxiliary loss: a function that makes rows of tokens to predict from the episodes of a step.
+
+    Every optimizer step of RL adds ``coef`` of its options (1 without that key) times the mean cross-entropy of the
+    rows' weighted tokens. The function takes ``episodes`` (the valid ones of this process, also of groups without
+    credit), ``renderer`` (the chat renderer that made their token ids) and the keys of its options. It returns rows:
+    :class:`agentgym.trainers.data.weighted_row.WeightedRow`. For ``metadata`` see :class:`LossComponent`.
+    """
+    return _decorator("auxiliary loss", name, metadata)
 
 
 def _decorator(family: Family, name: str, metadata: dict[str, object]) -> Callable[[F], F]:

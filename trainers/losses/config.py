@@ -13,6 +13,7 @@ from agentgym.settings import Count, Natural, NonNegative, Settings, check_range
 from agentgym.trainers.data.columns import COLUMNS, Column, read_by_columns, resolve
 from agentgym.trainers.kinds import UNPLANNED_TOKENS, LayoutKind, Precision
 from agentgym.trainers.losses.component import (
+    AUXILIARIES,
     CORRECTIONS,
     OF_PREPARE,
     OF_TOKENS,
@@ -23,7 +24,7 @@ from agentgym.trainers.losses.component import (
     LossComponent,
     RatioLevel,
 )
-from agentgym.trainers.losses.options import TokenTisOptions
+from agentgym.trainers.losses.options import EchoOptions, TokenTisOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,10 @@ class LossConfig(Settings):
     (``bypass``)."""
     weight: NonNegative = 1.0
     """Weight of the policy loss relative to the regularisers; 0 trains on the regularisers only."""
+    auxiliaries: tuple[Annotated[Any, ByKind(AUXILIARIES)], ...] = ()
+    """Additional losses over tokens of the step's episodes, such as the environment's answers."""
     echo: NonNegative = 0.0
-    """Weight of the cross-entropy of the environment's answers (ECHO); 0 switches it off."""
+    """Short form of the auxiliary loss ``echo`` with this ``coef``; 0 switches it off."""
     corrections: tuple[Annotated[Any, ByKind(CORRECTIONS)], ...] = (TokenTisOptions(),)
     """Corrections of the mismatch between the trainer's and the engine's probabilities, in decoupled mode."""
     token_masks: tuple[Annotated[Any, ByKind(TOKEN_MASKS)], ...] = ()
@@ -113,7 +116,7 @@ class LossConfig(Settings):
                 f"loss {self.kind!r} comes with options of {self.options.kind!r}: set loss.kind, or the options' kind, "
                 "so that both name one loss"
             )
-        for stage in (self.corrections, self.token_masks, self.regularisers):
+        for stage in (self.corrections, self.token_masks, self.regularisers, self.auxiliary_losses):
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice; list each component once")
@@ -121,8 +124,10 @@ class LossConfig(Settings):
         rules.refuse_errors(self.findings())
         self._check_siblings()
         self._check_parts()
-        if self.weight == 0 and not self.regularisers and not self.echo:
-            raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
+        if self.weight == 0 and not self.regularisers and not self.auxiliary_losses:
+            raise ConfigError(
+                "weight=0 leaves nothing to learn from: name a regulariser, such as distill, or an auxiliary loss"
+            )
         if self.teacher and self.needs_reference:
             raise ConfigError("distill and kl each need a second model, and only one is scored: name one of them")
 
@@ -235,7 +240,13 @@ class LossConfig(Settings):
             *((CORRECTIONS[part.kind], part) for part in self.corrections),
             *((TOKEN_MASKS[part.kind], part) for part in self.token_masks),
             *((REGULARISERS[part.kind], part) for part in self.regularisers),
+            *((AUXILIARIES[part.kind], part) for part in self.auxiliary_losses),
         )
+
+    @property
+    def auxiliary_losses(self) -> tuple[Any, ...]:
+        """The auxiliary losses with their settings, also that of the short form."""
+        return (*self.auxiliaries, *([EchoOptions(coef=self.echo)] if self.echo else []))
 
     @property
     def microbatch_tokens(self) -> int:

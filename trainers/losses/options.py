@@ -238,6 +238,14 @@ class _Regulariser(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EchoOptions(_Regulariser):
+    """Keys of ECHO."""
+
+    kind: Literal["echo"] = "echo"
+    coef: NonNegative = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KlOptions(_Regulariser):
     """Keys of the KL penalty to the policy before RL."""
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from agentgym.errors import ConfigError, blamed, error_text
 from agentgym.plugins import imported, parameters_of
 from agentgym.trainers.data.columns import COLUMNS
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.losses.batch_columns import called_column
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
@@ -52,11 +54,16 @@ def _try_mask(component: LossComponent, returned: object) -> None:
     checked_marks(component, returned, _NUM_TOKENS)
 
 
+def _try_auxiliary(component: LossComponent, returned: object) -> None:
+    checked_rows(component, returned)
+
+
 _TRIALS: Final = {
     "loss": _try_loss,
     "regulariser": _try_regulariser,
     "correction": _try_correction,
     "token mask": _try_mask,
+    "auxiliary loss": _try_auxiliary,
 }
 
 
@@ -189,6 +196,7 @@ def _made_up() -> dict[str, Any]:
         **{"logprob_teacher": values["logprob_ref"], "historical": values["logprob_ref"], "phase": 1.0},
         **{"weighing_weight": torch.ones(_NUM_TOKENS), "weighing_unit": None},
         **{"covariance": values["advantage"], "was_gated": rows > 1, "seed": 0},
+        **{"episodes": (), "renderer": None},  # the first call with episodes is that of the first step
         "log_distribution": torch.log_softmax(logits, -1),
         # two trajectories of one turn in a group, of which the first succeeded
         **{"group": torch.zeros_like(rows), "group_size": torch.full_like(rows, 2), "siblings": torch.zeros_like(rows)},
@@ -217,6 +225,27 @@ def checked_marks(component: LossComponent, returned: object, num_tokens: int) -
         f"token mask {component.name}: expected True or False for each token, a tensor of booleans of shape "
         f"[{num_tokens}]; it returned {_described(returned)}"
     )
+
+
+def checked_rows(component: LossComponent, returned: object) -> list[WeightedRow]:
+    """Return the rows of an auxiliary loss.
+
+    Raises:
+        ConfigError: it returned something else.
+    """
+    if not isinstance(returned, Sequence) or not all(isinstance(row, WeightedRow) for row in returned):
+        raise ConfigError(
+            f"auxiliary loss {component.name}: expected a list of WeightedRow, it returned {_described(returned)}"
+        )
+    for row in returned:
+        if not len(row.token_ids) == len(row.weights) == len(row.is_sampled):
+            raise ConfigError(
+                f"auxiliary loss {component.name}: a row has {len(row.token_ids)} tokens, {len(row.weights)} weights "
+                f"and {len(row.is_sampled)} marks of sampled tokens, expected as many of each"
+            )
+        if not np.isfinite(row.weights).all():
+            raise ConfigError(f"auxiliary loss {component.name}: a row has weights that are not finite")
+    return list(returned)
 
 
 def checked_tokens(component: LossComponent, returned: object, num_tokens: int) -> Tensor:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.outline import GroupMetadata
+from agentgym.trainers.data.weighted_row import WeightedRow
+from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.trial import checked_rows
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.sft import add_gradient
 from agentgym.trainers.sft.batches import SftBatches
-from agentgym.trainers.sft.rows import SftRow, reply_rows
 from agentgym.trainers.types import CausalLM, Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -34,7 +37,7 @@ class AddedLoss:
         self,
         config: LossConfig,
         model: CausalLM,
-        rows_of: Callable[[int], Sequence[SftRow]],
+        rows_of: Callable[[int], Sequence[WeightedRow]],
         weight: float,
         name: str,
         *,
@@ -91,7 +94,7 @@ class SftMix:
         rows: the rows of all demonstrations, at least ``sft.mix.batch_size``.
     """
 
-    def __init__(self, config: TrainConfig, model: CausalLM, rows: Sequence[SftRow]) -> None:
+    def __init__(self, config: TrainConfig, model: CausalLM, rows: Sequence[WeightedRow]) -> None:
         self._config, self._model = config, model
         self._batches = SftBatches(rows, config.sft.mix.batch_size, config.seed, "sft mix")
 
@@ -103,13 +106,12 @@ class SftMix:
         return AddedLoss(config.loss, self._model, lambda number: self._batches[first + number], weight, "sft")
 
 
-# ------------------------------------------------- ECHO: the policy also learns to predict what the environment answers
-# Source: "ECHO: Terminal Agents Learn World Models for Free" (the loss is that of RL plus a weight times the
-# cross-entropy of the environment's tokens). All episodes of a step teach it, failures and groups without credit too.
-# The paper takes both losses from one forward pass; here the second is a pass of its own.
+# ----------------------------------- auxiliary losses: rows that components make from the episodes of the step
 
 
-def echo_of(
+def auxiliary_of(
+    part: LossComponent,
+    options: Any,
     groups: Sequence[TrajectoryGroup],
     config: LossConfig,
     model: CausalLM,
@@ -117,11 +119,16 @@ def echo_of(
     *,
     rollouts_are_sharded: bool = False,
 ) -> AddedLoss:
-    """Return the additional loss of a step's environment replies; each optimizer step uses all of them.
+    """Return a component's additional loss of a step; each optimizer step uses all of its rows.
 
     Args:
         rollouts_are_sharded: each rank has the tokens of a part of the groups, and outlines of the others.
+
+    Raises:
+        ConfigError: the component raised an error of its own, or returned something else than rows.
     """
     held = [group for group in groups if not isinstance(group, GroupMetadata)]
-    rows = reply_rows([member for group in held for member in group.valid], renderer)
-    return AddedLoss(config, model, lambda number: rows, config.echo, "echo", rollouts_are_sharded=rollouts_are_sharded)
+    episodes = [member for group in held for member in group.valid]
+    rows = checked_rows(part, part.invoke({"episodes": episodes, "renderer": renderer}, options))
+    coef = getattr(options, "coef", 1.0)
+    return AddedLoss(config, model, lambda number: rows, coef, part.name, rollouts_are_sharded=rollouts_are_sharded)

@@ -18,6 +18,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import ENDPOINT, SftConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_demos, has_oracle
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.reporting.metrics import Log
@@ -27,7 +28,7 @@ from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.oracle import NUM_REPLAYED, oracle_note
 from agentgym.trainers.sft.recorded import RecordedSource, as_conversation, chosen, read_run
-from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
+from agentgym.trainers.sft.rows import digest_of, sft_rows
 from agentgym.trainers.sft.schema import fillers_note, misfits_note, strangers_note
 from agentgym.trainers.sft.write import Writer
 from agentgym.trainers.trl.versions import check_trl
@@ -59,7 +60,7 @@ def read_given(config: SftConfig) -> LoadedDemos:
     )
 
 
-async def collect_rows(run: Run, given: LoadedDemos, log: Log) -> list[SftRow]:
+async def collect_rows(run: Run, given: LoadedDemos, log: Log) -> list[WeightedRow]:
     """Return the training rows of all sources, in the order of files, runs, and teacher or oracle.
 
     Raises:
@@ -342,7 +343,7 @@ async def _tools_in(env: Env, task: Task) -> tuple[ToolSpec, ...]:
     return tuple(env.tools)
 
 
-def _check_same(run: Run, rows: list[SftRow]) -> None:
+def _check_same(run: Run, rows: list[WeightedRow]) -> None:
     """Check that a resumed run's demonstrations have not changed, so that it ends as it would have without the stop."""
     path = run.run_dir / "demos" / "rows.json"
     now = {"num_rows": len(rows), "digest": digest_of(rows)}
@@ -355,7 +356,7 @@ def _check_same(run: Run, rows: list[SftRow]) -> None:
     replace_text(path, json.dumps(now) + "\n")
 
 
-def _check_enough(config: SftConfig, rows: list[SftRow]) -> None:
+def _check_enough(config: SftConfig, rows: list[WeightedRow]) -> None:
     needed = {"sft.mix.batch_size": config.mix.batch_size} if config.mix.weight else {}
     if config.has_phase and (config.files or config.runs or config.teacher):
         needed["sft.batch_size"] = config.batch_size

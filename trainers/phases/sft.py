@@ -21,6 +21,7 @@ from agentgym.trainers.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID, recomputed
 from agentgym.trainers.data.plan import of_similar_length, rows_of_similar_length
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.distributed.clipping import clipped_norm
 from agentgym.trainers.distributed.deal import Numbered, dealt
 from agentgym.trainers.distributed.ranks import Ranks
@@ -33,7 +34,6 @@ from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run.run import Run
 from agentgym.trainers.sft.batches import SftBatches, num_sft_steps
-from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import CausalLM, Metrics
 
 
@@ -61,7 +61,7 @@ def batches_note(config: SftConfig, num_rows: int) -> str:
 def sft_steps(
     model: CausalLM,
     optimizer: torch.optim.Optimizer,
-    rows: Sequence[SftRow],
+    rows: Sequence[WeightedRow],
     config: SftConfig,
     seed: int,
     first_step: int,
@@ -70,7 +70,7 @@ def sft_steps(
     """Train from ``first_step`` on: make one optimizer step per item of this generator, and yield its metrics.
 
     Args:
-        rows: rows with at least one weighted token each (:attr:`SftRow.is_taught`).
+        rows: rows with at least one weighted token each (:attr:`WeightedRow.is_taught`).
         loss: the size of micro-batches, the precision, and whether layers are recomputed.
 
     Raises:
@@ -117,7 +117,7 @@ class SftSums:
 
 def add_gradient(
     model: CausalLM,
-    rows: Sequence[SftRow],
+    rows: Sequence[WeightedRow],
     config: LossConfig,
     factor: float = 1.0,
     *,
@@ -149,7 +149,7 @@ def add_gradient(
     return sum(ranks.gathered(total), SftSums())
 
 
-def _share(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
+def _share(rows: Sequence[WeightedRow], room: int, ranks: Ranks) -> list[tuple[list[WeightedRow], int]]:
     """Return this rank's micro-batches, each with the factor of its loss as in :meth:`Ranks.share`.
 
     Each rank takes every N-th row by length, so that all have about as many tokens.
@@ -161,7 +161,7 @@ def _share(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[S
     return mine + [again] * (max(map(len, of_ranks)) - len(mine))
 
 
-def _from_all(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[list[SftRow], int]]:
+def _from_all(rows: Sequence[WeightedRow], room: int, ranks: Ranks) -> list[tuple[list[WeightedRow], int]]:
     """Return this rank's micro-batches of the rows of all ranks, each with the factor of its loss."""
     numbers = Numbered.of(ranks, [len(row.token_ids) for row in rows])
     batches = of_similar_length(numbers.sizes, room)
@@ -169,7 +169,7 @@ def _from_all(rows: Sequence[SftRow], room: int, ranks: Ranks) -> list[tuple[lis
     return [(part, scale) for part, (_, scale) in zip(parts, ranks.share(len(batches)), strict=True)]
 
 
-def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> tuple[Tensor, SftSums]:
+def sft_sums(model: CausalLM, rows: Sequence[WeightedRow]) -> tuple[Tensor, SftSums]:
     """Compute the sums with one forward pass over these rows, padded to the longest.
 
     Returns:
@@ -203,7 +203,9 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> tuple[Tensor, SftSums]:
 # ------------------------------------------------------------------------- the warm start: fine-tuning before RL
 
 
-def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints: CheckpointWriter, log: Log) -> None:
+def warm_start(
+    run: Run, state: TrainState, rows: Sequence[WeightedRow], checkpoints: CheckpointWriter, log: Log
+) -> None:
     """Fine-tune on demonstrations from ``state.step`` on, with a checkpoint every ``sft.checkpoint_every`` steps."""
     config = run.config
     every = config.sft.checkpoint_every or config.checkpoint_every

@@ -14,7 +14,7 @@ from agentgym.trainers.checkpoint import TrainState
 from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.data.samples import FilteredGroup, Scored
-from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
+from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, auxiliary_of
 from agentgym.trainers.phases.credit import EnvCredit, credit_envs, in_order, make_columns, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
 from agentgym.trainers.phases.update import UpdateResult, update_policy
@@ -132,16 +132,15 @@ def _exhaust(rounds: Iterable[object]) -> None:
 def _added_losses(
     run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], mix: SftMix | None
 ) -> list[AddedLoss]:
-    """Return the additional losses: those of demonstrations (``sft.mix``) and of environment replies (ECHO)."""
+    """Return the additional losses: that of demonstrations (``sft.mix``), and the loss's auxiliary ones."""
     loss = scheduled(run.config, state.step).loss
-    return [
-        *([mix.at_step(state.step)] if mix else []),
-        *(
-            [echo_of(groups, loss, state.model, run.renderer, rollouts_are_sharded=run.rollouts_are_sharded)]
-            if loss.echo
-            else []
-        ),
+    sharded = run.rollouts_are_sharded
+    auxiliaries = [
+        auxiliary_of(part, options, groups, loss, state.model, run.renderer, rollouts_are_sharded=sharded)
+        for part, options in loss.parts()
+        if part.family == "auxiliary loss"
     ]
+    return [*([mix.at_step(state.step)] if mix else []), *auxiliaries]
 
 
 def _scored(run: Run, state: TrainState, groups: Sequence[TrajectoryGroup]) -> tuple[Scored, Metrics]:

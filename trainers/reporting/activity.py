@@ -137,9 +137,9 @@ class Activity:
             },
         }
         effects = clip | terms | {part: metrics.get(name, 0.0) for part, name in shares.items()}
-        if config.echo:
-            effects["loss.echo"] = metrics.get("echo/loss", 0.0)
-        return effects
+        return effects | {
+            f"the auxiliary loss {part.kind}": metrics.get(f"{part.kind}/loss", 0.0) for part in config.auxiliary_losses
+        }
 
     def _is_new(self, thing: str) -> bool:
         is_new = thing not in self._said

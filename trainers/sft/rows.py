@@ -12,36 +12,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agentgym.credit.table import Bools
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import NOT_TO_IMITATE
 from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.types import Observation, Segment, Trajectory, Turn
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SftRow:
-    """One training row of ``T`` tokens; all columns have length ``T``."""
-
-    token_ids: tuple[int, ...]
-    weights: NDArray[np.float32]
-    """Loss weight of each token. The first is never used, because nothing predicts the first token."""
-    is_sampled: Bools
-    """True for the tokens of the assistant's messages, which a policy samples in a rollout."""
-
-    @property
-    def is_taught(self) -> bool:
-        """True if a token has a weight. A row without one has no loss, and a batch of such rows no mean."""
-        return bool(self.weights[1:].any())
-
-
-def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[SftRow]:
+def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[WeightedRow]:
     """Return the training rows of demonstrations, in order.
 
     Args:
@@ -65,19 +48,22 @@ def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRende
             weights = np.where(weighs_one, 1.0, config.observation_weight).astype(np.float32)
             # Random actions are in the demonstrations to show the recovery from them, not to be imitated (DART).
             weights[is_sampled & weighs_one & ~_is_to_imitate(segment)] = config.noise_weight
-            rows.append(SftRow(segment.token_ids, weights, is_sampled))
+            rows.append(WeightedRow(segment.token_ids, weights, is_sampled))
     return rows
 
 
-def reply_rows(trajectories: Sequence[Trajectory], renderer: ChatRenderer) -> list[SftRow]:
-    """Return rows in which the environment's replies have weight 1 and all other tokens 0 (ECHO).
+def reply_rows(episodes: Sequence[Trajectory], renderer: ChatRenderer) -> list[WeightedRow]:
+    """Return rows in which the environment's replies have weight 1 and all other tokens 0.
 
     Rows without a reply are left out. The first observation does not count as a reply. Neither do turns that a branch
     copied from its parent, nor episodes replayed from an earlier step. If the contents of messages cannot be separated
     from the template's tokens around them, those tokens have weight 1 too.
+
+    Source: "ECHO: Terminal Agents Learn World Models for Free", whose loss adds a weight times the cross-entropy of the
+    environment's tokens, of failures too.
     """
     rows = []
-    for one in trajectories:
+    for one in episodes:
         if one.replayed_step is not None:
             continue
         seen = 0
@@ -91,7 +77,9 @@ def reply_rows(trajectories: Sequence[Trajectory], renderer: ChatRenderer) -> li
             seen += len(added)
             wanted = np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
             if wanted.any():
-                rows.append(SftRow(segment.token_ids, wanted.astype(np.float32), np.asarray(segment.loss_mask, bool)))
+                rows.append(
+                    WeightedRow(segment.token_ids, wanted.astype(np.float32), np.asarray(segment.loss_mask, bool))
+                )
     return rows
 
 
@@ -106,7 +94,7 @@ def _reply_mask(turn: Turn, messages: Observation, renderer: ChatRenderer, *, be
         return mask
 
 
-def digest_of(rows: Sequence[SftRow]) -> str:
+def digest_of(rows: Sequence[WeightedRow]) -> str:
     """Return a 128-bit hex digest of all tokens and weights, by which a resumed run detects changed demonstrations."""
     digest = hashlib.blake2b(digest_size=16)
     for row in rows:

@@ -16,9 +16,9 @@ from transformers import PrinterCallback, TrainerCallback
 
 from agentgym.errors import MissingExtraError, RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.weighted_row import WeightedRow
 from agentgym.trainers.models.optimizer import learning_rate
 from agentgym.trainers.sft.batches import SftBatches, num_sft_steps
-from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.trl.versions import check_trl
 from agentgym.trainers.types import CausalLM, Metrics, Tokenizer
 
@@ -35,7 +35,7 @@ def trl_sft(
     model: CausalLM,
     tokenizer: Tokenizer,
     optimizer: torch.optim.Optimizer,
-    rows: Sequence[SftRow],
+    rows: Sequence[WeightedRow],
     config: TrainConfig,
     first_step: int,
     after_step: Callable[[Metrics], None],
@@ -117,7 +117,7 @@ def _left_as_it_was(model: CausalLM) -> Iterator[None]:
                 vars(module).pop("forward", None)
 
 
-def _as_columns(row: SftRow) -> dict[str, list[int]]:
+def _as_columns(row: WeightedRow) -> dict[str, list[int]]:
     labels = [token if weight else _IGNORED for token, weight in zip(row.token_ids, row.weights, strict=True)]
     return {"input_ids": list(row.token_ids), "labels": labels}
 

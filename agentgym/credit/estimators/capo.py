@@ -37,6 +37,7 @@ class CapoOptions(Options):
     paper="CAPO: Towards Enhancing LLM Reasoning through Generative Credit Assignment",
     status="reproduced",
     columns=("is_faulty", "num_tokens"),
+    needs_every_fault=True,
     granularity="turn",
     compares_groups=True,
     limits="a step is a turn; the paper's outcome is 0 or 1, here it is the return; the release has no code",

@@ -26,6 +26,7 @@ class PurifiedOptions(Options):
     status="experimental",
     limits="the original still counts in the group's statistics, where the release drops it",
     columns=("parent",),
+    needs_copies=True,
 )
 def purified(table: TurnTable, advantage: Floats, options: PurifiedOptions = PurifiedOptions()) -> Modulated:
     """Give ``loss_weight`` 0 to all turns of a trajectory that another one purifies, which names it in ``parent``.

@@ -57,17 +57,16 @@ def test_where_the_kernel_refuses_namespaces_nothing_is_promised(refused: str) -
     assert rung.what_holds().endswith(here.how("signals"))
 
 
+OF_PROCESS = ProcessSandbox.capabilities
+
+
 class Unconfined(ProcessSandbox):
     """Promises what a kernel that refuses namespaces leaves; its code has a user of its own all the same."""
 
     def capabilities(self) -> Capabilities:
         how = "code can stop and end all processes of this user"
-        return Capabilities(
-            backend="process",
-            guarantees=tuple(
-                Guarantee(name=one.name, in_force=False, how=how) for one in super().capabilities().guarantees
-            ),
-        )
+        kept = [Guarantee(name=one.name, in_force=False, how=how) for one in OF_PROCESS(self).guarantees]
+        return Capabilities(backend="process", guarantees=tuple(kept))
 
 
 def test_an_adversary_signals_nothing_where_that_is_not_promised() -> None:

@@ -1,4 +1,4 @@
-"""The training rows of a step over the ranks: outlines of all rows on each rank, and the rows themselves where needed.
+"""The training rows and columns of a step over the ranks: outlines of all rows on each rank, and rows where needed.
 
 A rank builds the rows of the episodes that it played (or all, if it received all episodes). Before an update each rank
 receives the rows of its micro-batches.
@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agentgym.credit.table import Floats
+from agentgym.trainers.data.columns import Column, Recorded, record_columns, step_columns
+from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.data.plan import RowOutline
-from agentgym.trainers.data.samples import TrainingSample, at_sampled
+from agentgym.trainers.data.samples import FilteredGroup, TrainingSample, at_sampled
 from agentgym.trainers.distributed.ranks import Ranks
 
 
@@ -110,3 +113,33 @@ def unpack(packed: Packed) -> TrainingSample:
     spread_out = {name: at_sampled(is_sampled, column, FILLS[name]) for name, column in own.items()}
     columns = {name: at_sampled(is_sampled, column, np.nan) for name, column in further.items()}
     return TrainingSample(token_ids=tuple(token_ids.tolist()), columns=columns, **{**single, **spread_out})
+
+
+def columns_of_step(
+    verdicts: Sequence[FilteredGroup], columns: Sequence[Column], ranks: Ranks, *, rollouts_are_sharded: bool
+) -> Recorded:
+    """Return the columns of the groups that this rank has, over their own units.
+
+    A column over the step reads all groups, whose values ranks then send each other.
+    """
+    own: dict[int, Mapping[str, Floats]] = {
+        verdict.group.ordinal: record_columns(verdict.group, columns)
+        for verdict in verdicts
+        if not isinstance(verdict.group, GroupMetadata)
+    }
+    if all(one.phase != "step" for one in columns):
+        return own
+    sizes = {verdict.group.ordinal: len(verdict.group.valid) for verdict in verdicts}
+    every: Recorded = own
+    if rollouts_are_sharded:
+        coarse = {one.name for one in columns if one.unit in ("group", "trajectory")}
+        mine = {
+            ordinal: {name: values for name, values in known.items() if name in coarse}
+            for ordinal, known in own.items()
+        }
+        parts: dict[int, Mapping[str, Floats]] = {}
+        for part in ranks.gathered(mine):
+            parts |= part
+        every = {ordinal: parts[ordinal] for ordinal in sizes}
+    over_step = step_columns(every, sizes, columns)
+    return {ordinal: {**over_step[ordinal], **known} for ordinal, known in own.items()}

@@ -9,16 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.credit.table import Floats
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import make_batch
-from agentgym.trainers.data.columns import Column, Recorded, record_columns, step_columns
-from agentgym.trainers.data.outline import GroupMetadata
 from agentgym.trainers.data.plan import BatchPlan
 from agentgym.trainers.data.samples import FilteredGroup, Scored, TrainingSample, build_samples
-from agentgym.trainers.data.spread import StepRows
-from agentgym.trainers.distributed.ranks import Ranks, Share
+from agentgym.trainers.data.spread import StepRows, columns_of_step
+from agentgym.trainers.distributed.ranks import Share
 from agentgym.trainers.distributed.reference import Reference
 from agentgym.trainers.distributed.sharding import ranks_of, reduce_gradients
 from agentgym.trainers.losses.config import LossConfig
@@ -156,36 +153,6 @@ def update_on_rows(
     if not config.tracks_entropy:  # its history already includes this step
         step.history = step.history.after(totals.entropy_of_turn())
     return UpdateResult(metrics=totals.means(), history=step.history, memory=step.memory, scores=scores.collected())
-
-
-def columns_of_step(
-    verdicts: Sequence[FilteredGroup], columns: Sequence[Column], ranks: Ranks, *, rollouts_are_sharded: bool
-) -> Recorded:
-    """Return the columns of the groups that this rank has, over their own units.
-
-    A column over the step reads all groups, whose values ranks then send each other.
-    """
-    own: dict[int, Mapping[str, Floats]] = {
-        verdict.group.ordinal: record_columns(verdict.group, columns)
-        for verdict in verdicts
-        if not isinstance(verdict.group, GroupMetadata)
-    }
-    if all(one.phase != "step" for one in columns):
-        return own
-    sizes = {verdict.group.ordinal: len(verdict.group.valid) for verdict in verdicts}
-    every: Recorded = own
-    if rollouts_are_sharded:
-        coarse = {one.name for one in columns if one.unit in ("group", "trajectory")}
-        mine = {
-            ordinal: {name: values for name, values in known.items() if name in coarse}
-            for ordinal, known in own.items()
-        }
-        parts: dict[int, Mapping[str, Floats]] = {}
-        for part in ranks.gathered(mine):
-            parts |= part
-        every = {ordinal: parts[ordinal] for ordinal in sizes}
-    over_step = step_columns(every, sizes, columns)
-    return {ordinal: {**over_step[ordinal], **known} for ordinal, known in own.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,6 +229,28 @@ def test_an_auxiliary_loss_over_tokens_of_the_steps_episodes(file: Any, tmp_path
     assert all({"imitate/loss", "echo/loss"} <= row.keys() for row in beside)
 
 
+NOTHING = """
+import numpy as np
+from agentgym.credit.component import estimator
+from agentgym.credit.table import TurnAdvantages
+
+@estimator("nothing", paper="ours")
+def nothing(table):
+    return TurnAdvantages(advantage=np.zeros(len(table)), return_to_go=np.zeros(len(table)))
+"""
+
+
+def test_an_auxiliary_loss_trains_on_groups_without_credit_however_they_are_split(file: Any, tmp_path: Path) -> None:
+    credit = f"credit.estimator={file(NOTHING, 'credit.py')}:nothing"
+    norms = []
+    for room in (300, 100_000):
+        made = config(credit, "zero_variance_filter=advantage", "loss.echo=0.5", f"loss.tokens_per_microbatch={room}")
+        first = trained(made, tmp_path / str(room))[0]
+        assert first["num_dropped_groups"] == made.groups_per_step and first["trained_tokens"] == 0
+        norms.append(first["grad_norm"])
+    assert norms[0] > 0 and norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("returned", "said"),
     [

@@ -155,6 +155,9 @@ class Channel:
                     return
             except (OSError, WebSocketException, TimeoutError, ImportError) as error:
                 reason = _reason(error, by_proxy(self.url))
+            except Exception as error:  # a fault of the client or of a package: nobody may be left waiting
+                self._fail(EnvError(f"the connection to {self.url} failed: {error_text(error):.200}"))
+                raise
             finally:
                 self._connection = None
             self.num_reconnects += 1

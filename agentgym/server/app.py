@@ -310,7 +310,7 @@ class _Conversation:
 
     async def _send(self) -> None:
         """Send all replies since the last frame, in as few frames as their size allows."""
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+        try:
             while True:
                 await self._has_replies.wait()
                 self._has_replies.clear()
@@ -319,6 +319,12 @@ class _Conversation:
                     await self._socket.send_text(frame)
                 self._num_unsent -= sum(map(len, replies))
                 self._has_room.set()
+        except (WebSocketDisconnect, RuntimeError):
+            pass
+        except Exception:  # the client would wait for its replies; it connects again, and asks again
+            with contextlib.suppress(RuntimeError):
+                await self._socket.close(1011)  # an internal error
+            raise
 
 
 def _number_of(request: Any) -> int | str | None:

@@ -122,6 +122,18 @@ class Worker:
             await self._receiver
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
+        try:
+            await self._settle_all(reader)
+        finally:  # also after a reply that cannot be read: nobody may be left waiting
+            self.is_retired = True
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, 1.0)
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(self._ended())
+
+    async def _settle_all(self, reader: asyncio.StreamReader) -> None:
+        """Hand out replies until the process closes its end."""
         while (frame := await read_frame(reader)) is not None:
             sent = wire.decode(frame)
             self.is_retired |= sent.get("is_left_behind", False)  # the hung thread cannot be ended, but the process can
@@ -132,12 +144,6 @@ class Worker:
                 reply.set_exception(wire.error_from_json(sent["error"]))
             else:
                 reply.set_result(sent["ok"])
-        self.is_retired = True
-        with suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self._process.wait, 1.0)
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(self._ended())
 
     def _ended(self) -> EnvError:
         return EnvError(f"a process of the server, in which the environment ran, ended: {_how(self._process)}")

@@ -13,7 +13,7 @@ import pytest
 from testkit.env_servers import EnvServer, env_server
 
 import agentgym
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, UsageError
 from agentgym.remote import channel as channel_module
 from agentgym.types import ToolCall
 
@@ -156,3 +156,22 @@ def test_an_interrupted_step_is_followed_by_a_reset(slow: EnvServer) -> None:
     replies, *_ = env.step(ToolCall("wait", {"seconds": 0.0}))
     assert replies[0].text == "done"
     env.close()
+
+
+def test_a_fault_of_the_client_leaves_nobody_waiting(slow: EnvServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def older_connect(url: str) -> None: ...
+
+    monkeypatch.setattr(channel_module, "connect", older_connect)  # a package that lacks what is asked of it
+    monkeypatch.setattr(channel_module, "_channels", {})
+    with pytest.raises(EnvError, match=f"the connection to {slow.url} failed: TypeError: .*unexpected keyword"):
+        agentgym.make("Slow-v0", url=slow.url).reset()
+
+
+def test_a_reply_that_cannot_be_read_leaves_nobody_waiting(slow: EnvServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(frame: object) -> None:
+        raise UsageError("no JSON")
+
+    env = agentgym.make("Slow-v0", url=slow.url)
+    monkeypatch.setattr(channel_module.wire, "decode", unreadable)
+    with pytest.raises(EnvError, match="failed: UsageError: no JSON"):
+        env.reset()
